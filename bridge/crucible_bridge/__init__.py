@@ -1,0 +1,1 @@
+"""The contract of the crucible bridge, shared by client and worker."""

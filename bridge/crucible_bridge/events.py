@@ -1,0 +1,87 @@
+"""The closed catalogue of events: their kinds, their `:telemetry` names, and the one event type.
+
+A span is a start followed by a stop or an exception. Names are fixed here, so that no consumer makes atoms from strings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from crucible_bridge.types import Problem
+
+__all__ = ["TELEMETRY_NAMES", "Event", "EventKind"]
+
+
+class EventKind(enum.StrEnum):
+    """What happened; the values are the wire's names without their prefix."""
+
+    EVALUATION_START = "EVALUATION_START"
+    EVALUATION_RESUME = "EVALUATION_RESUME"
+    EVALUATION_INTERRUPT = "EVALUATION_INTERRUPT"
+    EVALUATION_PROGRESS = "EVALUATION_PROGRESS"
+    SAMPLE_COMPLETE = "SAMPLE_COMPLETE"
+    EVALUATOR_COMPLETE = "EVALUATOR_COMPLETE"
+    EVALUATOR_EXCEPTION = "EVALUATOR_EXCEPTION"
+    EVALUATION_COMPLETE = "EVALUATION_COMPLETE"
+    EVALUATION_STOP = "EVALUATION_STOP"
+    EVALUATION_EXCEPTION = "EVALUATION_EXCEPTION"
+    METRICS_COMPUTED = "METRICS_COMPUTED"
+    GRADING_COMPLETE = "GRADING_COMPLETE"
+
+
+TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
+    {
+        EventKind.EVALUATION_START: ("crucible_bridge", "evaluation", "start"),
+        EventKind.EVALUATION_RESUME: ("crucible_bridge", "evaluation", "resume"),
+        EventKind.EVALUATION_INTERRUPT: ("crucible_bridge", "evaluation", "interrupt"),
+        EventKind.EVALUATION_PROGRESS: ("crucible_bridge", "evaluation", "progress"),
+        EventKind.SAMPLE_COMPLETE: ("crucible_bridge", "evaluation", "sample"),
+        EventKind.EVALUATOR_COMPLETE: ("crucible_bridge", "evaluator", "stop"),
+        EventKind.EVALUATOR_EXCEPTION: ("crucible_bridge", "evaluator", "exception"),
+        # The one name of Kitchen's own: it proposes this event, and nobody else emits it.
+        EventKind.EVALUATION_COMPLETE: ("crucible_kitchen", "evaluation", "complete"),
+        EventKind.EVALUATION_STOP: ("crucible_bridge", "evaluation", "stop"),
+        EventKind.EVALUATION_EXCEPTION: ("crucible_bridge", "evaluation", "exception"),
+        EventKind.METRICS_COMPUTED: ("crucible_bridge", "metrics", "stop"),
+        EventKind.GRADING_COMPLETE: ("crucible_bridge", "grading", "stop"),
+    }
+)
+"""`:telemetry` event names, element by element."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened, as the journal keeps it."""
+
+    kind: EventKind
+    """What happened."""
+    sequence: int = 0
+    """Position in the journal's log, from 1, gap-free; 0 until it is committed."""
+    unix_time_ns: int = 0
+    """When, Unix time in nanoseconds."""
+    duration_ns: int = 0
+    """How long what ended took, by a monotonic clock; 0 where nothing ended."""
+    evaluation_id: str = ""
+    """The evaluation, where there is one."""
+    run_id: str = ""
+    """The orchestrator's run."""
+    step: int | None = None
+    """The orchestrator's training step."""
+    evaluator: str = ""
+    """The evaluator's name, or its kind where it has none."""
+    measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Finite numbers."""
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Plain strings, safe to write as JSON."""
+    problem: Problem | None = None
+    """What went wrong, in an exception."""
+    correlation_id: str = ""
+    """Handed through from the request."""
+
+    @property
+    def telemetry_name(self) -> tuple[str, str, str]:
+        """The `:telemetry` name of its kind."""
+        return TELEMETRY_NAMES[self.kind]

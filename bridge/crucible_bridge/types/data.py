@@ -1,0 +1,249 @@
+"""What a model is asked about: tokens, tensors, data, samples, data sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.errors import InvalidField
+
+__all__ = [
+    "Array",
+    "BuiltinDataset",
+    "ChatMessage",
+    "Conversation",
+    "Dataset",
+    "DatasetSource",
+    "Datum",
+    "Dtype",
+    "ImageAssetChunk",
+    "ImageChunk",
+    "InlineDataset",
+    "JsonlDataset",
+    "ModelInput",
+    "ModelInputChunk",
+    "Sample",
+    "Tensor",
+    "TokensChunk",
+]
+
+
+class Dtype(enum.StrEnum):
+    """Element type of a tensor on the wire."""
+
+    U8 = "u8"
+    BOOL = "bool"
+    I32 = "i32"
+    I64 = "i64"
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A dense array as it crosses the wire: little-endian bytes, never interpreted, so that every bit survives.
+
+    `crucible_bridge.arrays` turns it into numpy and back without copying; only bf16, which numpy does not have, is kept
+    in this form inside a Datum.
+    """
+
+    dtype: Dtype
+    """Element type."""
+    shape: tuple[int, ...]
+    """Dimensions, row-major."""
+    data: bytes | memoryview
+    """Elements, little-endian."""
+
+
+Array = np.ndarray | Tensor
+"""What a Datum holds: numpy, or a Tensor where numpy has no such element type (bf16)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokensChunk:
+    """Token ids."""
+
+    tokens: np.ndarray
+    """Shape (n,), int32 or int64."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ImageChunk:
+    """An encoded image inside a model's input."""
+
+    data: bytes
+    """The encoded bytes, not base64."""
+    format: str
+    """"png" or "jpeg"."""
+    expected_tokens: int | None = None
+    """Tokens the image takes, where known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ImageAssetChunk:
+    """A reference to an image that the model's service already holds."""
+
+    location: str
+    """Where it lies."""
+    format: str
+    """"png" or "jpeg"."""
+    expected_tokens: int | None = None
+    """Tokens the image takes, where known."""
+
+
+ModelInputChunk = TokensChunk | ImageChunk | ImageAssetChunk
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelInput:
+    """A model's input: chunks in order."""
+
+    chunks: tuple[ModelInputChunk, ...]
+    """The chunks."""
+
+    @classmethod
+    def of(cls, tokens: ModelInput | Sequence[int] | np.ndarray) -> ModelInput:
+        """Make one of token ids (int64); a ModelInput is returned as it is."""
+        if isinstance(tokens, ModelInput):
+            return tokens
+        array = np.asarray(tokens)
+        if array.size == 0:
+            array = array.astype(np.int64)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InvalidField("model_input", f"holds {array.dtype} of shape {array.shape}, not a list of token ids")
+        if array.dtype not in (np.int32, np.int64):
+            array = array.astype(np.int64)
+        return cls((TokensChunk(tokens=array),))
+
+    def tokens(self) -> np.ndarray:
+        """Its token ids, shape (n,), int64.
+
+        Raises:
+            InvalidField: it holds an image.
+        """
+        parts: list[np.ndarray] = []
+        for index, chunk in enumerate(self.chunks):
+            if not isinstance(chunk, TokensChunk):
+                raise InvalidField(f"model_input.chunks[{index}]", "is an image, where only tokens are accepted")
+            parts.append(chunk.tokens)
+        return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.empty(0, np.int64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Datum:
+    """One training or evaluation example, one-to-one with the Elixir and the tinker type.
+
+    A sequence of token ids is accepted for `model_input`, and whatever `crucible_bridge.arrays.as_array` takes (numpy
+    arrays, torch tensors, lists) for the arrays.
+    """
+
+    model_input: ModelInput
+    """The input, without the last target."""
+    loss_fn_inputs: Mapping[str, Array]
+    """"target_tokens", "weights", "logprobs", "mask", "advantages", ...: arrays of the input's length."""
+
+    def __post_init__(self) -> None:
+        from crucible_bridge.arrays import as_array  # arrays needs Tensor from here
+
+        object.__setattr__(self, "model_input", ModelInput.of(self.model_input))
+        converted = {
+            key: as_array(value, field=f'loss_fn_inputs["{key}"]') for key, value in self.loss_fn_inputs.items()
+        }
+        object.__setattr__(self, "loss_fn_inputs", converted)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """A message of a conversation."""
+
+    role: str
+    """"system", "user", "assistant" or "tool"."""
+    content: str
+    """Its text."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages in order."""
+
+    messages: tuple[ChatMessage, ...]
+    """The messages."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One sample of a data set."""
+
+    id: str = ""
+    """Unique in the data set; the index if empty."""
+    input: str | Conversation | Datum
+    """What the model gets: plain text (one user message), a conversation, or tokens with targets and weights."""
+    targets: tuple[str, ...] = ()
+    """What a right answer is: any of these."""
+    choices: tuple[str, ...] = ()
+    """Choices, for multiple choice."""
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Anything else that an evaluator's options name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InlineDataset:
+    """Samples in the request."""
+
+    samples: tuple[Sample, ...]
+    """The samples."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JsonlDataset:
+    """JSON lines on the worker's disk."""
+
+    path: str
+    """Relative to one of the worker's data roots."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BuiltinDataset:
+    """A data set that ships with the worker."""
+
+    name: str
+    """"arithmetic"."""
+
+
+DatasetSource = InlineDataset | JsonlDataset | BuiltinDataset
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Samples to evaluate on."""
+
+    source: DatasetSource
+    """Where they come from."""
+    limit: int | None = None
+    """At most so many; all if None."""
+    shuffle_seed: int | None = None
+    """Take them in an order shuffled by this seed."""
+    skip_malformed: bool = False
+    """A malformed line becomes a sample with verdict ERROR, in place of refusing the data set."""
+
+    @classmethod
+    def of(cls, value: Any) -> Dataset:
+        """Make one of a Dataset, a source, a list of samples, or text: "builtin:NAME", "jsonl:PATH"."""
+        if isinstance(value, Dataset):
+            return value
+        if isinstance(value, InlineDataset | JsonlDataset | BuiltinDataset):
+            return cls(source=value)
+        if isinstance(value, str):
+            scheme, _, rest = value.partition(":")
+            if scheme == "builtin" and rest:
+                return cls(source=BuiltinDataset(rest))
+            if scheme == "jsonl" and rest:
+                return cls(source=JsonlDataset(rest))
+            raise InvalidField("dataset", f'is {value!r}, neither "builtin:NAME" nor "jsonl:PATH"')
+        return cls(source=InlineDataset(tuple(value)))

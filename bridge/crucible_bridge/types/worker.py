@@ -1,0 +1,62 @@
+"""What a worker says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+__all__ = ["BackendInfo", "DrainReport", "WorkerInfo"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BackendInfo:
+    """A kind of place where models live."""
+
+    name: str
+    """"embedded", "local"."""
+    models: tuple[str, ...] = ()
+    """Names of models it knows by itself; empty where a model is named by its path."""
+    unavailable: str = ""
+    """Empty, or why it cannot be used here."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker, as it stands."""
+
+    worker_id: str
+    """Made anew at each start."""
+    version: str
+    """Of crucible-bridge."""
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Of Python and the libraries that matter."""
+    backends: tuple[BackendInfo, ...] = ()
+    """Where models can live."""
+    evaluators: tuple[str, ...] = ()
+    """Kinds of evaluators; `list_evaluators` tells more."""
+    datasets: tuple[str, ...] = ()
+    """Built-in data sets."""
+    limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Named limits in force, units in their names."""
+    running: int = 0
+    """Evaluations at work in this worker."""
+    queued: int = 0
+    """Evaluations that wait in this worker."""
+    calls: int = 0
+    """Calls and streams open in this worker."""
+    draining: bool = False
+    """Whether it is on its way out."""
+    started_unix_ns: int = 0
+    """Unix time in nanoseconds."""
+    log_id: str = ""
+    """Identity of the journal's event log."""
+    last_sequence: int = 0
+    """Sequence of the log's last event."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DrainReport:
+    """The answer to a drain."""
+
+    interrupted: tuple[str, ...] = ()
+    """Evaluations that this drain interrupts; StartEvaluation at another worker goes on with them."""

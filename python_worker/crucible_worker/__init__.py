@@ -1,0 +1,1 @@
+"""The worker: evaluates models, and says so."""

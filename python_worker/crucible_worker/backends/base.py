@@ -1,0 +1,121 @@
+"""What a model is to an evaluator, wherever it lives.
+
+A backend opens a ModelRef; the model it returns has a sampling side, a training side, or both, in the shape of tinker's
+clients. Token ids go in and out; `tokenizer` turns text into them. Every method is a coroutine that never blocks the
+event loop, may be called concurrently, and may be cancelled: the result is then thrown away.
+
+Errors are `crucible_bridge.errors`: InvalidField for input that can never work (a prompt longer than the context),
+BackendError for the rest, whose `retryable` says whether asking again may help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from crucible_bridge.types import BackendInfo, ChatMessage, Datum, ModelInput, ModelRef, SampledSequence, SamplingParams
+
+__all__ = ["Backend", "Model", "SamplingClient", "Tokenizer", "TrainingClient"]
+
+
+class SamplingClient(Protocol):
+    """A model that generates."""
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        """Generate `num_samples` continuations of a prompt.
+
+        The same prompt, parameters and seed give the same samples, where the backend can; sample i of several differs
+        from the others by a seed derived from `params.seed` and i.
+        """
+        ...
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        """Log-probability of every token of a prompt given those before it, nats; the first is None."""
+        ...
+
+
+class TrainingClient(Protocol):
+    """A model that is being trained, asked without being changed."""
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        """Log-probabilities of each datum's `target_tokens`, nats: float32 or float64 of their shape, one per datum.
+
+        Entry i is log p(target_tokens[i] | model_input[0..i]). No gradients, no side effects.
+        """
+        ...
+
+
+class Tokenizer(Protocol):
+    """The tokens of a model's text."""
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The end-of-sequence token, where the model has one."""
+        ...
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` can be asked; a model without one gets plain text."""
+        ...
+
+    async def encode(self, text: str) -> Sequence[int]:
+        """Token ids of plain text, with the special tokens that the model wants before it."""
+        ...
+
+    async def encode_continuation(self, text: str) -> Sequence[int]:
+        """Token ids of text that goes on from other text: no special tokens are added."""
+        ...
+
+    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
+        """Token ids of a conversation by the model's own chat template."""
+        ...
+
+
+class Model(Protocol):
+    """A model that is open."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Content of the checkpoint: equal for equal weights, another one when it changed."""
+        ...
+
+    @property
+    def sampling(self) -> SamplingClient | None:
+        """Its sampling side, where it has one."""
+        ...
+
+    @property
+    def training(self) -> TrainingClient | None:
+        """Its training side, where it has one."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Its tokenizer; None where only tokens can be sent."""
+        ...
+
+
+class Backend(Protocol):
+    """A kind of place where models live."""
+
+    def info(self) -> BackendInfo:
+        """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy."""
+        ...
+
+    async def open(self, model: ModelRef) -> Model:
+        """Open a model, or return the one that is open already.
+
+        Raises:
+            NotFound: there is no such model.
+            PermissionDenied: the path leads out of the roots.
+            FailedPrecondition: the backend cannot be used here (an extra is not installed), or the files are refused.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End every child process and free what is held. Idempotent, and quick: at most a second."""
+        ...

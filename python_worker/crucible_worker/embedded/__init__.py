@@ -1,0 +1,1 @@
+"""The small models that ship with the worker."""

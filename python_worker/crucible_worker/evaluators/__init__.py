@@ -1,0 +1,1 @@
+"""Evaluators: how samples are asked and judged."""

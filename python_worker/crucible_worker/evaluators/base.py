@@ -1,0 +1,97 @@
+"""What an evaluator is: how one sample is asked and judged, and how the judgements become metrics.
+
+The engine owns everything between: concurrency, retries, time-outs, the journal. An evaluator never retries, never
+catches a backend's error, and keeps no state between samples, so that an evaluation can go on elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from crucible_bridge.types import (
+    EvaluatorInfo,
+    Metrics,
+    Problem,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.backends.base import Model
+
+__all__ = ["Evaluator", "EvaluatorType", "Outcome", "SampleContext"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SampleContext:
+    """What an evaluator has at hand for one sample."""
+
+    model: Model
+    """The model. Its calls are counted, gated and retried by the engine."""
+    repeat: int
+    """Which of several samples of one input, from 0."""
+    seed: int
+    """A function of the evaluation's seed, the sample's id and the repeat: the same on every attempt."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an evaluator found of one sample; the engine adds identity, time and attempts."""
+
+    verdict: Verdict
+    score: float | None = None
+    output: str = ""
+    extracted: str = ""
+    method: str = ""
+    stop_reason: str = ""
+    output_tokens: int = 0
+    problem: Problem | None = None
+    measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Evaluator(Protocol):
+    """An evaluator with its options, ready for samples."""
+
+    @property
+    def repeats(self) -> int:
+        """How often each sample is run, from 1."""
+        ...
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that it cannot work with.
+
+        Raises:
+            FailedPrecondition: the model lacks the client that the evaluator needs.
+        """
+        ...
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Ask and judge one sample.
+
+        Raises:
+            BridgeError: the sample cannot be judged: it becomes ERROR with that reason, the others go on.
+        """
+        ...
+
+    def aggregate(self, results: Sequence[SampleResult]) -> Metrics:
+        """Metrics over every sample and repeat, in the data set's order: bare keys, exact sums."""
+        ...
+
+
+class EvaluatorType(Protocol):
+    """A kind of evaluator, as the registry holds it."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is, with the JSON schema of its options; `keys` names every key that `aggregate` can yield."""
+        ...
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+        """Make one; the options have passed the schema and bear its defaults.
+
+        Raises:
+            InvalidField: what the schema cannot say is wrong, for instance no `sampling` where it is needed.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Graders: what is right, and how that is known."""

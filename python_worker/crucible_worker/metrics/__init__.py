@@ -1,0 +1,1 @@
+"""Metrics: arrays in, frozen results out."""

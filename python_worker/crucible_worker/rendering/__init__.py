@@ -1,0 +1,1 @@
+"""From conversations and text to tokens and weights."""

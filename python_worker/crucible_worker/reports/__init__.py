@@ -1,0 +1,1 @@
+"""Reports of evaluations, for people and for programs."""

@@ -1,0 +1,1 @@
+"""The life of evaluations: engine, journal, owners, admission."""

@@ -1,0 +1,1 @@
+"""One file per proto service: decode, call, encode."""

@@ -1,0 +1,1 @@
+"""What the worker tells its operator."""
