@@ -1,0 +1,62 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make .venv first, where it is missing or out of date.
+#
+#   PYTHON=python3.12 make test      takes another interpreter (3.11 or later)
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
+#                                    takes PyTorch without CUDA, a tenth of the size, where a GPU is not wanted
+
+PYTHON ?= python3
+OUTPUT ?= demo-output
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# pyright would ask the network for newer versions of itself; ours is pinned.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint generate bench torture serve clean
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed: PYTHON=python3.12 make ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "Python's venv module is missing; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,dev]'
+	@touch $@
+
+demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the report and the events
+	$(BIN)/crucible-worker demo --output $(OUTPUT)
+
+test: lint ## lint, then every test but torture
+	$(BIN)/pytest
+
+lint: $(READY) ## style, types, directions of imports, protos, generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/buf lint protos
+	$(BIN)/python protos/generate.py --check
+
+generate: $(READY) ## generate Python from protos/
+	$(BIN)/python protos/generate.py
+
+bench: $(READY) ## every measured claim; each script in benchmarks/ also runs alone
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+torture: $(READY) ## many rounds of kills, disconnects and take-overs
+	$(BIN)/pytest -m torture
+
+serve: $(READY) ## a worker on 127.0.0.1:50051
+	$(BIN)/crucible-worker serve
+
+clean: ## remove the environment and everything else that was made
+	rm -rf $(VENV) build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

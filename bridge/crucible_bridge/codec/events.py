@@ -1,0 +1,130 @@
+"""Events <-> v1, and as the journal keeps them.
+
+A record is the event's message without its sequence, which the journal assigns; a page of records becomes a batch
+without a Python object per event.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from crucible_bridge.codec.fields import EnumPair, child, unicode_text
+from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.v1 import events_pb2
+
+__all__ = [
+    "EventBatch",
+    "batch_from_v1",
+    "event_from_record",
+    "event_from_v1",
+    "event_kind_to_v1",
+    "event_kinds_from_v1",
+    "event_to_record",
+    "event_to_v1",
+    "page_to_v1",
+]
+
+_KIND = EnumPair(EventKind, events_pb2.EventKind, "EVENT_KIND_")
+
+event_kind_to_v1 = _KIND.to_v1
+event_kinds_from_v1 = _KIND.all_from_v1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EventBatch:
+    """What a stream of events carries."""
+
+    events: tuple[Event, ...]
+    """Sequences ascend; empty where a filter let nothing through."""
+    log_id: str
+    """The log's identity; a new journal has a new one."""
+    through_sequence: int
+    """The last sequence examined, filtered ones included: resume after it."""
+
+
+def event_to_v1(event: Event) -> events_pb2.Event:
+    """Encode an event."""
+    return events_pb2.Event(
+        kind=_KIND.to_v1(event.kind),
+        sequence=event.sequence,
+        unix_time_ns=event.unix_time_ns,
+        duration_ns=event.duration_ns,
+        evaluation_id=event.evaluation_id,
+        run_id=event.run_id,
+        step=event.step,
+        evaluator=event.evaluator,
+        measurements=dict(event.measurements),
+        metadata={unicode_text(key): unicode_text(value) for key, value in event.metadata.items()},
+        problem=problem_to_v1(event.problem),
+        correlation_id=event.correlation_id,
+    )
+
+
+def event_from_v1(message: events_pb2.Event, field: str = "") -> Event:
+    """Decode an event.
+
+    Raises:
+        InvalidField: its kind is not of this version's catalogue.
+    """
+    kind = _KIND.from_number.get(message.kind)
+    if kind is None:
+        return _KIND.from_v1(message.kind, child(field, "kind"))
+    return Event(
+        kind=kind,
+        sequence=message.sequence,
+        unix_time_ns=message.unix_time_ns,
+        duration_ns=message.duration_ns,
+        evaluation_id=message.evaluation_id,
+        run_id=message.run_id,
+        step=message.step if message.HasField("step") else None,
+        evaluator=message.evaluator,
+        measurements=dict(message.measurements),
+        metadata=dict(message.metadata),
+        problem=problem_from_v1(message.problem) if message.HasField("problem") else None,
+        correlation_id=message.correlation_id,
+    )
+
+
+def event_to_record(event: Event) -> bytes:
+    """What the journal keeps of an event: all but its sequence."""
+    message = event_to_v1(event)
+    message.ClearField("sequence")
+    return message.SerializeToString()
+
+
+def event_from_record(sequence: int, record: bytes) -> Event:
+    """The event that the journal keeps at a sequence.
+
+    Raises:
+        InvalidField: the record is damaged, or its kind is not of this version's catalogue.
+    """
+    message = events_pb2.Event()
+    _parse(message, sequence, record)
+    return event_from_v1(message, "event")
+
+
+def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequence: int) -> events_pb2.EventBatch:
+    """Encode committed events as a stream carries them."""
+    batch = events_pb2.EventBatch(log_id=log_id, through_sequence=through_sequence)
+    add = batch.events.add
+    for sequence, record in records:
+        event = add()
+        event.MergeFromString(record)
+        event.sequence = sequence
+    return batch
+
+
+def batch_from_v1(message: events_pb2.EventBatch) -> EventBatch:
+    """Decode what a stream carries.
+
+    Raises:
+        InvalidField: an event's kind is not of this version's catalogue.
+    """
+    return EventBatch(
+        events=tuple([event_from_v1(event, "events") for event in message.events]),
+        log_id=message.log_id,
+        through_sequence=message.through_sequence,
+    )

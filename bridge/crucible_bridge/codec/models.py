@@ -1,0 +1,71 @@
+"""Where models live and how they are sampled <-> v1."""
+
+from __future__ import annotations
+
+import math
+
+from crucible_bridge.codec.fields import at_least, child
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EmbeddedModel, LocalModel, ModelRef, SamplingParams
+from crucible_bridge.v1 import types_pb2
+
+__all__ = ["model_ref_from_v1", "model_ref_to_v1", "sampling_params_from_v1", "sampling_params_to_v1"]
+
+
+def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
+    """Encode where a model lives."""
+    if isinstance(model, EmbeddedModel):
+        return types_pb2.ModelRef(embedded=model.name)
+    return types_pb2.ModelRef(local=types_pb2.LocalModel(path=model.path))
+
+
+def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
+    """Decode where a model lives; a name or path is needed."""
+    match message.WhichOneof("model"):
+        case "embedded":
+            if not message.embedded:
+                raise InvalidField(child(field, "embedded"), "is empty")
+            return EmbeddedModel(message.embedded)
+        case "local":
+            if not message.local.path:
+                raise InvalidField(child(field, "local.path"), "is empty")
+            return LocalModel(message.local.path)
+        case _:
+            raise InvalidField(field, "names no model")
+
+
+def sampling_params_to_v1(params: SamplingParams) -> types_pb2.SamplingParams:
+    """Encode how to sample."""
+    return types_pb2.SamplingParams(
+        max_tokens=params.max_tokens,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        seed=params.seed,
+        stop=params.stop,
+    )
+
+
+def sampling_params_from_v1(message: types_pb2.SamplingParams, field: str) -> SamplingParams:
+    """Decode how to sample: max_tokens and top_k from 1, temperature finite from 0, top_p in (0, 1]."""
+    at_least(message.max_tokens, 1, child(field, "max_tokens"))
+    temperature = message.temperature if message.HasField("temperature") else 0.0
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise InvalidField(child(field, "temperature"), f"is {temperature}, must be finite and at least 0")
+    top_p = message.top_p if message.HasField("top_p") else 1.0
+    if not 0 < top_p <= 1:
+        raise InvalidField(child(field, "top_p"), f"is {top_p}, must be above 0 and at most 1")
+    top_k = message.top_k if message.HasField("top_k") else None
+    if top_k is not None:
+        at_least(top_k, 1, child(field, "top_k"))
+    for index, stop in enumerate(message.stop):
+        if not stop:
+            raise InvalidField(f"{child(field, 'stop')}[{index}]", "is empty")
+    return SamplingParams(
+        max_tokens=message.max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=message.seed if message.HasField("seed") else None,
+        stop=tuple(message.stop),
+    )

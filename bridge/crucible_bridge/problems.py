@@ -1,0 +1,78 @@
+"""Problem <-> BridgeError: what went wrong with one item carries what a status carries, without one."""
+
+from __future__ import annotations
+
+from crucible_bridge.errors import (
+    AlreadyExists,
+    BackendError,
+    BridgeError,
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InternalError,
+    InvalidField,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from crucible_bridge.types import Problem
+
+__all__ = ["BACKEND_REASON_PREFIX", "MAX_PROBLEM_BYTES", "error_of", "problem_of", "shorten"]
+
+MAX_PROBLEM_BYTES = 1_000
+"""Longest message of a problem, and longest field, in bytes of UTF-8."""
+
+BACKEND_REASON_PREFIX = "BACKEND_"
+"""Reasons that begin so belong to BackendError, whatever their code."""
+
+_ELLIPSIS = "..."
+_BY_REASON: dict[str, type[BridgeError]] = {
+    error.default_reason: error
+    for error in (
+        AlreadyExists,
+        Cancelled,
+        DeadlineExceeded,
+        FailedPrecondition,
+        InternalError,
+        NotFound,
+        OutOfRange,
+        PermissionDenied,
+        ResourceExhausted,
+        Unauthenticated,
+        Unavailable,
+        Unimplemented,
+    )
+}
+
+
+def problem_of(error: BridgeError) -> Problem:
+    """The problem that tells of an error, its message and field shortened where they are long."""
+    return Problem(
+        reason=error.reason,
+        message=shorten(error.message, MAX_PROBLEM_BYTES),
+        field=shorten(error.field, MAX_PROBLEM_BYTES),
+        retryable=error.retryable,
+    )
+
+
+def error_of(problem: Problem) -> BridgeError:
+    """The error that a problem tells of; a reason that no class has by default gives a plain BridgeError."""
+    if problem.field or problem.reason == InvalidField.default_reason:
+        return InvalidField(problem.field, problem.message, reason=problem.reason)
+    if problem.reason.startswith(BACKEND_REASON_PREFIX):
+        kind: type[BridgeError] = BackendError
+    else:
+        kind = _BY_REASON.get(problem.reason, BridgeError)
+    return kind(problem.message, reason=problem.reason, retryable=problem.retryable)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut text to `limit` bytes of UTF-8, at a character; an ellipsis says so. Lone surrogates become U+FFFD."""
+    encoded = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: limit - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS

@@ -1,0 +1,408 @@
+from crucible_bridge.v1 import events_pb2 as _events_pb2
+from crucible_bridge.v1 import types_pb2 as _types_pb2
+from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EvaluatorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVALUATOR_KIND_UNSPECIFIED: _ClassVar[EvaluatorKind]
+    EVALUATOR_KIND_TRAINING: _ClassVar[EvaluatorKind]
+    EVALUATOR_KIND_SAMPLING: _ClassVar[EvaluatorKind]
+
+class EvaluationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVALUATION_STATE_UNSPECIFIED: _ClassVar[EvaluationState]
+    EVALUATION_STATE_QUEUED: _ClassVar[EvaluationState]
+    EVALUATION_STATE_RUNNING: _ClassVar[EvaluationState]
+    EVALUATION_STATE_COMPLETED: _ClassVar[EvaluationState]
+    EVALUATION_STATE_FAILED: _ClassVar[EvaluationState]
+    EVALUATION_STATE_CANCELLED: _ClassVar[EvaluationState]
+    EVALUATION_STATE_INTERRUPTED: _ClassVar[EvaluationState]
+
+class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPORT_FORMAT_UNSPECIFIED: _ClassVar[ReportFormat]
+    REPORT_FORMAT_MARKDOWN: _ClassVar[ReportFormat]
+    REPORT_FORMAT_JSON: _ClassVar[ReportFormat]
+EVALUATOR_KIND_UNSPECIFIED: EvaluatorKind
+EVALUATOR_KIND_TRAINING: EvaluatorKind
+EVALUATOR_KIND_SAMPLING: EvaluatorKind
+EVALUATION_STATE_UNSPECIFIED: EvaluationState
+EVALUATION_STATE_QUEUED: EvaluationState
+EVALUATION_STATE_RUNNING: EvaluationState
+EVALUATION_STATE_COMPLETED: EvaluationState
+EVALUATION_STATE_FAILED: EvaluationState
+EVALUATION_STATE_CANCELLED: EvaluationState
+EVALUATION_STATE_INTERRUPTED: EvaluationState
+REPORT_FORMAT_UNSPECIFIED: ReportFormat
+REPORT_FORMAT_MARKDOWN: ReportFormat
+REPORT_FORMAT_JSON: ReportFormat
+
+class EvaluatorSpec(_message.Message):
+    __slots__ = ("kind", "name", "options")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    options: _struct_pb2.Struct
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class Dataset(_message.Message):
+    __slots__ = ("inline", "jsonl_path", "builtin", "limit", "shuffle_seed", "skip_malformed")
+    INLINE_FIELD_NUMBER: _ClassVar[int]
+    JSONL_PATH_FIELD_NUMBER: _ClassVar[int]
+    BUILTIN_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_SEED_FIELD_NUMBER: _ClassVar[int]
+    SKIP_MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    inline: InlineDataset
+    jsonl_path: str
+    builtin: str
+    limit: int
+    shuffle_seed: int
+    skip_malformed: bool
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ...) -> None: ...
+
+class InlineDataset(_message.Message):
+    __slots__ = ("samples",)
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    def __init__(self, samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("id", "text", "conversation", "datum", "targets", "choices", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    DATUM_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    text: str
+    conversation: Conversation
+    datum: _types_pb2.Datum
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Conversation(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
+
+class ChatMessage(_message.Message):
+    __slots__ = ("role", "content")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    content: str
+    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("concurrency", "deadline_ms", "stall_timeout_ms", "sample_timeout_ms", "max_unscored_share", "max_unscored")
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    STALL_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNSCORED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNSCORED_FIELD_NUMBER: _ClassVar[int]
+    concurrency: int
+    deadline_ms: int
+    stall_timeout_ms: int
+    sample_timeout_ms: int
+    max_unscored_share: float
+    max_unscored: int
+    def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ...) -> None: ...
+
+class EvaluateRequest(_message.Message):
+    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    EVALUATORS_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    METRIC_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    run_id: str
+    step: int
+    model: _types_pb2.ModelRef
+    evaluators: _containers.RepeatedCompositeFieldContainer[EvaluatorSpec]
+    dataset: Dataset
+    sampling: _types_pb2.SamplingParams
+    limits: Limits
+    metric_prefix: str
+    labels: _containers.ScalarMap[str, str]
+    correlation_id: str
+    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+
+class EvaluatorResult(_message.Message):
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem")
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    N_SCORED_FIELD_NUMBER: _ClassVar[int]
+    N_UNSCORED_FIELD_NUMBER: _ClassVar[int]
+    N_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    evaluator: EvaluatorSpec
+    metrics: _types_pb2.Metrics
+    n: int
+    n_scored: int
+    n_unscored: int
+    n_errors: int
+    problem: _types_pb2.Problem
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class Evaluation(_message.Message):
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint")
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    state: EvaluationState
+    request: EvaluateRequest
+    metrics: _types_pb2.Metrics
+    results: _containers.RepeatedCompositeFieldContainer[EvaluatorResult]
+    done: int
+    total: int
+    dataset_fingerprint: str
+    created_unix_ns: int
+    ended_unix_ns: int
+    duration_ns: int
+    last_sequence: int
+    problem: _types_pb2.Problem
+    attempt: int
+    model_fingerprint: str
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+
+class SampleResult(_message.Message):
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements")
+    class MeasurementsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTED_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    MEASUREMENTS_FIELD_NUMBER: _ClassVar[int]
+    evaluator: str
+    sample_id: str
+    repeat: int
+    verdict: _types_pb2.Verdict
+    score: float
+    output: str
+    extracted: str
+    method: str
+    stop_reason: str
+    output_tokens: int
+    duration_ns: int
+    attempts: int
+    problem: _types_pb2.Problem
+    measurements: _containers.ScalarMap[str, float]
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class ListEvaluatorsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EvaluatorInfo(_message.Message):
+    __slots__ = ("kind", "kinds", "description", "options_schema", "keys", "unavailable")
+    class KeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    kinds: _containers.RepeatedScalarFieldContainer[EvaluatorKind]
+    description: str
+    options_schema: str
+    keys: _containers.ScalarMap[str, str]
+    unavailable: str
+    def __init__(self, kind: _Optional[str] = ..., kinds: _Optional[_Iterable[_Union[EvaluatorKind, str]]] = ..., description: _Optional[str] = ..., options_schema: _Optional[str] = ..., keys: _Optional[_Mapping[str, str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
+
+class ListEvaluatorsResponse(_message.Message):
+    __slots__ = ("evaluators",)
+    EVALUATORS_FIELD_NUMBER: _ClassVar[int]
+    evaluators: _containers.RepeatedCompositeFieldContainer[EvaluatorInfo]
+    def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorInfo, _Mapping]]] = ...) -> None: ...
+
+class EvaluateResponse(_message.Message):
+    __slots__ = ("evaluation",)
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
+
+class StartEvaluationRequest(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: EvaluateRequest
+    def __init__(self, request: _Optional[_Union[EvaluateRequest, _Mapping]] = ...) -> None: ...
+
+class StartEvaluationResponse(_message.Message):
+    __slots__ = ("evaluation", "existed")
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    existed: bool
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: bool = ...) -> None: ...
+
+class WatchEvaluationRequest(_message.Message):
+    __slots__ = ("evaluation_id", "after_sequence", "without_samples", "log_id")
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LOG_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    after_sequence: int
+    without_samples: bool
+    log_id: str
+    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: bool = ..., log_id: _Optional[str] = ...) -> None: ...
+
+class GetEvaluationRequest(_message.Message):
+    __slots__ = ("evaluation_id",)
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
+
+class GetEvaluationResponse(_message.Message):
+    __slots__ = ("evaluation",)
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
+
+class ListEvaluationsRequest(_message.Message):
+    __slots__ = ("run_id", "states", "from_step", "to_step", "page_size", "page_token")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    TO_STEP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    states: _containers.RepeatedScalarFieldContainer[EvaluationState]
+    from_step: int
+    to_step: int
+    page_size: int
+    page_token: str
+    def __init__(self, run_id: _Optional[str] = ..., states: _Optional[_Iterable[_Union[EvaluationState, str]]] = ..., from_step: _Optional[int] = ..., to_step: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListEvaluationsResponse(_message.Message):
+    __slots__ = ("evaluations", "next_page_token")
+    EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    evaluations: _containers.RepeatedCompositeFieldContainer[Evaluation]
+    next_page_token: str
+    def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetSamplesRequest(_message.Message):
+    __slots__ = ("evaluation_id", "verdicts", "evaluator", "page_size", "page_token")
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    verdicts: _containers.RepeatedScalarFieldContainer[_types_pb2.Verdict]
+    evaluator: str
+    page_size: int
+    page_token: str
+    def __init__(self, evaluation_id: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., evaluator: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class GetSamplesResponse(_message.Message):
+    __slots__ = ("samples", "next_page_token")
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    samples: _containers.RepeatedCompositeFieldContainer[SampleResult]
+    next_page_token: str
+    def __init__(self, samples: _Optional[_Iterable[_Union[SampleResult, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class CancelEvaluationRequest(_message.Message):
+    __slots__ = ("evaluation_id", "reason")
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    reason: str
+    def __init__(self, evaluation_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CancelEvaluationResponse(_message.Message):
+    __slots__ = ("evaluation",)
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
+
+class GenerateReportRequest(_message.Message):
+    __slots__ = ("evaluation_ids", "format")
+    EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
+    format: ReportFormat
+    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[ReportFormat, str]] = ...) -> None: ...
+
+class GenerateReportResponse(_message.Message):
+    __slots__ = ("report",)
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    report: str
+    def __init__(self, report: _Optional[str] = ...) -> None: ...

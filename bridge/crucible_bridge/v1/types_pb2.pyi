@@ -1,0 +1,171 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DTYPE_UNSPECIFIED: _ClassVar[Dtype]
+    DTYPE_U8: _ClassVar[Dtype]
+    DTYPE_BOOL: _ClassVar[Dtype]
+    DTYPE_I32: _ClassVar[Dtype]
+    DTYPE_I64: _ClassVar[Dtype]
+    DTYPE_F16: _ClassVar[Dtype]
+    DTYPE_BF16: _ClassVar[Dtype]
+    DTYPE_F32: _ClassVar[Dtype]
+    DTYPE_F64: _ClassVar[Dtype]
+
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VERDICT_UNSPECIFIED: _ClassVar[Verdict]
+    VERDICT_CORRECT: _ClassVar[Verdict]
+    VERDICT_INCORRECT: _ClassVar[Verdict]
+    VERDICT_PARTIAL: _ClassVar[Verdict]
+    VERDICT_UNDECIDED: _ClassVar[Verdict]
+    VERDICT_ERROR: _ClassVar[Verdict]
+    VERDICT_MEASURED: _ClassVar[Verdict]
+DTYPE_UNSPECIFIED: Dtype
+DTYPE_U8: Dtype
+DTYPE_BOOL: Dtype
+DTYPE_I32: Dtype
+DTYPE_I64: Dtype
+DTYPE_F16: Dtype
+DTYPE_BF16: Dtype
+DTYPE_F32: Dtype
+DTYPE_F64: Dtype
+VERDICT_UNSPECIFIED: Verdict
+VERDICT_CORRECT: Verdict
+VERDICT_INCORRECT: Verdict
+VERDICT_PARTIAL: Verdict
+VERDICT_UNDECIDED: Verdict
+VERDICT_ERROR: Verdict
+VERDICT_MEASURED: Verdict
+
+class Tensor(_message.Message):
+    __slots__ = ("dtype", "shape", "data")
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    dtype: Dtype
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    data: bytes
+    def __init__(self, dtype: _Optional[_Union[Dtype, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ModelInputChunk(_message.Message):
+    __slots__ = ("tokens", "image", "image_asset")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_ASSET_FIELD_NUMBER: _ClassVar[int]
+    tokens: Tensor
+    image: ImageChunk
+    image_asset: ImageAssetChunk
+    def __init__(self, tokens: _Optional[_Union[Tensor, _Mapping]] = ..., image: _Optional[_Union[ImageChunk, _Mapping]] = ..., image_asset: _Optional[_Union[ImageAssetChunk, _Mapping]] = ...) -> None: ...
+
+class ImageChunk(_message.Message):
+    __slots__ = ("data", "format", "expected_tokens")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    format: str
+    expected_tokens: int
+    def __init__(self, data: _Optional[bytes] = ..., format: _Optional[str] = ..., expected_tokens: _Optional[int] = ...) -> None: ...
+
+class ImageAssetChunk(_message.Message):
+    __slots__ = ("location", "format", "expected_tokens")
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    location: str
+    format: str
+    expected_tokens: int
+    def __init__(self, location: _Optional[str] = ..., format: _Optional[str] = ..., expected_tokens: _Optional[int] = ...) -> None: ...
+
+class ModelInput(_message.Message):
+    __slots__ = ("chunks",)
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    chunks: _containers.RepeatedCompositeFieldContainer[ModelInputChunk]
+    def __init__(self, chunks: _Optional[_Iterable[_Union[ModelInputChunk, _Mapping]]] = ...) -> None: ...
+
+class Datum(_message.Message):
+    __slots__ = ("model_input", "loss_fn_inputs")
+    class LossFnInputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Tensor
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+    MODEL_INPUT_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FN_INPUTS_FIELD_NUMBER: _ClassVar[int]
+    model_input: ModelInput
+    loss_fn_inputs: _containers.MessageMap[str, Tensor]
+    def __init__(self, model_input: _Optional[_Union[ModelInput, _Mapping]] = ..., loss_fn_inputs: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
+
+class ModelRef(_message.Message):
+    __slots__ = ("embedded", "local")
+    EMBEDDED_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    embedded: str
+    local: LocalModel
+    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ...) -> None: ...
+
+class LocalModel(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class SamplingParams(_message.Message):
+    __slots__ = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    stop: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Metrics(_message.Message):
+    __slots__ = ("values", "undefined")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class UndefinedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    UNDEFINED_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.ScalarMap[str, float]
+    undefined: _containers.ScalarMap[str, str]
+    def __init__(self, values: _Optional[_Mapping[str, float]] = ..., undefined: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Problem(_message.Message):
+    __slots__ = ("reason", "message", "field", "retryable")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    field: str
+    retryable: bool
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retryable: bool = ...) -> None: ...

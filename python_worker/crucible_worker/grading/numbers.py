@@ -1,0 +1,118 @@
+"""Numbers in a text, read exactly.
+
+A number is, in ASCII digits and never inside a word ("x46" has none, "46km" has 46):
+
+    [sign] digits [. digits] [e [sign] digits] [%]          "-46", "3.14", ".5", "1e-3", "45%"
+    [sign] digits, three digits, ... [. digits] [%]         "1,460,000.5": a comma only ever divides thousands
+    number/number                                           "3/4"; a longer chain ("1/2/2024") is its last part
+
+A sign ("+", "-" or the minus U+2212) counts where no word, digit or closing bracket stands before it: "10-46" ends in
+46. LaTeX, mixed numbers and units are not read.
+
+Values are rationals, never rounded through floats. Digits below 10^-1000 are cut off and bounded by an error; of what is
+10^1000 or more only that is known, so that "1e999999999" costs nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+__all__ = ["MAX_MAGNITUDE", "Flaw", "Number", "last_numbers"]
+
+MAX_MAGNITUDE = 1_000
+"""Values are exact between 10^-1000 and 10^1000."""
+
+_MAX_EXPONENT_DIGITS = 18  # an exponent of more digits outweighs every mantissa that fits into a response
+_FAR = 10**_MAX_EXPONENT_DIGITS
+
+# Possessive throughout, and each group of thousands is checked by itself: no character is looked at more than a few times.
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))++|[0-9]++)"
+_UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+\u2212]?[0-9]++)?+"
+_NUMBER = re.compile(
+    rf"(?P<sign>(?<![\w)\]}}])[-+\u2212])?+(?<![A-Za-z_0-9])(?<![0-9]\.)"
+    rf"(?P<parts>{_UNSIGNED}(?:/{_UNSIGNED})*+)(?P<percent> ?\\?%)?+"
+)
+_PART = re.compile(r"(?P<whole>[0-9]*+)(?:\.(?P<decimals>[0-9]++))?+(?:[eE](?P<exponent>[-+]?[0-9]++))?+")
+
+
+class Flaw(enum.StrEnum):
+    """Why a number has no value to compare; the text is a reason."""
+
+    HUGE = f"the number is 10^{MAX_MAGNITUDE:,} or more"
+    ZERO_DENOMINATOR = "the number divides by 0"
+    LONG_FRACTION = "the number is a fraction of numbers too long to divide"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number as it stands in a text."""
+
+    text: str
+    """How it is written."""
+    value: Fraction = Fraction(0)
+    """What it is, the percent sign left aside; meaningless where there is a flaw."""
+    error: Fraction = Fraction(0)
+    """The true value is `value` where this is 0, else closer to `value` than this."""
+    percent: bool = False
+    """Whether a percent sign follows."""
+    flaw: Flaw | None = None
+    """Why it has no value, where it has none."""
+
+
+def last_numbers(text: str, count: int) -> Sequence[Number]:
+    """The last numbers of a text, at most `count`, in their order. Linear time."""
+    return [_read(match) for match in collections.deque(_NUMBER.finditer(text), maxlen=count)]
+
+
+def _read(match: re.Match[str]) -> Number:
+    parts = match["parts"].split("/")
+    if len(parts) > 2:
+        parts = parts[-1:]
+    negative = len(parts) <= match["parts"].count("/") + 1 and match["sign"] in ("-", "\u2212")
+    number = _part(parts[0])
+    if len(parts) == 2:
+        number = _divide(number, _part(parts[1]))
+    return dataclasses.replace(
+        number,
+        text=match[0],
+        value=-number.value if negative else number.value,
+        percent=match["percent"] is not None,
+    )
+
+
+def _part(text: str) -> Number:
+    match = _PART.fullmatch(text.replace(",", "").replace("\u2212", "-"))
+    assert match is not None, text
+    decimals = match["decimals"] or ""
+    written = (match["whole"] + decimals).lstrip("0")
+    digits = written.rstrip("0")
+    if not digits:
+        return Number(text=text)
+    exponent = _exponent(match["exponent"] or "0") - len(decimals) + len(written) - len(digits)
+    lead = len(digits) + exponent  # 10^(lead - 1) <= value < 10^lead
+    if lead > MAX_MAGNITUDE:
+        return Number(text=text, flaw=Flaw.HUGE)
+    if exponent >= -MAX_MAGNITUDE:
+        return Number(text=text, value=int(digits) * Fraction(10) ** exponent)
+    kept = digits[: max(0, lead + MAX_MAGNITUDE)]
+    smallest = Fraction(1, 10**MAX_MAGNITUDE)
+    return Number(text=text, value=int(kept or "0") * smallest, error=smallest)
+
+
+def _exponent(text: str) -> int:
+    digits = text.lstrip("+-").lstrip("0")
+    size = int(digits or "0") if len(digits) <= _MAX_EXPONENT_DIGITS else _FAR
+    return -size if text.startswith("-") else size
+
+
+def _divide(numerator: Number, denominator: Number) -> Number:
+    if numerator.flaw or denominator.flaw or numerator.error or denominator.error:
+        return Number(text="", flaw=Flaw.LONG_FRACTION)
+    if denominator.value == 0:
+        return Number(text="", flaw=Flaw.ZERO_DENOMINATOR)
+    return Number(text="", value=numerator.value / denominator.value)

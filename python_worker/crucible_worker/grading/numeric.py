@@ -1,0 +1,108 @@
+"""The grader of numbers: the last one of a response, exactly, or within a tolerance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from crucible_worker.grading.base import Grade
+from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.numbers import Flaw, Number, last_numbers
+
+__all__ = ["MAX_ABSOLUTE_TOLERANCE", "NUMERIC_SCHEMA", "Numeric"]
+
+MAX_ABSOLUTE_TOLERANCE = 1e300
+"""Below 10^1000, so that a response of that magnitude is wrong under every tolerance."""
+
+_METHOD = "number"
+
+NUMERIC_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "relative_tolerance": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "default": 0,
+            "description": "Accept a response within this share of the target's magnitude.",
+        },
+        "absolute_tolerance": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": MAX_ABSOLUTE_TOLERANCE,
+            "default": 0,
+            "description": "Accept a response within this distance of the target.",
+        },
+    },
+    "additionalProperties": False,
+}
+"""Options of `Numeric`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Numeric(DirectGrader):
+    """Right where the last number of the response equals a target, in exact arithmetic.
+
+    What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without where
+    it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in decimal, and
+    the larger of the two counts. A target that does not hold exactly one number is UNDECIDED, a response without any is
+    wrong.
+    """
+
+    relative_tolerance: float = 0.0
+    """Share of the target's magnitude, from 0 to 1."""
+    absolute_tolerance: float = 0.0
+    """Distance from the target, from 0."""
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Compare the last number with each target. Choices play no part."""
+        wanted = []
+        for target in targets:
+            numbers = last_numbers(target, 2)
+            if len(numbers) != 1:
+                flaw = "holds several numbers" if numbers else "is no number"
+                return undecided(f"the target {_short(target)} {flaw}", method=_METHOD)
+            if numbers[0].flaw or numbers[0].error:
+                return undecided(f"the target {_short(target)} is no number that can be compared", method=_METHOD)
+            wanted.append(numbers[0])
+        found = last_numbers(response, 1)
+        if not found:
+            return wrong("", _METHOD, "there is no number in the response")
+        answer = found[0]
+        if answer.flaw is Flaw.LONG_FRACTION:
+            return undecided(answer.flaw, extracted=answer.text, method=_METHOD)
+        if answer.flaw:
+            return wrong(answer.text, _METHOD, answer.flaw)
+        verdicts = [self._equal(answer, target) for target in wanted]
+        if True in verdicts:
+            return right(answer.text, _METHOD)
+        if None in verdicts:
+            return undecided("the number has too many digits to tell", extracted=answer.text, method=_METHOD)
+        return wrong(answer.text, _METHOD)
+
+    def _equal(self, answer: Number, target: Number) -> bool | None:
+        """Whether they are equal; None where the answer's error leaves it open."""
+        readings = [(answer.value, target.value)]
+        if answer.percent and not target.percent:
+            readings.append((answer.value / 100, target.value))
+        elif target.percent and not answer.percent:
+            readings.append((answer.value, target.value / 100))
+        verdicts = [self._within(one, other, answer.error) for one, other in readings]
+        return True if True in verdicts else None if None in verdicts else False
+
+    def _within(self, answer: Fraction, target: Fraction, error: Fraction) -> bool | None:
+        relative, absolute = Fraction(repr(self.relative_tolerance)), Fraction(repr(self.absolute_tolerance))
+        allowed = max(relative * abs(target), absolute)
+        distance = abs(answer - target)
+        if distance + error <= allowed:
+            return True
+        if not error:
+            return False
+        # The true distance differs from this one by less than the error.
+        return False if distance - error >= allowed else None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "...")

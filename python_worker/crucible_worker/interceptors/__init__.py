@@ -1,0 +1,6 @@
+"""What every call passes on its way to a service: logs, error mapping, authentication, admission, deadline."""
+
+from crucible_worker.interceptors.calls import Calls
+from crucible_worker.interceptors.chain import Interceptor
+
+__all__ = ["Calls", "Interceptor"]

@@ -1,0 +1,29 @@
+"""Who may call: `authorization: Bearer <token>`, compared in constant time."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from crucible_bridge.errors import Unauthenticated
+from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method
+
+__all__ = ["authenticated"]
+
+
+def authenticated(inner: Handle, method: Method, token: str | None) -> Handle:
+    """Let only callers with the token pass; probes need none, so that an orchestrator's health check has no secret."""
+    if token is None or method.service == HEALTH:
+        return inner
+    expected = f"Bearer {token}".encode()
+
+    async def handle(request: Any, context: Context) -> Any:
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization":
+                given = value if isinstance(value, bytes) else value.encode()
+                if hmac.compare_digest(given, expected):
+                    return await inner(request, context)
+                raise Unauthenticated("the token is wrong", reason="WRONG_TOKEN")
+        raise Unauthenticated("the call needs 'authorization: Bearer <token>'", reason="MISSING_TOKEN")
+
+    return handle

@@ -1,0 +1,55 @@
+"""How long a call may wait: gRPC's own deadline bounds the call, never the evaluation behind it.
+
+Shortly before that deadline the waiting call is answered with DEADLINE_EXCEEDED and the evaluation's id: at the
+deadline itself the client has hung up, and would learn nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from crucible_bridge.errors import BridgeError, DeadlineExceeded
+from crucible_worker.interceptors.calls import Calls, draining_error
+from crucible_worker.interceptors.methods import WORKER, Context, Handle, Method
+from crucible_worker.telemetry.logging import bound
+
+__all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "bounded"]
+
+MARGIN_SECONDS = 0.1
+"""How long before the client's deadline the answer leaves."""
+
+MARGIN_SHARE = 0.5
+"""At most this share of the time that is left is given up for the margin, where a deadline is short."""
+
+
+def bounded(inner: Handle, method: Method, calls: Calls) -> Handle:
+    """End a call that waits, at its deadline or when the worker drains; what it waits for goes on."""
+    # A Drain waits for the drain: it is not to be ended by it.
+    cut_by_drain = method.service != WORKER
+
+    async def handle(request: Any, context: Context) -> Any:
+        remaining = context.time_remaining()
+        delay = None if remaining is None else remaining - min(MARGIN_SECONDS, remaining * MARGIN_SHARE)
+        try:
+            async with asyncio.timeout(delay) as timer:
+                if not cut_by_drain:
+                    return await inner(request, context)
+                calls.watch(timer)
+                try:
+                    return await inner(request, context)
+                finally:
+                    calls.forget(timer)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise _ended(calls) from None
+
+    return handle
+
+
+def _ended(calls: Calls) -> BridgeError:
+    error = draining_error() if calls.draining else DeadlineExceeded("the call's deadline is near")
+    if evaluation_id := bound("evaluation_id"):
+        error.metadata["evaluation_id"] = evaluation_id
+    return error

@@ -1,0 +1,37 @@
+"""What a caller learns of an error: a BridgeError as it is, of anything else only that it happened."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import grpc
+import structlog
+
+from crucible_bridge.errors import BridgeError, InternalError
+from crucible_bridge.status import to_status
+from crucible_worker.interceptors.methods import Context, Handle
+
+__all__ = ["mapped"]
+
+
+def mapped(inner: Handle) -> Handle:
+    """Turn errors into statuses with details; a cancelled call stays one."""
+    log = structlog.get_logger("crucible_worker.interceptors")
+
+    async def handle(request: Any, context: Context) -> Any:
+        try:
+            return await inner(request, context)
+        except grpc.aio.BaseError:
+            # gRPC's own: the status is sent already, or the client is gone.
+            raise
+        except BridgeError as error:
+            status = to_status(error)
+        except Exception as error:
+            # The text of a foreign exception may hold model output or a path: the log gets it, the wire an id to find it.
+            error_id = secrets.token_hex(8)
+            log.error("unexpected_error", error_id=error_id, exc_info=error)
+            status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
+        await context.abort(*status)
+
+    return handle

@@ -1,0 +1,47 @@
+"""One line a call: its code and how long it took, and what its service bound to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import structlog
+
+from crucible_worker.interceptors.methods import Context, Handle, Method
+from crucible_worker.telemetry.logging import bind_contextvars
+
+__all__ = ["logged"]
+
+_OURS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
+
+
+def logged(inner: Handle, method: Method) -> Handle:
+    """Bind method and peer to the call's log lines, and say how it ended."""
+    log = structlog.get_logger("crucible_worker.interceptors").bind()
+    name = f"{method.service.rpartition('.')[2]}.{method.name}"
+    say = log.debug if method.quiet else log.info
+
+    async def handle(request: Any, context: Context) -> Any:
+        # Each call runs in a task, and so in a context, of its own: nothing needs to be unbound.
+        bind_contextvars(method=name, peer=context.peer())
+        started = time.perf_counter()
+        try:
+            response = await inner(request, context)
+        except grpc.aio.AbortError:
+            code = context.code()
+            (log.error if code in _OURS else log.info)("call", code=code.name, milliseconds=_since(started))
+            raise
+        except (asyncio.CancelledError, grpc.aio.BaseError):
+            # The client is gone: it cancelled, or what was sent met a closed stream.
+            say("call", code="CANCELLED", milliseconds=_since(started))
+            raise
+        say("call", code="OK", milliseconds=_since(started))
+        return response
+
+    return handle
+
+
+def _since(started: float) -> float:
+    return round((time.perf_counter() - started) * 1000, 3)

@@ -1,0 +1,51 @@
+"""What the layers know of a method before any call of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+__all__ = ["HEALTH", "WORKER", "Context", "Handle", "Method"]
+
+HEALTH = "grpc.health.v1.Health"
+WORKER = "crucible_bridge.v1.WorkerService"
+
+Context = grpc.aio.ServicerContext
+Handle = Callable[[Any, Any], Awaitable[Any]]
+"""A layer's shape: (raw request or request stream, context) -> response; streams write to the context, return None."""
+
+_READS = frozenset({"ListEvaluators", "GetEvaluation", "ListEvaluations", "GetSamples", "GetInfo"})
+_OF_THE_PLATFORM = ("grpc.health.", "grpc.reflection.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One method of one service."""
+
+    path: str
+    """"/crucible_bridge.v1.WorkerService/GetInfo"."""
+    streams: bool
+    """Whether it answers with a stream."""
+
+    @property
+    def service(self) -> str:
+        """"crucible_bridge.v1.WorkerService"."""
+        return self.path.rpartition("/")[0].removeprefix("/")
+
+    @property
+    def name(self) -> str:
+        """"GetInfo"."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a call that went well is of no interest to an operator: reads, probes, reflection."""
+        return self.name in _READS or self.service.startswith(_OF_THE_PLATFORM)
+
+    @property
+    def essential(self) -> bool:
+        """Whether it must be answered however busy the worker is, and while it drains: probes, and the worker itself."""
+        return self.service in (HEALTH, WORKER)

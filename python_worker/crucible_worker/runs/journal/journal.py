@@ -1,0 +1,127 @@
+"""The journal of one worker: a writer, readers, and the news that something was written by anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from crucible_bridge.errors import Unavailable
+from crucible_bridge.events import Event
+from crucible_worker.runs.journal.queries import Head, head
+from crucible_worker.runs.journal.schema import connect, prepare
+from crucible_worker.runs.journal.writer import Transaction, Writer
+from crucible_worker.runs.news import News
+
+__all__ = ["PROBE_SECONDS", "Journal"]
+
+READERS = 4
+"""Reads that run at once; each thread keeps a connection."""
+PROBE_SECONDS = 0.5
+"""While the journal cannot be written: how often that is tried again."""
+PROBE_BYTES = 64 * 1024
+"""What a try writes: a disk that takes less than this is still full."""
+
+T = TypeVar("T")
+
+
+class Journal:
+    """Reads and writes; open it with `Journal.open` inside a running event loop."""
+
+    def __init__(self, path: Path, log: Head, encode_event: Callable[[Event], bytes]) -> None:
+        """See `open`."""
+        self._path = path
+        self.log_id = log.log_id
+        """Identity of the event log; a new journal has a new one."""
+        self._loop = asyncio.get_running_loop()
+        self._readers = concurrent.futures.ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+        self._connections: list[sqlite3.Connection] = []
+        self._local = threading.local()
+        self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
+        self.news = News(connect(path, read_only=True))
+        """Tells when something was committed, by this worker or another one."""
+        self.writable = True
+        """Whether the last transaction could be written."""
+        self.on_writable_change: Callable[[bool], None] = lambda writable: None
+        """Called on the loop when `writable` changes."""
+        self._recovery: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes]) -> Journal:
+        """Open the journal of a state directory, made where there is none.
+
+        Args:
+            state_dir: shared by every worker of the machine.
+            encode_event: how an event becomes the bytes that are kept and sent.
+
+        Raises:
+            FailedPrecondition: the directory cannot be used.
+        """
+        path = await asyncio.to_thread(prepare, state_dir)
+        connection = connect(path, read_only=True)
+        try:
+            log = head(connection)
+        finally:
+            connection.close()
+        return cls(path, log, encode_event)
+
+    async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Apply a function to a connection of a reader's thread."""
+        return await self._loop.run_in_executor(
+            self._readers, lambda: function(self._connection(), *arguments, **named)
+        )
+
+    def submit(self, function: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Have a function applied to the next transaction; see `Writer.submit`."""
+        return self._writer.submit(function)
+
+    async def aclose(self) -> None:
+        """Write what was submitted, then close everything."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.wait([self._recovery])
+        await self._writer.close()
+        self.news.close()
+        await asyncio.to_thread(self._readers.shutdown)
+        for connection in self._connections:
+            connection.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path, read_only=True)
+            self._connections.append(connection)
+        return connection
+
+    def _committed(self) -> None:
+        self.news.publish()
+        self._set_writable(True)
+
+    def _failed(self, cause: str) -> None:
+        self._set_writable(False)
+        if self._recovery is None or self._recovery.done():
+            self._recovery = self._loop.create_task(self._recover(), name="journal-recovery")
+
+    def _set_writable(self, writable: bool) -> None:
+        if writable != self.writable:
+            self.writable = writable
+            self.on_writable_change(writable)
+
+    async def _recover(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            try:
+                await self.submit(_probe)
+            except Unavailable:
+                continue
+            return
+
+
+def _probe(transaction: Transaction) -> None:
+    transaction.execute("INSERT OR REPLACE INTO probe VALUES (1, zeroblob(?))", (PROBE_BYTES,))
+
+

@@ -1,0 +1,247 @@
+"""What is read from the journal. Each function takes a connection, or a transaction, and returns plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Verdict
+from crucible_worker.runs.journal.records import request_from_record, result_from_record, sample_from_record
+
+__all__ = [
+    "Head",
+    "Row",
+    "evaluation_of",
+    "find",
+    "find_by_number",
+    "head",
+    "list_rows",
+    "read_events",
+    "read_samples",
+    "results_of",
+    "scored_keys",
+]
+
+SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
+"""A page of samples ends when its records have this size, so that it stays well below the message limit."""
+
+
+class Reads(Protocol):
+    """A connection or a transaction."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> sqlite3.Cursor:
+        """Run one statement."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Head:
+    """The event log as a whole."""
+
+    log_id: str
+    sequence: int
+    oldest: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """An evaluation as the journal keeps it; see the schema for what the columns mean."""
+
+    number: int
+    evaluation_id: str
+    run_id: str
+    step: int | None
+    state: EvaluationState
+    fingerprint: str
+    dataset_fingerprint: str
+    model_fingerprint: str
+    request: bytes
+    correlation_id: str
+    attempt: int
+    total: int
+    done: int
+    unscored: int
+    created_ns: int
+    ended_ns: int
+    interrupted_ns: int
+    past_active_ns: int
+    active_ns: int
+    first_sequence: int
+    last_sequence: int
+    cancel_reason: str | None
+    result: bytes | None
+
+
+_COLUMNS = ", ".join(field.name for field in dataclasses.fields(Row))
+
+
+def head(source: Reads) -> Head:
+    """The log's identity and bounds."""
+    return Head(*source.execute("SELECT log_id, sequence, oldest FROM head").fetchone())
+
+
+def find(source: Reads, evaluation_id: str) -> Row | None:
+    """An evaluation by its identity."""
+    row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
+    return None if row is None else _row(row)
+
+
+def find_by_number(source: Reads, number: int) -> Row:
+    """An evaluation by its number.
+
+    Raises:
+        NotFound: retention has removed it.
+    """
+    row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE number = ?", (number,)).fetchone()
+    if row is None:
+        raise NotFound("this evaluation is no longer kept", reason="UNKNOWN_EVALUATION", field="evaluation_id")
+    return _row(row)
+
+
+def list_rows(
+    source: Reads,
+    *,
+    run_id: str | None = None,
+    states: Sequence[EvaluationState] = (),
+    from_step: int | None = None,
+    to_step: int | None = None,
+    before: int | None = None,
+    limit: int = -1,
+) -> list[Row]:
+    """Evaluations, newest first; `before` is the number that the page before ended with."""
+    conditions: list[tuple[str, Sequence[object]]] = []
+    if run_id is not None:
+        conditions.append(("run_id = ?", (run_id,)))
+    if states:
+        conditions.append((f"state IN ({_marks(states)})", [state.value for state in states]))
+    if from_step is not None:
+        conditions.append(("step >= ?", (from_step,)))
+    if to_step is not None:
+        conditions.append(("step <= ?", (to_step,)))
+    if before is not None:
+        conditions.append(("number < ?", (before,)))
+    where, parameters = _where(conditions)
+    sql = f"SELECT {_COLUMNS} FROM evaluations {where} ORDER BY number DESC LIMIT ?"
+    return [_row(row) for row in source.execute(sql, (*parameters, limit))]
+
+
+def evaluation_of(row: Row) -> Evaluation:
+    """An evaluation as its row tells it."""
+    metrics, results, problem = (Metrics({}), (), None) if row.result is None else result_from_record(row.result)
+    return Evaluation(
+        evaluation_id=row.evaluation_id,
+        state=row.state,
+        request=request_from_record(row.request),
+        metrics=metrics,
+        results=results,
+        done=row.done,
+        total=row.total,
+        dataset_fingerprint=row.dataset_fingerprint,
+        model_fingerprint=row.model_fingerprint,
+        created_unix_ns=row.created_ns,
+        ended_unix_ns=row.ended_ns,
+        duration_ns=row.past_active_ns + row.active_ns,
+        attempt=row.attempt,
+        last_sequence=row.last_sequence,
+        problem=problem,
+    )
+
+
+def read_events(
+    source: Reads,
+    *,
+    after: int,
+    through: int,
+    number: int | None = None,
+    kinds: Sequence[str] = (),
+    without_kind: str | None = None,
+    run_id: str | None = None,
+    limit: int,
+) -> list[tuple[int, bytes]]:
+    """Sequences and records of events after one sequence, up to and with another, at most `limit` of them."""
+    conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (after, through))]
+    if number is not None:
+        conditions.append(("number = ?", (number,)))
+    if kinds:
+        conditions.append((f"kind IN ({_marks(kinds)})", kinds))
+    if without_kind is not None:
+        conditions.append(("kind <> ?", (without_kind,)))
+    if run_id is not None:
+        conditions.append(("run_id = ?", (run_id,)))
+    where, parameters = _where(conditions)
+    sql = f"SELECT sequence, record FROM events {where} ORDER BY sequence LIMIT ?"
+    return source.execute(sql, (*parameters, limit)).fetchall()
+
+
+def read_samples(
+    source: Reads,
+    number: int,
+    *,
+    verdicts: Sequence[Verdict] = (),
+    evaluator: str | None = None,
+    page_size: int,
+    page_token: str = "",
+) -> tuple[list[SampleResult], str]:
+    """A page of samples in the data set's order, and the token of the next one (empty at the end)."""
+    conditions: list[tuple[str, Sequence[object]]] = [("number = ?", (number,))]
+    if verdicts:
+        conditions.append((f"verdict IN ({_marks(verdicts)})", [verdict.value for verdict in verdicts]))
+    if evaluator is not None:
+        conditions.append(("label = ?", (evaluator,)))
+    if page_token:
+        conditions.append(("(position, evaluator, repeat) > (?, ?, ?)", _place(page_token)))
+    where, parameters = _where(conditions)
+    sql = f"""SELECT position, evaluator, repeat, label, verdict, record FROM samples {where}
+              ORDER BY position, evaluator, repeat LIMIT ?"""
+    page: list[SampleResult] = []
+    size = 0
+    place = (0, 0, 0)
+    for *keys, label, verdict, record in source.execute(sql, (*parameters, page_size + 1)):
+        if len(page) == page_size or size >= SAMPLE_PAGE_BYTES:
+            return page, ".".join(map(str, place))
+        page.append(sample_from_record(label, verdict, record))
+        size += len(record)
+        place = tuple(keys)
+    return page, ""
+
+
+def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleResult]:
+    """Every result of one evaluator, by its index, in the data set's order, one at a time."""
+    sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
+    for label, verdict, record in source.execute(sql, (number, evaluator)):
+        yield sample_from_record(label, verdict, record)
+
+
+def scored_keys(source: Reads, number: int) -> dict[tuple[int, int, int], tuple[int, bool]]:
+    """What was run before: (position, evaluator, repeat) -> (attempts so far, whether it is final).
+
+    Final is every verdict but an error that may go away when it is asked again.
+    """
+    sql = "SELECT position, evaluator, repeat, attempt, retryable FROM samples WHERE number = ?"
+    return {tuple(key): (attempt, not retryable) for *key, attempt, retryable in source.execute(sql, (number,))}
+
+
+def _row(values: Sequence[Any]) -> Row:
+    row = Row(*values)
+    return dataclasses.replace(row, state=EvaluationState(row.state))
+
+
+def _where(conditions: Sequence[tuple[str, Sequence[object]]]) -> tuple[str, list[object]]:
+    if not conditions:
+        return "", []
+    clauses = " AND ".join(clause for clause, _ in conditions)
+    return f"WHERE {clauses}", [value for _, values in conditions for value in values]
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _place(token: str) -> tuple[int, ...]:
+    parts = token.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        raise InvalidField("page_token", "is not one that this call gave")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,171 @@
+"""Records of the journal: frozen values to msgpack and back, in pairs.
+
+A record is a map with the field names as keys, so that a later version can add fields. Inline samples are not kept:
+they come with the request, and the fingerprint tells whether they are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from crucible_bridge.types import (
+    BuiltinDataset,
+    Dataset,
+    DatasetSource,
+    EvaluateRequest,
+    EvaluatorResult,
+    EvaluatorSpec,
+    InlineDataset,
+    JsonlDataset,
+    Limits,
+    Metrics,
+    Problem,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+    format_model,
+    parse_model,
+)
+
+__all__ = [
+    "request_from_record",
+    "request_to_record",
+    "result_from_record",
+    "result_to_record",
+    "sample_from_record",
+    "sample_to_record",
+]
+
+
+def request_to_record(request: EvaluateRequest) -> bytes:
+    """Pack a request, without inline samples."""
+    return msgpack.packb(
+        {
+            "evaluation_id": request.evaluation_id,
+            "run_id": request.run_id,
+            "step": request.step,
+            "model": format_model(request.model),
+            "evaluators": [_spec_to_map(spec) for spec in request.evaluators],
+            "dataset": {
+                "source": _source_to_pair(request.dataset.source),
+                "limit": request.dataset.limit,
+                "shuffle_seed": request.dataset.shuffle_seed,
+                "skip_malformed": request.dataset.skip_malformed,
+            },
+            "sampling": None if request.sampling is None else _fields(request.sampling),
+            "limits": _fields(request.limits),
+            "metric_prefix": request.metric_prefix,
+            "labels": dict(request.labels),
+            "correlation_id": request.correlation_id,
+        }
+    )
+
+
+def request_from_record(record: bytes) -> EvaluateRequest:
+    """Unpack a request; an inline data set comes back empty."""
+    data = msgpack.unpackb(record)
+    data["model"] = parse_model(data["model"])
+    data["evaluators"] = tuple(EvaluatorSpec(**spec) for spec in data["evaluators"])
+    data["dataset"] = Dataset(**{**data["dataset"], "source": _source_from_pair(data["dataset"]["source"])})
+    if data["sampling"] is not None:
+        data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
+    data["limits"] = Limits(**data["limits"])
+    return EvaluateRequest(**data)
+
+
+def sample_to_record(sample: SampleResult) -> bytes:
+    """Pack what became of a sample; verdict and evaluator are columns beside it."""
+    data = _fields(sample)
+    del data["verdict"], data["evaluator"]
+    data["problem"] = _problem_to_map(sample.problem)
+    data["measurements"] = dict(sample.measurements)
+    return msgpack.packb(data)
+
+
+def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleResult:
+    """Unpack what became of a sample."""
+    data = msgpack.unpackb(record)
+    data["problem"] = _problem_from_map(data["problem"])
+    return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
+
+
+def result_to_record(
+    metrics: Metrics, results: Sequence[EvaluatorResult], problem: Problem | None
+) -> bytes:
+    """Pack what an evaluation ended with."""
+    return msgpack.packb(
+        {
+            "metrics": _metrics_to_map(metrics),
+            "results": [
+                {
+                    **_fields(result),
+                    "evaluator": _spec_to_map(result.evaluator),
+                    "metrics": _metrics_to_map(result.metrics),
+                    "problem": _problem_to_map(result.problem),
+                }
+                for result in results
+            ],
+            "problem": _problem_to_map(problem),
+        }
+    )
+
+
+def result_from_record(record: bytes) -> tuple[Metrics, tuple[EvaluatorResult, ...], Problem | None]:
+    """Unpack what an evaluation ended with."""
+    data = msgpack.unpackb(record)
+    results = tuple(
+        EvaluatorResult(
+            **{
+                **result,
+                "evaluator": EvaluatorSpec(**result["evaluator"]),
+                "metrics": Metrics(**result["metrics"]),
+                "problem": _problem_from_map(result["problem"]),
+            }
+        )
+        for result in data["results"]
+    )
+    return Metrics(**data["metrics"]), results, _problem_from_map(data["problem"])
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    # Shallow, unlike dataclasses.asdict, which copies every mapping and is ten times slower.
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _spec_to_map(spec: EvaluatorSpec) -> dict[str, Any]:
+    return {"kind": spec.kind, "name": spec.name, "options": dict(spec.options)}
+
+
+def _metrics_to_map(metrics: Metrics) -> dict[str, Any]:
+    return {"values": dict(metrics.values), "undefined": dict(metrics.undefined)}
+
+
+def _problem_to_map(problem: Problem | None) -> dict[str, Any] | None:
+    return None if problem is None else _fields(problem)
+
+
+def _problem_from_map(data: Mapping[str, Any] | None) -> Problem | None:
+    return None if data is None else Problem(**data)
+
+
+def _source_to_pair(source: DatasetSource) -> tuple[str, str]:
+    match source:
+        case InlineDataset():
+            return "inline", ""
+        case JsonlDataset(path):
+            return "jsonl", path
+        case BuiltinDataset(name):
+            return "builtin", name
+
+
+def _source_from_pair(pair: Sequence[str]) -> DatasetSource:
+    kind, name = pair
+    if kind == "jsonl":
+        return JsonlDataset(name)
+    if kind == "builtin":
+        return BuiltinDataset(name)
+    return InlineDataset(())

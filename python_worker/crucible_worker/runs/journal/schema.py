@@ -1,0 +1,146 @@
+"""The journal's file: its tables, and how it is opened by several workers at once."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+import uuid
+from pathlib import Path
+
+from crucible_bridge.errors import FailedPrecondition
+
+__all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare"]
+
+JOURNAL_FILE = "journal.sqlite3"
+"""Name of the journal inside the state directory."""
+SCHEMA_VERSION = 1
+"""Kept as SQLite's `user_version`; a journal of another one is refused."""
+BUSY_SECONDS = 5.0
+"""How long a writer waits for the writers of other workers before it calls the journal unwritable."""
+
+_TABLES = """
+-- One row: the log's identity, its last sequence, and the oldest one still retained.
+CREATE TABLE head (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    log_id TEXT NOT NULL,
+    created_ns INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    oldest INTEGER NOT NULL
+);
+-- An evaluation. `number` is never used again: it is also the byte that its owner locks.
+CREATE TABLE evaluations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    evaluation_id TEXT NOT NULL UNIQUE,
+    run_id TEXT NOT NULL,
+    step INTEGER,
+    state TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    dataset_fingerprint TEXT NOT NULL,
+    model_fingerprint TEXT NOT NULL,
+    request BLOB NOT NULL,
+    correlation_id TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    done INTEGER NOT NULL DEFAULT 0,
+    unscored INTEGER NOT NULL DEFAULT 0,
+    created_ns INTEGER NOT NULL,
+    ended_ns INTEGER NOT NULL DEFAULT 0,
+    interrupted_ns INTEGER NOT NULL DEFAULT 0,
+    -- Time with an owner: of finished attempts, and of the present one as far as it was written down.
+    past_active_ns INTEGER NOT NULL DEFAULT 0,
+    active_ns INTEGER NOT NULL DEFAULT 0,
+    first_sequence INTEGER NOT NULL DEFAULT 0,
+    last_sequence INTEGER NOT NULL DEFAULT 0,
+    cancel_reason TEXT,
+    result BLOB
+);
+CREATE INDEX evaluations_by_state ON evaluations (state);
+CREATE INDEX evaluations_by_run ON evaluations (run_id, step);
+-- What became of a sample, in the data set's order. A sample that is run again replaces its row.
+CREATE TABLE samples (
+    number INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    evaluator INTEGER NOT NULL,
+    repeat INTEGER NOT NULL,
+    label TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    retryable INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (number, position, evaluator, repeat)
+) WITHOUT ROWID;
+-- The log. `number` is 0 where an event belongs to no evaluation.
+CREATE TABLE events (
+    sequence INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    record BLOB NOT NULL
+);
+-- What is written to find out whether writing works again.
+CREATE TABLE probe (one INTEGER PRIMARY KEY CHECK (one = 1), filling BLOB NOT NULL);
+"""
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open one connection, in autocommit: transactions are begun and ended by name.
+
+    Any thread may use it, one at a time: a connection is handed between threads, never shared.
+    """
+    target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+    connection = sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    # NORMAL in WAL mode: nothing committed is lost when the process dies, the last commits may be at a loss of power.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def prepare(state_dir: Path) -> Path:
+    """Make the state directory and the journal in it, where they do not exist; several workers may do so at once.
+
+    Returns:
+        The journal's path.
+
+    Raises:
+        FailedPrecondition: the directory cannot be used, or the journal is of another version.
+    """
+    path = state_dir / JOURNAL_FILE
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The switch to WAL mode ignores SQLite's own busy time-out: a lock of our own makes the others wait.
+        with _exclusively(state_dir / "prepare.lock"):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with contextlib.closing(connect(path)) as connection:
+                _create(connection)
+    except (OSError, sqlite3.Error) as error:
+        raise FailedPrecondition(
+            f"state directory {state_dir} cannot be used: {error}", reason="STATE_DIR_UNUSABLE"
+        ) from error
+    return path
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == SCHEMA_VERSION:
+        return
+    if version != 0:
+        raise FailedPrecondition(
+            f"the journal is of version {version}, this worker writes version {SCHEMA_VERSION}: use another --state-dir",
+            reason="JOURNAL_VERSION",
+        )
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION};")
+    connection.execute("INSERT INTO head VALUES (1, ?, ?, 0, 1)", (uuid.uuid4().hex, time.time_ns()))
+    connection.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _exclusively(path: Path):
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)

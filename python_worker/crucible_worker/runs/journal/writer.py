@@ -1,0 +1,194 @@
+"""The one thread of a process that writes to the journal.
+
+Whoever wants something written submits a function of a Transaction. The thread takes what has gathered, applies it in
+order inside one SQLite transaction, and answers all of it after the commit: a batch of 1,024 costs little more than a
+batch of one. SQLite waits for other workers' writers by sleeping up to 0.1 s, which is why this never runs on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.errors import Unavailable
+from crucible_bridge.events import Event
+from crucible_worker.runs.journal.schema import connect
+
+__all__ = ["MAX_BATCH", "Transaction", "Writer"]
+
+MAX_BATCH = 1024
+"""Submissions in one SQLite transaction."""
+
+_STOP = object()
+
+
+class Transaction:
+    """What a submitted function works with; it is inside BEGIN IMMEDIATE, so what it reads stays true until commit."""
+
+    def __init__(self, connection: sqlite3.Connection, encode_event: Callable[[Event], bytes]) -> None:
+        self._connection = connection
+        self._encode_event = encode_event
+        self._after_commit: list[Callable[[], None]] = []
+        self.sequence: int = connection.execute("SELECT sequence FROM head").fetchone()[0]
+        """Sequence of the log's last event, those of this transaction included."""
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        """Run one statement."""
+        return self._connection.execute(sql, parameters)
+
+    def append(self, number: int, events: Sequence[Event]) -> int:
+        """Give events the next sequences of the log; returns the last. `number` is their evaluation's, or 0."""
+        first = self.sequence + 1
+        self._connection.executemany(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+            [
+                (sequence, number, event.kind.value, event.run_id, self._encode_event(event))
+                for sequence, event in enumerate(events, first)
+            ],
+        )
+        self.sequence += len(events)
+        return self.sequence
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Do something once, and only if, this is committed; must not raise."""
+        self._after_commit.append(action)
+
+
+class _Submission:
+    __slots__ = ("error", "function", "future", "result")
+
+    def __init__(self, function: Callable[[Transaction], Any], future: asyncio.Future[Any]) -> None:
+        self.function = function
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Owns the writing connection and its thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        encode_event: Callable[[Event], bytes],
+        *,
+        on_commit: Callable[[], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            path: the journal.
+            encode_event: how an event becomes the bytes that are kept.
+            on_commit: called on the loop after each commit.
+            on_failure: called on the loop when a transaction could not be written, with the cause.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._encode_event = encode_event
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._connection = connect(path)
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        self._closing = False
+        self._thread.start()
+
+    def submit(self, function: Callable[[Transaction], Any]) -> asyncio.Future[Any]:
+        """Have a function applied in the next batch; the future is done after its commit.
+
+        A BridgeError that the function raises undoes that function alone and is the future's; so is any other error.
+        When the batch cannot be written, every future of it gets `Unavailable` with reason JOURNAL_UNWRITABLE.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._closing:
+            future.set_exception(Unavailable("the worker is draining", reason="DRAINING"))
+            return future
+        self._queue.put(_Submission(function, future))
+        return future
+
+    async def close(self) -> None:
+        """Write what was submitted, then end the thread."""
+        if not self._closing:
+            self._closing = True
+            self._queue.put(_STOP)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            batch = [self._queue.get()]
+            while len(batch) < MAX_BATCH:
+                try:
+                    batch.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            if _STOP in batch:
+                stopping = True
+                batch.remove(_STOP)
+            if batch:
+                self._write(batch)
+        self._connection.close()
+
+    def _write(self, batch: list[_Submission]) -> None:
+        failure = ""
+        try:
+            self._commit(batch)
+        except sqlite3.Error as error:
+            failure = str(error)
+            self._roll_back()
+            for submission in batch:
+                submission.error = Unavailable(
+                    f"the journal cannot be written: {error}", reason="JOURNAL_UNWRITABLE", retry_after=1.0
+                )
+        try:
+            self._loop.call_soon_threadsafe(self._answer, batch, failure)
+        except RuntimeError:
+            # The loop is closed: the process is on its way out and nobody waits for an answer any more.
+            self._closing = True
+
+    def _commit(self, batch: list[_Submission]) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        transaction = Transaction(self._connection, self._encode_event)
+        before = transaction.sequence
+        for submission in batch:
+            sequence, actions = transaction.sequence, len(transaction._after_commit)
+            execute("SAVEPOINT submission")
+            try:
+                submission.result = submission.function(transaction)
+            except sqlite3.Error:
+                raise
+            except Exception as error:  # any error of the function is the submitter's: it is handed to it, not lost
+                execute("ROLLBACK TO submission")
+                transaction.sequence = sequence
+                del transaction._after_commit[actions:]
+                submission.error = error
+            execute("RELEASE submission")
+        if transaction.sequence != before:
+            execute("UPDATE head SET sequence = ?", (transaction.sequence,))
+        execute("COMMIT")
+        for action in transaction._after_commit:
+            action()
+
+    def _roll_back(self) -> None:
+        # SQLite may have rolled back by itself (a full disk): in_transaction tells.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _answer(self, batch: list[_Submission], failure: str) -> None:
+        for submission in batch:
+            if submission.future.done():
+                continue
+            if submission.error is not None:
+                submission.future.set_exception(submission.error)
+            else:
+                submission.future.set_result(submission.result)
+        if failure:
+            self._on_failure(failure)
+        else:
+            self._on_commit()

@@ -1,0 +1,342 @@
+"""The transitions of an evaluation's life, each one transaction: the row, its samples and its events together.
+
+Each function here is submitted to the journal's writer. An owner's lock is taken inside the transaction that says so
+and given back after the one that ends the attempt, so that "it is said to run and its lock is free" always means that
+the owner has died.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
+from crucible_bridge.events import Event
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorResult,
+    Metrics,
+    Problem,
+    SampleResult,
+    Verdict,
+)
+from crucible_worker.runs import run_events
+from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.queries import Row, find, find_by_number
+from crucible_worker.runs.journal.records import request_from_record, request_to_record, result_to_record, sample_to_record
+from crucible_worker.runs.owners import OwnerLocks
+
+__all__ = [
+    "Claim",
+    "Place",
+    "cancel",
+    "claim",
+    "commit_sample",
+    "complete",
+    "end",
+    "interrupt",
+    "keep_time",
+    "mark_running",
+    "progress",
+    "reap",
+]
+
+_LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The outcome of asking for an evaluation."""
+
+    row: Row
+    """As it stands now."""
+    existed: bool
+    """It was there already."""
+    owned: bool
+    """This worker is its owner from now on."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
+
+    position: int
+    evaluator: int
+    repeat: int
+
+
+def claim(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    request: EvaluateRequest,
+    *,
+    fingerprint: str,
+    dataset_fingerprint: str,
+    model_fingerprint: str,
+    total: int,
+    worker_id: str,
+) -> Claim:
+    """Become the owner of an evaluation that is new or interrupted; otherwise say how it stands.
+
+    Raises:
+        AlreadyExists: the id belongs to another specification.
+        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start.
+    """
+    row = find(transaction, request.evaluation_id)
+    if row is None:
+        return _create(transaction, locks, request, fingerprint, dataset_fingerprint, model_fingerprint, total, worker_id)
+    refuse_other_specification(row, fingerprint)
+    if row.state.terminal or not locks.acquire(row.number):
+        return Claim(row=row, existed=True, owned=False)
+    try:
+        if dataset_fingerprint != row.dataset_fingerprint:
+            raise _changed("dataset", "data set", row.dataset_fingerprint, dataset_fingerprint)
+        if model_fingerprint != row.model_fingerprint:
+            raise _changed("model", "checkpoint", row.model_fingerprint, model_fingerprint)
+        row = _take_over(transaction, row, request, worker_id)
+    except BaseException:
+        locks.release(row.number)
+        raise
+    return Claim(row=row, existed=True, owned=True)
+
+
+def refuse_other_specification(row: Row, fingerprint: str) -> None:
+    """Raise AlreadyExists where the evaluation of this id has another specification."""
+    if row.fingerprint != fingerprint:
+        raise AlreadyExists(
+            f"{row.evaluation_id!r} has another specification: its fingerprint is {row.fingerprint}, "
+            f"that of this request {fingerprint}",
+            reason="OTHER_SPECIFICATION",
+            field="evaluation_id",
+            metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
+        )
+
+
+def mark_running(transaction: Transaction, number: int) -> None:
+    """Its turn has come."""
+    transaction.execute("UPDATE evaluations SET state = ? WHERE number = ?", (EvaluationState.RUNNING, number))
+
+
+def commit_sample(
+    transaction: Transaction, row: Row, place: Place, sample: SampleResult, attempt: int, active_ns: int
+) -> None:
+    """Keep what became of a sample, and tell it.
+
+    Args:
+        transaction: the transaction.
+        row: the evaluation, as it was claimed.
+        place: where the result belongs.
+        sample: the result.
+        attempt: how often this sample has been run, from 1.
+        active_ns: time with this owner so far.
+    """
+    retryable = sample.verdict is Verdict.ERROR and sample.problem is not None and sample.problem.retryable
+    transaction.execute(
+        "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.number,
+            place.position,
+            place.evaluator,
+            place.repeat,
+            sample.evaluator,
+            sample.verdict.value,
+            attempt,
+            retryable,
+            sample_to_record(sample),
+        ),
+    )
+    event = run_events.sample_complete(row, sample, attempt)
+    last = transaction.append(row.number, (event,))
+    transaction.execute(
+        "UPDATE evaluations SET done = done + 1, unscored = unscored + ?, active_ns = ?, last_sequence = ? WHERE number = ?",
+        (not sample.verdict.scored, active_ns, last, row.number),
+    )
+
+
+def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:
+    """Write down the time with this owner, so that a death costs the deadline little."""
+    transaction.execute("UPDATE evaluations SET active_ns = ? WHERE number = ?", (active_ns, number))
+
+
+def progress(transaction: Transaction, row: Row, samples_per_second: float, active_ns: int) -> None:
+    """Tell how far it is."""
+    now = find_by_number(transaction, row.number)
+    _append(transaction, row.number, (run_events.progress(now, samples_per_second),))
+    keep_time(transaction, row.number, active_ns)
+
+
+def complete(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    row: Row,
+    *,
+    metrics: Metrics,
+    results: Sequence[EvaluatorResult],
+    sample_count: int,
+    active_ns: int,
+) -> None:
+    """End with metrics: every evaluator's event, then COMPLETE, then STOP. Without a finished evaluator: FAILED."""
+    duration_ns = row.past_active_ns + active_ns
+    events = [run_events.evaluator_end(row, result) for result in results]
+    if all(result.problem is not None for result in results):
+        problem = Problem(reason="NO_EVALUATOR_FINISHED", message="every evaluator failed: see their problems")
+        events.append(run_events.exception(row, problem, duration_ns))
+        _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, metrics, results, problem)
+        return
+    events.append(run_events.complete(row, metrics, sample_count, duration_ns))
+    events.append(run_events.stop(row, EvaluationState.COMPLETED, duration_ns))
+    _finish(transaction, locks, row, EvaluationState.COMPLETED, events, active_ns, metrics, results, None)
+
+
+def end(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    row: Row,
+    state: EvaluationState,
+    problem: Problem,
+    active_ns: int,
+) -> None:
+    """End without metrics: CANCELLED, with one STOP, or FAILED, with one EXCEPTION."""
+    duration_ns = row.past_active_ns + active_ns
+    if state is EvaluationState.CANCELLED:
+        event = run_events.stop(row, state, duration_ns, problem)
+    else:
+        event = run_events.exception(row, problem, duration_ns)
+    _finish(transaction, locks, row, state, (event,), active_ns, Metrics({}), (), problem)
+
+
+def interrupt(transaction: Transaction, locks: OwnerLocks, row: Row, active_ns: int, cause: str) -> None:
+    """End this attempt, not the evaluation."""
+    _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause)
+    transaction.after_commit(lambda: locks.release(row.number))
+
+
+def reap(transaction: Transaction, locks: OwnerLocks, number: int) -> bool:
+    """Write the INTERRUPT that a dead owner could not; False where there is nothing to write."""
+    row = find_by_number(transaction, number)
+    if row.state not in _LIVE or not locks.is_free(number):
+        return False
+    _write_interrupt(transaction, row, row.active_ns, "the worker died")
+    return True
+
+
+def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str) -> Row:
+    """Ask the owner to end an evaluation; without an owner, end it here."""
+    row = find_by_number(transaction, number)
+    if row.state.terminal:
+        return row
+    if locks.is_free(number):
+        reap(transaction, locks, number)
+        row = find_by_number(transaction, number)
+        problem = Problem(reason="CANCELLED", message=reason or "cancelled")
+        end(transaction, locks, row, EvaluationState.CANCELLED, problem, 0)
+        return find_by_number(transaction, number)
+    if row.cancel_reason is None:
+        transaction.execute("UPDATE evaluations SET cancel_reason = ? WHERE number = ?", (reason, number))
+    return row
+
+
+def _create(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    request: EvaluateRequest,
+    fingerprint: str,
+    dataset_fingerprint: str,
+    model_fingerprint: str,
+    total: int,
+    worker_id: str,
+) -> Claim:
+    cursor = transaction.execute(
+        """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
+           model_fingerprint, request, correlation_id, attempt, total, created_ns)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)""",
+        (
+            request.evaluation_id,
+            request.run_id,
+            request.step,
+            EvaluationState.QUEUED,
+            fingerprint,
+            dataset_fingerprint,
+            model_fingerprint,
+            request_to_record(request),
+            request.correlation_id,
+            total,
+            time.time_ns(),
+        ),
+    )
+    number = cursor.lastrowid
+    if number is None or not locks.acquire(number):
+        raise InternalError(f"the owner lock of the new evaluation {number} is taken")
+    row = find_by_number(transaction, number)
+    last = _append(transaction, number, (run_events.start(row, request, worker_id),))
+    transaction.execute("UPDATE evaluations SET first_sequence = ? WHERE number = ?", (last, number))
+    return Claim(row=find_by_number(transaction, number), existed=False, owned=True)
+
+
+def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
+    if row.state in _LIVE:
+        _write_interrupt(transaction, row, row.active_ns, "the worker died")
+    first = request_from_record(row.request)
+    limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
+    transaction.execute(
+        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0, cancel_reason = NULL,
+           past_active_ns = past_active_ns + active_ns, active_ns = 0,
+           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable),
+           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable
+                       AND verdict IN (?, ?))
+           WHERE number = ?""",
+        (
+            EvaluationState.QUEUED,
+            request_to_record(dataclasses.replace(first, limits=limits)),
+            Verdict.UNDECIDED,
+            Verdict.ERROR,
+            row.number,
+        ),
+    )
+    row = find_by_number(transaction, row.number)
+    _append(transaction, row.number, (run_events.resume(row, worker_id),))
+    return find_by_number(transaction, row.number)
+
+
+def _write_interrupt(transaction: Transaction, row: Row, active_ns: int, cause: str) -> None:
+    transaction.execute(
+        "UPDATE evaluations SET state = ?, interrupted_ns = ?, active_ns = ? WHERE number = ?",
+        (EvaluationState.INTERRUPTED, time.time_ns(), active_ns, row.number),
+    )
+    _append(transaction, row.number, (run_events.interrupt(row, cause),))
+
+
+def _finish(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    row: Row,
+    state: EvaluationState,
+    events: Sequence[Event],
+    active_ns: int,
+    metrics: Metrics,
+    results: Sequence[EvaluatorResult],
+    problem: Problem | None,
+) -> None:
+    transaction.execute(
+        "UPDATE evaluations SET state = ?, ended_ns = ?, active_ns = ?, result = ? WHERE number = ?",
+        (state, time.time_ns(), active_ns, result_to_record(metrics, results, problem), row.number),
+    )
+    _append(transaction, row.number, events)
+    transaction.after_commit(lambda: locks.release(row.number))
+
+
+def _append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
+    last = transaction.append(number, events)
+    transaction.execute("UPDATE evaluations SET last_sequence = ? WHERE number = ?", (last, number))
+    return last
+
+
+def _changed(field: str, what: str, before: str, now: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"is not what it was when the evaluation started: the {what}'s fingerprint was {before}, now it is {now}",
+        reason=f"{field.upper()}_CHANGED",
+        field=field,
+        metadata={"fingerprint": before, "present_fingerprint": now},
+    )

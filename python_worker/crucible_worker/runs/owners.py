@@ -1,0 +1,76 @@
+"""Who runs an evaluation: one owner at a time, held by a lock that the kernel drops when the process dies.
+
+The locks are byte ranges of one file beside the journal, one byte per evaluation: nothing is created or removed per
+evaluation, so nothing is left behind. They belong to the open file description (`F_OFD_SETLK`), not to the process as
+POSIX locks do, so that two workers in one process exclude each other too. Linux only, as the worker is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+from pathlib import Path
+
+__all__ = ["OwnerLocks"]
+
+# struct flock: l_type, l_whence, l_start, l_len, l_pid, in native alignment.
+_FLOCK = struct.Struct("@hhqqi")
+
+
+class OwnerLocks:
+    """The owner locks of one worker. Safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the lock file, made with mode 0600 where it does not exist."""
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._held: set[int] = set()
+        self._guard = threading.Lock()
+
+    def acquire(self, number: int) -> bool:
+        """Take an evaluation's lock; False when anybody has it, this worker included."""
+        with self._guard:
+            if number in self._held or not self._set(fcntl.F_WRLCK, number):
+                return False
+            self._held.add(number)
+            return True
+
+    def release(self, number: int) -> None:
+        """Give a lock back; nothing happens when this worker does not hold it."""
+        with self._guard:
+            if number in self._held:
+                self._held.remove(number)
+                self._set(fcntl.F_UNLCK, number)
+
+    def holds(self, number: int) -> bool:
+        """Whether this worker holds it."""
+        with self._guard:
+            return number in self._held
+
+    def is_free(self, number: int) -> bool:
+        """Whether nobody holds it: an evaluation that is said to run, and whose lock is free, has lost its owner."""
+        with self._guard:
+            if number in self._held:
+                return False
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+            answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, query)
+            return _FLOCK.unpack(answer[: _FLOCK.size])[0] == fcntl.F_UNLCK
+
+    def close(self) -> None:
+        """Drop every lock."""
+        with self._guard:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+                self._held.clear()
+
+    def _set(self, kind: int, number: int) -> bool:
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, number, 1, 0))
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return False
+            raise
+        return True

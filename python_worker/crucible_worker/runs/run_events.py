@@ -1,0 +1,144 @@
+"""The events of an evaluation: what each kind measures and says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorResult,
+    Metrics,
+    Problem,
+    SampleResult,
+    format_model,
+)
+from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.journal.records import request_from_record
+
+__all__ = ["complete", "evaluator_end", "exception", "interrupt", "progress", "resume", "sample_complete", "start", "stop"]
+
+
+def start(row: Row, request: EvaluateRequest, worker_id: str) -> Event:
+    """EVALUATION_START, once, at the first attempt."""
+    metadata = {
+        "model": format_model(request.model),
+        "evaluators": ",".join(spec.label for spec in request.evaluators),
+        "worker_id": worker_id,
+    }
+    return _event(row, EventKind.EVALUATION_START, measurements=_how_far(row), metadata=metadata)
+
+
+def resume(row: Row, worker_id: str) -> Event:
+    """EVALUATION_RESUME, at each further attempt."""
+    metadata = {"attempt": str(row.attempt), "worker_id": worker_id}
+    return _event(row, EventKind.EVALUATION_RESUME, measurements=_how_far(row), metadata=metadata)
+
+
+def interrupt(row: Row, cause: str) -> Event:
+    """EVALUATION_INTERRUPT, at most once per attempt."""
+    metadata = {"attempt": str(row.attempt), "cause": cause}
+    return _event(row, EventKind.EVALUATION_INTERRUPT, measurements=_how_far(row), metadata=metadata)
+
+
+def progress(row: Row, samples_per_second: float) -> Event:
+    """EVALUATION_PROGRESS."""
+    measurements = {**_how_far(row), "unscored": float(row.unscored), "samples_per_second": samples_per_second}
+    return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
+
+
+def sample_complete(row: Row, sample: SampleResult, attempt: int) -> Event:
+    """SAMPLE_COMPLETE, once per run of a sample; the last one counts."""
+    measurements = {"output_tokens": float(sample.output_tokens)}
+    if sample.score is not None:
+        measurements["score"] = sample.score
+    return _event(
+        row,
+        EventKind.SAMPLE_COMPLETE,
+        evaluator=sample.evaluator,
+        duration_ns=sample.duration_ns,
+        measurements=measurements,
+        metadata={
+            "sample_id": sample.sample_id,
+            "repeat": str(sample.repeat),
+            "verdict": sample.verdict.value,
+            "attempt": str(attempt),
+        },
+        problem=sample.problem,
+    )
+
+
+def evaluator_end(row: Row, result: EvaluatorResult) -> Event:
+    """EVALUATOR_COMPLETE with the evaluator's metrics, or EVALUATOR_EXCEPTION with its problem."""
+    counts = {
+        "n": float(result.n),
+        "n_scored": float(result.n_scored),
+        "n_unscored": float(result.n_unscored),
+        "n_errors": float(result.n_errors),
+    }
+    failed = result.problem is not None
+    return _event(
+        row,
+        EventKind.EVALUATOR_EXCEPTION if failed else EventKind.EVALUATOR_COMPLETE,
+        evaluator=result.evaluator.label,
+        measurements=counts if failed else {**result.metrics.values, **counts},
+        metadata=_undefined(result.metrics),
+        problem=result.problem,
+    )
+
+
+def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int) -> Event:
+    """EVALUATION_COMPLETE: every metric, and how many samples the data set has."""
+    return _event(
+        row,
+        EventKind.EVALUATION_COMPLETE,
+        duration_ns=duration_ns,
+        measurements={**metrics.values, "sample_count": float(sample_count)},
+        metadata={"model": format_model(request_from_record(row.request).model), **_undefined(metrics)},
+    )
+
+
+def stop(row: Row, state: EvaluationState, duration_ns: int, problem: Problem | None = None) -> Event:
+    """EVALUATION_STOP, the last event of an evaluation that completed or was cancelled."""
+    metadata = {"state": state.value}
+    return _event(row, EventKind.EVALUATION_STOP, duration_ns=duration_ns, metadata=metadata, problem=problem)
+
+
+def exception(row: Row, problem: Problem, duration_ns: int) -> Event:
+    """EVALUATION_EXCEPTION, the last event of an evaluation that failed."""
+    return _event(row, EventKind.EVALUATION_EXCEPTION, duration_ns=duration_ns, problem=problem)
+
+
+def _event(
+    row: Row,
+    kind: EventKind,
+    *,
+    evaluator: str = "",
+    duration_ns: int = 0,
+    measurements: Mapping[str, float] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    problem: Problem | None = None,
+) -> Event:
+    return Event(
+        kind=kind,
+        unix_time_ns=time.time_ns(),
+        duration_ns=duration_ns,
+        evaluation_id=row.evaluation_id,
+        run_id=row.run_id,
+        step=row.step,
+        evaluator=evaluator,
+        measurements=measurements or {},
+        metadata=metadata or {},
+        problem=problem,
+        correlation_id=row.correlation_id,
+    )
+
+
+def _how_far(row: Row) -> dict[str, float]:
+    return {"total": float(row.total), "done": float(row.done)}
+
+
+def _undefined(metrics: Metrics) -> dict[str, str]:
+    return {f"undefined.{key}": reason for key, reason in metrics.undefined.items()}

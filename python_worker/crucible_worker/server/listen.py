@@ -1,0 +1,126 @@
+"""Where the worker listens, and on what terms: TCP with or without TLS, or a Unix socket of its owner's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+
+import grpc
+
+__all__ = ["StartError", "bind_tcp", "bind_unix", "channel_options"]
+
+KEEPALIVE_TIME_MS = 60_000
+"""Silence after which a client is asked whether it is still there: a machine that vanished leaves no open streams."""
+
+KEEPALIVE_TIMEOUT_MS = 20_000
+"""How long it has to answer."""
+
+SOCKET_MODE = 0o600
+"""Of a Unix socket: whoever may open it may call."""
+
+
+class StartError(Exception):
+    """The worker cannot start as it was told to; the text says why and goes to the operator."""
+
+
+def channel_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
+    """How the server speaks HTTP/2; compression is never asked for, as Gun cannot read it on streams."""
+    return [
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        # Two workers on one port would share its calls at random, and a taken port would go unnoticed.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        # Elixir's clients ping as often as they are configured to, with or without a call open: by default the third
+        # ping within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> str:
+    """Bind a port, 0 for any.
+
+    Args:
+        server: not yet started.
+        host: a name or an address.
+        port: which; 0 picks one.
+        tls: files of the certificate chain and of its key, PEM; plain text if None.
+
+    Returns:
+        `host:port`, as a client would write it.
+
+    Raises:
+        StartError: the port is taken, the host is not ours, or TLS files are unreadable.
+    """
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        if tls is None:
+            bound = server.add_insecure_port(f"{shown}:{port}")
+        else:
+            bound = server.add_secure_port(f"{shown}:{port}", _credentials(*tls))
+    except RuntimeError as error:
+        raise StartError(f"cannot listen on {shown}:{port}: {_why_not(host, port)}") from error
+    return f"{shown}:{bound}"
+
+
+def bind_unix(server: grpc.aio.Server, path: Path) -> str:
+    """Bind a Unix socket that only its owner may open; one that nobody listens on any more is replaced.
+
+    Returns:
+        `unix:path`, as a client would write it.
+
+    Raises:
+        StartError: somebody listens there, or something else lies there.
+    """
+    _clear(path)
+    # The mode must hold from the first moment on, so it is the mask's doing, not a chmod's afterwards.
+    before = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise StartError(f"cannot listen on unix:{path}: is its folder there, and the path below 108 bytes?") from error
+    finally:
+        os.umask(before)
+    return f"unix:{path}"
+
+
+def _clear(path: Path) -> None:
+    """Remove a stale socket: gRPC itself removes whatever socket it finds, a living worker's too."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise StartError(f"cannot listen on unix:{path}: a file that is no socket lies there")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise StartError(f"cannot listen on unix:{path}: {error.strerror}") from error
+    raise StartError(f"cannot listen on unix:{path}: another process does")
+
+
+def _credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
+    try:
+        return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+    except OSError as error:
+        raise StartError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _why_not(host: str, port: int) -> str:
+    """Ask the system what gRPC does not tell."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+            probe.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "gRPC refused it; is the certificate valid?"

@@ -1,0 +1,140 @@
+"""EvaluationService: decode, call, encode."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
+from crucible_bridge.codec.events import page_to_v1
+from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EvaluateRequest, EvaluatorInfo, ReportFormat
+from crucible_bridge.v1 import evaluation_pb2 as pb
+from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2
+from crucible_worker.interceptors.methods import Context
+from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.services.paging import page_size
+from crucible_worker.telemetry.logging import bind_contextvars
+
+__all__ = ["EvaluationService"]
+
+LARGE_REQUEST_BYTES = 1 << 20
+"""Requests from here on are decoded by a thread: a hundred thousand inline samples take a second."""
+
+EVALUATIONS_DEFAULT, EVALUATIONS_MAX = 100, 1_000
+"""Page size of ListEvaluations: where none is given, and at most."""
+
+SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, 10_000
+"""Page size of GetSamples: where none is given, and at most."""
+
+
+class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
+    """Evaluations, over the wire."""
+
+    def __init__(
+        self,
+        evaluations: Evaluations,
+        evaluators: Callable[[], Iterable[EvaluatorInfo]],
+        report: Callable[[Sequence[str], ReportFormat], Awaitable[str]],
+    ) -> None:
+        """Serve these evaluations; `evaluators` lists the kinds there are, `report` writes about evaluations by id."""
+        self._evaluations = evaluations
+        self._evaluators = evaluators
+        self._report = report
+
+    async def ListEvaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
+        """What evaluators there are."""
+        return pb.ListEvaluatorsResponse(evaluators=[evaluator_info_to_v1(info) for info in self._evaluators()])
+
+    async def Evaluate(self, request: pb.EvaluateRequest, context: Context) -> pb.EvaluateResponse:
+        """Run to the end."""
+        evaluation = await self._evaluations.evaluate(await _decoded(request, ""))
+        return pb.EvaluateResponse(evaluation=evaluation_to_v1(evaluation))
+
+    async def StartEvaluation(self, request: pb.StartEvaluationRequest, context: Context) -> pb.StartEvaluationResponse:
+        """Start, or go on."""
+        evaluation, existed = await self._evaluations.start(await _decoded(request.request, "request"))
+        return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
+
+    async def WatchEvaluation(
+        self, request: pb.WatchEvaluationRequest, context: Context
+    ) -> AsyncIterator[events_pb2.EventBatch]:
+        """Its events until it ends."""
+        pages = self._evaluations.watch(
+            _named(request.evaluation_id),
+            after_sequence=request.after_sequence,
+            log_id=request.log_id,
+            without_samples=request.without_samples,
+        )
+        async for page in pages:
+            yield page_to_v1(page.records, page.log_id, page.through_sequence)
+
+    async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Context) -> pb.GetEvaluationResponse:
+        """As it stands."""
+        evaluation = await self._evaluations.get(_named(request.evaluation_id))
+        return pb.GetEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
+
+    async def ListEvaluations(self, request: pb.ListEvaluationsRequest, context: Context) -> pb.ListEvaluationsResponse:
+        """Several, newest first."""
+        evaluations, token = await self._evaluations.list(
+            run_id=request.run_id if request.HasField("run_id") else None,
+            states=states_from_v1(request.states, "states"),
+            from_step=request.from_step if request.HasField("from_step") else None,
+            to_step=request.to_step if request.HasField("to_step") else None,
+            page_size=page_size(request.page_size, EVALUATIONS_DEFAULT, EVALUATIONS_MAX),
+            page_token=request.page_token,
+        )
+        return pb.ListEvaluationsResponse(
+            evaluations=await _encoded(evaluation_to_v1, evaluations), next_page_token=token
+        )
+
+    async def GetSamples(self, request: pb.GetSamplesRequest, context: Context) -> pb.GetSamplesResponse:
+        """What became of its samples."""
+        samples, token = await self._evaluations.samples(
+            _named(request.evaluation_id),
+            verdicts=verdicts_from_v1(request.verdicts, "verdicts"),
+            evaluator=request.evaluator if request.HasField("evaluator") else None,
+            page_size=page_size(request.page_size, SAMPLES_DEFAULT, SAMPLES_MAX),
+            page_token=request.page_token,
+        )
+        return pb.GetSamplesResponse(samples=await _encoded(sample_result_to_v1, samples), next_page_token=token)
+
+    async def CancelEvaluation(
+        self, request: pb.CancelEvaluationRequest, context: Context
+    ) -> pb.CancelEvaluationResponse:
+        """End it early."""
+        evaluation = await self._evaluations.cancel(_named(request.evaluation_id), request.reason)
+        return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
+
+    async def GenerateReport(self, request: pb.GenerateReportRequest, context: Context) -> pb.GenerateReportResponse:
+        """Write about one, or several steps of a run."""
+        if not request.evaluation_ids:
+            raise InvalidField("evaluation_ids", "is empty, at least one is needed")
+        report_format = report_format_from_v1(request.format, "format")
+        return pb.GenerateReportResponse(report=await self._report(tuple(request.evaluation_ids), report_format))
+
+
+async def _decoded(message: pb.EvaluateRequest, field: str) -> EvaluateRequest:
+    """Decode and name: the id is made here where there is none, so that even a call that times out can tell it."""
+    if not message.evaluation_id:
+        message.evaluation_id = uuid.uuid4().hex
+    known = {"run_id": message.run_id, "correlation_id": message.correlation_id}
+    bind_contextvars(evaluation_id=message.evaluation_id, **{key: value for key, value in known.items() if value})
+    if message.ByteSize() < LARGE_REQUEST_BYTES:
+        return evaluate_request_from_v1(message, field)
+    return await asyncio.to_thread(evaluate_request_from_v1, message, field)
+
+
+async def _encoded(encode: Callable[[Any], Any], values: Sequence[Any]) -> Sequence[Any]:
+    """Encode a page by a thread: ten thousand samples would hold the event loop for a tenth of a second."""
+    return await asyncio.to_thread(lambda: [encode(value) for value in values])
+
+
+def _named(evaluation_id: str) -> str:
+    if not evaluation_id:
+        raise InvalidField("evaluation_id", "is empty")
+    bind_contextvars(evaluation_id=evaluation_id)
+    return evaluation_id

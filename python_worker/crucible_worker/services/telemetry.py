@@ -1,0 +1,38 @@
+"""TelemetryService: decode, call, encode."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from crucible_bridge.codec.events import event_kinds_from_v1, page_to_v1
+from crucible_bridge.v1 import events_pb2, events_pb2_grpc
+from crucible_worker.interceptors.methods import Context
+from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.telemetry.logging import bind_contextvars
+
+__all__ = ["TelemetryService"]
+
+
+class TelemetryService(events_pb2_grpc.TelemetryServiceServicer):
+    """The event log, over the wire."""
+
+    def __init__(self, evaluations: Evaluations) -> None:
+        """Serve the events of these evaluations' journal."""
+        self._evaluations = evaluations
+
+    async def Subscribe(
+        self, request: events_pb2.SubscribeRequest, context: Context
+    ) -> AsyncIterator[events_pb2.EventBatch]:
+        """Event batches, from a position of the log on."""
+        run_id = request.run_id if request.HasField("run_id") else None
+        if run_id is not None:
+            bind_contextvars(run_id=run_id)
+        pages = self._evaluations.subscribe(
+            after_sequence=request.after_sequence,
+            log_id=request.log_id,
+            kinds=event_kinds_from_v1(request.kinds, "kinds"),
+            run_id=run_id,
+            until_now=request.until_now,
+        )
+        async for page in pages:
+            yield page_to_v1(page.records, page.log_id, page.through_sequence)
