@@ -1,1 +1,55 @@
-"""The contract of the crucible bridge, shared by client and worker."""
+"""The contract of the crucible bridge, shared by client and worker.
+
+    async with crucible_bridge.connect("127.0.0.1:50051") as bridge:
+        result = await bridge.evaluation.evaluate(
+            model="embedded:arithmetic@400", evaluators="accuracy", dataset="builtin:arithmetic",
+            sampling=crucible_bridge.types.SamplingParams(max_tokens=8),
+        )
+
+Importing it imports neither gRPC nor numpy; they come with what is used first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crucible_bridge import errors, events, types
+    from crucible_bridge.channel import Tls
+    from crucible_bridge.client import BlockingBridge, Bridge, connect, connect_sync
+    from crucible_bridge.errors import BridgeError
+
+__all__ = [
+    "BlockingBridge",
+    "Bridge",
+    "BridgeError",
+    "Tls",
+    "connect",
+    "connect_sync",
+    "errors",
+    "events",
+    "types",
+]
+
+_HOMES = {
+    "BlockingBridge": "crucible_bridge.client",
+    "Bridge": "crucible_bridge.client",
+    "BridgeError": "crucible_bridge.errors",
+    "Tls": "crucible_bridge.channel",
+    "connect": "crucible_bridge.client",
+    "connect_sync": "crucible_bridge.client",
+}
+_MODULES = ("errors", "events", "types")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -86,7 +86,9 @@ def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) ->
         if not name:
             raise InvalidField(child(field, "name"), "is empty, leave it unset for bare keys")
         at_most_bytes(name, MAX_NAME_BYTES, child(field, "name"))
-    return EvaluatorSpec(kind=message.kind, name=name, options=options_from_v1(message.options, child(field, "options")))
+    return EvaluatorSpec(
+        kind=message.kind, name=name, options=options_from_v1(message.options, child(field, "options"))
+    )
 
 
 def limits_to_v1(limits: Limits) -> evaluation_pb2.Limits:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from google.protobuf.message import DecodeError
+
 from crucible_bridge.codec.fields import EnumPair, child, unicode_text
 from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InternalError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.v1 import events_pb2
 
@@ -69,9 +71,9 @@ def event_from_v1(message: events_pb2.Event, field: str = "") -> Event:
     Raises:
         InvalidField: its kind is not of this version's catalogue.
     """
-    kind = _KIND.from_number.get(message.kind)
-    if kind is None:
-        return _KIND.from_v1(message.kind, child(field, "kind"))
+    # Once per event of every stream: no path is built and no empty map is copied unless it is needed.
+    kind = _KIND.from_number.get(message.kind) or _KIND.from_v1(message.kind, child(field, "kind"))
+    measurements, metadata = message.measurements, message.metadata
     return Event(
         kind=kind,
         sequence=message.sequence,
@@ -81,39 +83,46 @@ def event_from_v1(message: events_pb2.Event, field: str = "") -> Event:
         run_id=message.run_id,
         step=message.step if message.HasField("step") else None,
         evaluator=message.evaluator,
-        measurements=dict(message.measurements),
-        metadata=dict(message.metadata),
+        measurements=dict(measurements) if measurements else {},
+        metadata=dict(metadata) if metadata else {},
         problem=problem_from_v1(message.problem) if message.HasField("problem") else None,
         correlation_id=message.correlation_id,
     )
 
 
 def event_to_record(event: Event) -> bytes:
-    """What the journal keeps of an event: all but its sequence."""
+    """What the journal keeps of an event: all but its sequence. Equal events give equal bytes."""
     message = event_to_v1(event)
     message.ClearField("sequence")
-    return message.SerializeToString()
+    return message.SerializeToString(deterministic=True)
 
 
 def event_from_record(sequence: int, record: bytes) -> Event:
     """The event that the journal keeps at a sequence.
 
     Raises:
-        InvalidField: the record is damaged, or its kind is not of this version's catalogue.
+        InternalError: the record is damaged.
+        InvalidField: its kind is not of this version's catalogue.
     """
-    message = events_pb2.Event()
-    _parse(message, sequence, record)
-    return event_from_v1(message, "event")
+    return event_from_v1(page_to_v1([(sequence, record)], "", sequence).events[0], "event")
 
 
 def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequence: int) -> events_pb2.EventBatch:
-    """Encode committed events as a stream carries them."""
+    """Encode committed events as a stream carries them.
+
+    Raises:
+        InternalError: a record is damaged.
+    """
     batch = events_pb2.EventBatch(log_id=log_id, through_sequence=through_sequence)
     add = batch.events.add
-    for sequence, record in records:
-        event = add()
-        event.MergeFromString(record)
-        event.sequence = sequence
+    sequence = 0
+    try:
+        for sequence, record in records:
+            event = add()
+            event.MergeFromString(record)
+            event.sequence = sequence
+    except DecodeError as error:
+        raise InternalError(f"the journal's event {sequence} is damaged", reason="JOURNAL_DAMAGED") from error
     return batch
 
 
@@ -124,7 +133,7 @@ def batch_from_v1(message: events_pb2.EventBatch) -> EventBatch:
         InvalidField: an event's kind is not of this version's catalogue.
     """
     return EventBatch(
-        events=tuple([event_from_v1(event, "events") for event in message.events]),
+        events=tuple([event_from_v1(event, "event") for event in message.events]),
         log_id=message.log_id,
         through_sequence=message.through_sequence,
     )

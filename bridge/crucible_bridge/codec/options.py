@@ -58,7 +58,9 @@ def _to_value(value: Any, field: str, depth: int) -> struct_pb2.Value:
             with sendable(field):
                 return struct_pb2.Value(string_value=value)
         case Mapping():
-            fields = {_key(key, field): _to_value(item, entry(field, str(key)), depth + 1) for key, item in value.items()}
+            fields = {
+                _key(key, field): _to_value(item, entry(field, str(key)), depth + 1) for key, item in value.items()
+            }
             return struct_pb2.Value(struct_value=struct_pb2.Struct(fields=fields))
         case list() | tuple():
             values = [_to_value(item, f"{field}[{index}]", depth + 1) for index, item in enumerate(value)]

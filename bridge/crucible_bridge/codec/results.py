@@ -67,9 +67,7 @@ def problem_to_v1(problem: Problem | None) -> types_pb2.Problem | None:
 
 def problem_from_v1(message: types_pb2.Problem) -> Problem:
     """Decode what went wrong; ask `HasField` before."""
-    return Problem(
-        reason=message.reason, message=message.message, field=message.field, retryable=message.retryable
-    )
+    return Problem(reason=message.reason, message=message.message, field=message.field, retryable=message.retryable)
 
 
 def metrics_to_v1(metrics: Metrics) -> types_pb2.Metrics:

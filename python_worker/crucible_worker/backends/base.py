@@ -50,7 +50,7 @@ class TrainingClient(Protocol):
 
 
 class Tokenizer(Protocol):
-    """The tokens of a model's text."""
+    """The tokens of a model's text; to be asked once the model is loaded."""
 
     @property
     def eos_token_id(self) -> int | None:
@@ -83,6 +83,15 @@ class Model(Protocol):
         """Content of the checkpoint: equal for equal weights, another one when it changed."""
         ...
 
+    async def load(self) -> None:
+        """Get ready for calls, however long that takes; called before the first one, and quick when it is ready.
+
+        Raises:
+            FailedPrecondition: the files are refused.
+            BackendError: it could not be loaded.
+        """
+        ...
+
     @property
     def sampling(self) -> SamplingClient | None:
         """Its sampling side, where it has one."""
@@ -107,7 +116,7 @@ class Backend(Protocol):
         ...
 
     async def open(self, model: ModelRef) -> Model:
-        """Open a model, or return the one that is open already.
+        """Find a model and its fingerprint, or return the one that is open already; `Model.load` does what is slow.
 
         Raises:
             NotFound: there is no such model.

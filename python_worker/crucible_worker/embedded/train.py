@@ -12,7 +12,9 @@ import argparse
 import json
 import math
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -33,6 +35,7 @@ _PEAK_RATE = 2e-3
 _WARMUP_STEPS = 50
 _THREADS = 2
 _SPECIAL = ("<pad>", "<eos>", "<unk>")
+_PAD, _EOS = 0, 1
 _CHARACTERS = "0123456789+="
 
 
@@ -46,7 +49,7 @@ def main() -> None:
     torch.set_num_threads(_THREADS)
     torch.use_deterministic_algorithms(True)
     tokenizer = _make_tokenizer()
-    model = _make_model(tokenizer)
+    model = _make_model()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
     stops = range(20, arguments.curve + 1, 20) if arguments.curve else CHECKPOINTS
     for step, loss in _train(model, tokenizer, max(stops)):
@@ -73,7 +76,7 @@ def _make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def _make_model() -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=len(_SPECIAL) + len(_CHARACTERS),
         hidden_size=128,
@@ -82,14 +85,14 @@ def _make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         num_attention_heads=4,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=_PAD,
+        eos_token_id=_EOS,
         bos_token_id=None,
     )
     return LlamaForCausalLM(config)
 
 
-def _train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int):
+def _train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int) -> Iterator[tuple[int, float]]:
     """Yield (step, loss) after every step; the loss is on the answer and the end of sequence only."""
     inputs, labels = _encode_problems(tokenizer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_RATE, weight_decay=0.1, betas=(0.9, 0.98))
@@ -119,10 +122,10 @@ def _encode_problems(tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, 
     """
     problems = training_problems()
     width = max(len(question) + len(answer) + 1 for question, answer in problems)
-    inputs = torch.full((len(problems), width), tokenizer.pad_token_id)
+    inputs = torch.full((len(problems), width), _PAD)
     labels = torch.full((len(problems), width), -100)
     for row, (question, answer) in enumerate(problems):
-        ids = torch.tensor([*tokenizer.encode(question + answer), tokenizer.eos_token_id])
+        ids = torch.tensor([*tokenizer.encode(question + answer), _EOS])
         inputs[row, : len(ids)] = ids
         labels[row, len(question) : len(ids)] = ids[len(question) :]
     return inputs, labels
@@ -131,7 +134,7 @@ def _encode_problems(tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, 
 @torch.inference_mode()
 def _accuracy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> float:
     """Share of held-out problems whose answer is generated greedily, in the half precision that is saved."""
-    half = LlamaForCausalLM(model.config)
+    half: Any = LlamaForCausalLM(model.config)
     half.load_state_dict({name: weights.half().float() for name, weights in model.state_dict().items()})
     half.eval()
     samples = held_out()
@@ -146,6 +149,8 @@ def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory
     half.load_state_dict(model.state_dict())
     half.half().save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+    for file in directory.iterdir():  # safetensors writes for its owner alone; what is installed is for everybody
+        file.chmod(0o644)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ catches a backend's error, and keeps no state between samples, so that an evalua
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from crucible_bridge.types import (
@@ -75,8 +75,8 @@ class Evaluator(Protocol):
         """
         ...
 
-    def aggregate(self, results: Sequence[SampleResult]) -> Metrics:
-        """Metrics over every sample and repeat, in the data set's order: bare keys, exact sums."""
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """Metrics over every sample and repeat, in the data set's order, passed once: bare keys, exact sums."""
         ...
 
 

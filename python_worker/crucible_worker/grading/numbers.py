@@ -71,12 +71,9 @@ def last_numbers(text: str, count: int) -> Sequence[Number]:
 
 def _read(match: re.Match[str]) -> Number:
     parts = match["parts"].split("/")
-    if len(parts) > 2:
-        parts = parts[-1:]
-    negative = len(parts) <= match["parts"].count("/") + 1 and match["sign"] in ("-", "\u2212")
-    number = _part(parts[0])
-    if len(parts) == 2:
-        number = _divide(number, _part(parts[1]))
+    number = _divide(_part(parts[0]), _part(parts[1])) if len(parts) == 2 else _part(parts[-1])
+    # The sign of a chain belongs to its first part, of which nothing is left.
+    negative = len(parts) <= 2 and match["sign"] in ("-", "\u2212")
     return dataclasses.replace(
         number,
         text=match[0],

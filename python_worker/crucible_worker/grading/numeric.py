@@ -9,7 +9,7 @@ from typing import Any
 
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
-from crucible_worker.grading.numbers import Flaw, Number, last_numbers
+from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, Number, last_numbers
 
 __all__ = ["MAX_ABSOLUTE_TOLERANCE", "NUMERIC_SCHEMA", "Numeric"]
 
@@ -17,6 +17,8 @@ MAX_ABSOLUTE_TOLERANCE = 1e300
 """Below 10^1000, so that a response of that magnitude is wrong under every tolerance."""
 
 _METHOD = "number"
+# So far below the magnitude that is told apart that twice a target, as a percentage too, never reaches it.
+_TARGET_BOUND = 10 ** (MAX_MAGNITUDE - 3)
 
 NUMERIC_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -64,7 +66,7 @@ class Numeric(DirectGrader):
             if len(numbers) != 1:
                 flaw = "holds several numbers" if numbers else "is no number"
                 return undecided(f"the target {_short(target)} {flaw}", method=_METHOD)
-            if numbers[0].flaw or numbers[0].error:
+            if numbers[0].flaw or numbers[0].error or abs(numbers[0].value) >= _TARGET_BOUND:
                 return undecided(f"the target {_short(target)} is no number that can be compared", method=_METHOD)
             wanted.append(numbers[0])
         found = last_numbers(response, 1)

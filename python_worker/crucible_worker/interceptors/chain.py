@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+import grpc.aio
 from google.protobuf.message import DecodeError
 
 from crucible_bridge.errors import InvalidField
@@ -79,7 +80,7 @@ def _streamed(handler: grpc.RpcMethodHandler) -> Handle:
     behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
     parse = (lambda requests: requests) if handler.request_streaming else _parser(handler)
 
-    # Written by hand in place of an asynchronous generator: a timer that fires while gRPC sends must end this very task.
+    # No asynchronous generator: a timer that fires while gRPC sends would not reach what is suspended at a yield.
     async def handle(request: Any, context: Context) -> None:
         async with contextlib.aclosing(behaviour(parse(request), context)) as responses:
             async for response in responses:

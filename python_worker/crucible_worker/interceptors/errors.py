@@ -6,6 +6,7 @@ import secrets
 from typing import Any
 
 import grpc
+import grpc.aio
 import structlog
 
 from crucible_bridge.errors import BridgeError, InternalError
@@ -28,10 +29,10 @@ def mapped(inner: Handle) -> Handle:
         except BridgeError as error:
             status = to_status(error)
         except Exception as error:
-            # The text of a foreign exception may hold model output or a path: the log gets it, the wire an id to find it.
+            # Its text may hold model output or a path: the log gets it, the wire an id to find it by.
             error_id = secrets.token_hex(8)
             log.error("unexpected_error", error_id=error_id, exc_info=error)
             status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
-        await context.abort(*status)
+        return await context.abort(*status)
 
     return handle

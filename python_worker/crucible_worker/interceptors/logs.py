@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import grpc
+import grpc.aio
 import structlog
 
 from crucible_worker.interceptors.methods import Context, Handle, Method

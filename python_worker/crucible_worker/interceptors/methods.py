@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+import grpc.aio
 
 __all__ = ["HEALTH", "WORKER", "Context", "Handle", "Method"]
 
@@ -32,12 +33,12 @@ class Method:
 
     @property
     def service(self) -> str:
-        """"crucible_bridge.v1.WorkerService"."""
+        """Full name of its service."""
         return self.path.rpartition("/")[0].removeprefix("/")
 
     @property
     def name(self) -> str:
-        """"GetInfo"."""
+        """Its name within the service."""
         return self.path.rpartition("/")[2]
 
     @property
@@ -47,5 +48,5 @@ class Method:
 
     @property
     def essential(self) -> bool:
-        """Whether it must be answered however busy the worker is, and while it drains: probes, and the worker itself."""
+        """Whether it is answered however busy the worker is, and while it drains: probes, and the worker itself."""
         return self.service in (HEALTH, WORKER)

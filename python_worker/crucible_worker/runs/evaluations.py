@@ -1,42 +1,333 @@
-"""Every evaluation that this worker knows: what services, CLI and tests call.
+"""Every evaluation that this worker knows, its own and other workers': what services, CLI and tests call."""
 
-DRAFT of the surface; the implementation follows.
-"""
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
 
-from crucible_bridge.events import EventKind
-from crucible_bridge.types import Evaluation, EvaluateRequest, EvaluationState, SampleResult, Verdict
+import structlog
 
+from crucible_bridge.errors import InvalidField, NotFound, Unavailable
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, SampleResult, Verdict
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs import lifecycle, retention
+from crucible_worker.runs.admission import Admission
+from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.queries import (
+    Head,
+    Row,
+    evaluation_of,
+    find,
+    find_by_number,
+    list_rows,
+    read_samples,
+)
+from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.plan import Sources
+from crucible_worker.runs.resume import Orphans
+from crucible_worker.runs.streams import EventFilter, EventPage, follow
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EventPage:
-    """Committed events in order, as the journal keeps them."""
+__all__ = ["CANCEL_WAIT_SECONDS", "OWNER_CHECK_SECONDS", "TRIM_SECONDS", "Evaluations"]
 
-    records: Sequence[tuple[int, bytes]]
-    """Sequence and encoded event (crucible_bridge.codec.events.event_to_record; the sequence is not inside)."""
-    log_id: str
-    through_sequence: int
+OWNER_CHECK_SECONDS = 1.0
+"""While somebody waits for an evaluation: how often its owner's lock is looked at."""
+CANCEL_WAIT_SECONDS = 1.0
+"""How long a cancel waits for the owner to have ended the evaluation before it answers with how it stands."""
+TRIM_SECONDS = 60.0
+"""How often a worker removes what need not be retained."""
+NEWS_PAUSE_SECONDS = 0.01
+"""Shortest time between two looks at the journal by one waiter."""
+
+_LOCK_FILE = "owners.lock"
+_log = structlog.get_logger(__name__)
 
 
 class Evaluations:
+    """Open it with `Evaluations.open` inside a running event loop, close it with `aclose`."""
+
+    def __init__(self, journal: Journal, locks: OwnerLocks, sources: Sources, limits: WorkerLimits) -> None:
+        """See `open`."""
+        self.worker_id = uuid.uuid4().hex
+        """Made anew at each start."""
+        self.on_writable_change: Callable[[], None] = lambda: None
+        """Called on the loop when the journal becomes unwritable, and when it recovers."""
+        self._journal, self._locks, self._limits = journal, locks, limits
+        self._orphans = Orphans(journal, locks)
+        self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        journal.on_writable_change = self._writable_changed
+
+    @classmethod
+    async def open(
+        cls, state_dir: Path, encode_event: Callable[[Event], bytes], *, sources: Sources, limits: WorkerLimits
+    ) -> Evaluations:
+        """Open the journal of a state directory, and tell of evaluations whose owners have died.
+
+        Args:
+            state_dir: shared by every worker of the machine.
+            encode_event: how an event becomes the bytes that are kept and sent.
+            sources: where models and samples come from.
+            limits: bounds.
+
+        Raises:
+            FailedPrecondition: the state directory cannot be used.
+        """
+        journal = await Journal.open(state_dir, encode_event)
+        evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits)
+        await evaluations._orphans.settle_all()
+        evaluations._spawn(evaluations._admission.heed_cancels())
+        evaluations._spawn(evaluations._trim())
+        return evaluations
+
+    @property
+    def draining(self) -> bool:
+        """Whether new evaluations are refused."""
+        return self._admission.draining
+
+    @property
+    def writable(self) -> bool:
+        """Whether the journal can be written."""
+        return self._journal.writable
+
+    @property
+    def log_id(self) -> str:
+        """Identity of the journal's event log."""
+        return self._journal.log_id
+
+    @property
+    def running(self) -> int:
+        """Evaluations of this worker that are at work."""
+        return self._admission.load[0]
+
+    @property
+    def queued(self) -> int:
+        """Evaluations of this worker that wait for their turn."""
+        return self._admission.load[1]
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the log's last event."""
+        return self._journal.last_sequence
+
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
-        """Start or go on; the flag says that it was there already."""
-        ...
+        """Start an evaluation, or go on with it; the flag says that it was there already.
+
+        Raises:
+            BridgeError: the request cannot be run; nothing was started.
+        """
+        row, existed = await self._admission.admit(_identified(request))
+        return evaluation_of(row), existed
+
     async def evaluate(self, request: EvaluateRequest) -> Evaluation:
-        """Start and wait for the end; goes on itself when the owner dies."""
-        ...
-    async def get(self, evaluation_id: str) -> Evaluation: ...
-    async def list(self, *, run_id: str | None, states: Sequence[EvaluationState], from_step: int | None, to_step: int | None,
-                   page_size: int, page_token: str) -> tuple[Sequence[Evaluation], str]: ...
-    async def samples(self, evaluation_id: str, *, verdicts: Sequence[Verdict], evaluator: str | None,
-                      page_size: int, page_token: str) -> tuple[Sequence[SampleResult], str]: ...
-    async def cancel(self, evaluation_id: str, reason: str) -> Evaluation: ...
-    def watch(self, evaluation_id: str, *, after_sequence: int, log_id: str, without_samples: bool) -> AsyncIterator[EventPage]: ...
-    def subscribe(self, *, after_sequence: int, log_id: str, kinds: Sequence[EventKind], run_id: str | None,
-                  until_now: bool) -> AsyncIterator[EventPage]: ...
+        """Start an evaluation and wait for its end; goes on with it when its owner dies.
+
+        When the caller goes away, the evaluation goes on.
+
+        Raises:
+            BridgeError: the request cannot be run.
+            Unavailable: this worker drains, or its journal cannot be written; the evaluation is interrupted.
+        """
+        request = _identified(request)
+        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id, run_id=request.run_id)
+        while True:
+            row, _ = await self._admission.admit(request)
+            row = await self._until_settled(row)
+            if row.state.terminal:
+                return evaluation_of(row)
+            self._admission.refuse_if_unable(row.evaluation_id)
+
+    async def get(self, evaluation_id: str) -> Evaluation:
+        """An evaluation as it stands.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        return evaluation_of(await self._look_up(evaluation_id))
+
+    async def list(
+        self,
+        *,
+        run_id: str | None = None,
+        states: Sequence[EvaluationState] = (),
+        from_step: int | None = None,
+        to_step: int | None = None,
+        page_size: int,
+        page_token: str = "",
+    ) -> tuple[Sequence[Evaluation], str]:
+        """Evaluations, newest first, and the token of the next page (empty at the end)."""
+        if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
+            raise InvalidField("page_token", "is not one that this call gave")
+        await self._orphans.settle_all()
+        rows = await self._journal.read(
+            list_rows,
+            run_id=run_id,
+            states=states,
+            from_step=from_step,
+            to_step=to_step,
+            before=int(page_token) if page_token else None,
+            limit=page_size + 1,
+        )
+        token = str(rows[page_size - 1].number) if len(rows) > page_size else ""
+        return [evaluation_of(row) for row in rows[:page_size]], token
+
+    async def samples(
+        self,
+        evaluation_id: str,
+        *,
+        verdicts: Sequence[Verdict] = (),
+        evaluator: str | None = None,
+        page_size: int,
+        page_token: str = "",
+    ) -> tuple[Sequence[SampleResult], str]:
+        """Samples of an evaluation in the data set's order, and the token of the next page (empty at the end)."""
+        row = await self._look_up(evaluation_id)
+        return await self._journal.read(
+            read_samples,
+            row.number,
+            verdicts=verdicts,
+            evaluator=evaluator,
+            page_size=page_size,
+            page_token=page_token,
+        )
+
+    async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
+        """End an evaluation early, whoever owns it; one that has ended is returned as it is."""
+        number = (await self._look_up(evaluation_id)).number
+        row = await self._journal.submit(lambda now: lifecycle.cancel(now, self._locks, number, reason))
+        if not row.state.terminal:
+            self._admission.stop(number, reason)
+            with contextlib.suppress(TimeoutError):  # the owner is slow: the answer is how it stands
+                async with asyncio.timeout(CANCEL_WAIT_SECONDS):
+                    row = await self._until_settled(row)
+        return evaluation_of(row)
+
+    async def watch(
+        self, evaluation_id: str, *, after_sequence: int = 0, log_id: str = "", without_samples: bool = False
+    ) -> AsyncIterator[EventPage]:
+        """The events of an evaluation until it ends; stays open while it is interrupted."""
+        number = (await self._look_up(evaluation_id)).number
+        only = EventFilter(number=number, without_kind=EventKind.SAMPLE_COMPLETE if without_samples else None)
+        looked = time.monotonic()
+
+        async def ended(_: Head, position: int) -> bool:
+            nonlocal looked
+            row = await self._journal.read(find_by_number, number)
+            if row.state.terminal and position >= row.last_sequence:
+                return True
+            self._refuse_if_closed()
+            if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
+                looked = time.monotonic()
+                await self._orphans.settle(row)
+            return False
+
+        async for page in follow(self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended):
+            yield page
+
+    async def subscribe(
+        self,
+        *,
+        after_sequence: int = 0,
+        log_id: str = "",
+        kinds: Sequence[EventKind] = (),
+        run_id: str | None = None,
+        until_now: bool = False,
+    ) -> AsyncIterator[EventPage]:
+        """The events of the whole log, as it grows."""
+        target = self.last_sequence if until_now else None
+
+        async def ended(_: Head, position: int) -> bool:
+            if target is not None and position >= target:
+                return True
+            self._refuse_if_closed()
+            return False
+
+        only = EventFilter(kinds=tuple(kinds), run_id=run_id)
+        async for page in follow(self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended):
+            yield page
+
     async def drain(self) -> Sequence[str]:
-        """Refuse new evaluations, interrupt those at work, return their ids once that is committed."""
-        ...
+        """Refuse new evaluations, interrupt those at work; their ids, once that is committed. Then end streams."""
+        interrupted = await self._admission.drain()
+        self._closed = True
+        self._journal.news.publish()
+        return interrupted
+
+    async def aclose(self) -> None:
+        """Drain, then close the journal."""
+        await self.drain()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._journal.aclose()
+        self._locks.close()
+
+    async def _look_up(self, evaluation_id: str) -> Row:
+        row = await self._journal.read(find, evaluation_id)
+        if row is None:
+            raise NotFound(
+                f"is {evaluation_id!r}, which no evaluation has or whose evaluation is no longer retained",
+                reason="UNKNOWN_EVALUATION",
+                field="evaluation_id",
+            )
+        return await self._orphans.settle(row)
+
+    async def _until_settled(self, row: Row) -> Row:
+        """Wait until an evaluation has ended or is interrupted."""
+        attempt = self._admission.attempt(row.number)
+        if attempt is not None:
+            await attempt.finished.wait()
+        seen, looked = self._journal.news.count, 0.0
+        while True:
+            row = await self._journal.read(find_by_number, row.number)
+            if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
+                looked = time.monotonic()
+                row = await self._orphans.settle(row)
+            if row.state.terminal or row.state is EvaluationState.INTERRUPTED:
+                return row
+            self._admission.refuse_if_unable(row.evaluation_id)
+            seen = await self._journal.news.wait(seen, OWNER_CHECK_SECONDS)
+            await asyncio.sleep(NEWS_PAUSE_SECONDS)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Unavailable("the worker is draining", reason="DRAINING", retry_after=1.0)
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _writable_changed(self, writable: bool) -> None:
+        _log.warning("journal_writable" if writable else "journal_unwritable")
+        if writable:
+            self._spawn(self._orphans.settle_all())
+        self.on_writable_change()
+
+    async def _trim(self) -> None:
+        policy = retention.Retention(
+            max_events=self._limits.max_events_retained,
+            evaluation_seconds=self._limits.evaluation_retention_seconds,
+            interrupted_seconds=self._limits.interrupted_retention_seconds,
+        )
+        while True:
+            try:
+                while await self._journal.submit(lambda now: retention.trim(now, self._locks, policy)):
+                    pass
+            except Unavailable as error:
+                _log.warning("not_trimmed", reason=error.reason)
+            await asyncio.sleep(TRIM_SECONDS)
+
+
+def _identified(request: EvaluateRequest) -> EvaluateRequest:
+    if request.evaluation_id:
+        return request
+    return dataclasses.replace(request, evaluation_id=f"evaluation-{uuid.uuid4().hex}")

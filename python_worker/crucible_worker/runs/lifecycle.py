@@ -25,7 +25,12 @@ from crucible_bridge.types import (
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find, find_by_number
-from crucible_worker.runs.journal.records import request_from_record, request_to_record, result_to_record, sample_to_record
+from crucible_worker.runs.journal.records import (
+    request_from_record,
+    request_to_record,
+    result_to_record,
+    sample_to_record,
+)
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = [
@@ -86,8 +91,12 @@ def claim(
     """
     row = find(transaction, request.evaluation_id)
     if row is None:
-        return _create(transaction, locks, request, fingerprint, dataset_fingerprint, model_fingerprint, total, worker_id)
+        return _create(
+            transaction, locks, request, fingerprint, dataset_fingerprint, model_fingerprint, total, worker_id
+        )
     refuse_other_specification(row, fingerprint)
+    if reap(transaction, locks, row.number):
+        row = find_by_number(transaction, row.number)
     if row.state.terminal or not locks.acquire(row.number):
         return Claim(row=row, existed=True, owned=False)
     try:
@@ -150,7 +159,8 @@ def commit_sample(
     event = run_events.sample_complete(row, sample, attempt)
     last = transaction.append(row.number, (event,))
     transaction.execute(
-        "UPDATE evaluations SET done = done + 1, unscored = unscored + ?, active_ns = ?, last_sequence = ? WHERE number = ?",
+        """UPDATE evaluations SET done = done + 1, unscored = unscored + ?, active_ns = ?, last_sequence = ?
+           WHERE number = ?""",
         (not sample.verdict.scored, active_ns, last, row.number),
     )
 
@@ -214,11 +224,13 @@ def interrupt(transaction: Transaction, locks: OwnerLocks, row: Row, active_ns: 
 
 
 def reap(transaction: Transaction, locks: OwnerLocks, number: int) -> bool:
-    """Write the INTERRUPT that a dead owner could not; False where there is nothing to write."""
+    """Write what a dead owner could not: its INTERRUPT, then the end if it was to cancel. False: nothing to write."""
     row = find_by_number(transaction, number)
     if row.state not in _LIVE or not locks.is_free(number):
         return False
     _write_interrupt(transaction, row, row.active_ns, "the worker died")
+    if row.cancel_reason is not None:
+        _end_cancelled(transaction, locks, find_by_number(transaction, number), row.cancel_reason)
     return True
 
 
@@ -230,12 +242,17 @@ def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str
     if locks.is_free(number):
         reap(transaction, locks, number)
         row = find_by_number(transaction, number)
-        problem = Problem(reason="CANCELLED", message=reason or "cancelled")
-        end(transaction, locks, row, EvaluationState.CANCELLED, problem, 0)
+        if not row.state.terminal:
+            _end_cancelled(transaction, locks, row, reason)
         return find_by_number(transaction, number)
     if row.cancel_reason is None:
         transaction.execute("UPDATE evaluations SET cancel_reason = ? WHERE number = ?", (reason, number))
     return row
+
+
+def _end_cancelled(transaction: Transaction, locks: OwnerLocks, row: Row, reason: str) -> None:
+    problem = Problem(reason="CANCELLED", message=reason or "cancelled")
+    end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
 
 
 def _create(
@@ -276,12 +293,10 @@ def _create(
 
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
-    if row.state in _LIVE:
-        _write_interrupt(transaction, row, row.active_ns, "the worker died")
     first = request_from_record(row.request)
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
-        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0, cancel_reason = NULL,
+        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
            past_active_ns = past_active_ns + active_ns, active_ns = 0,
            done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable),
            unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable

@@ -37,8 +37,8 @@ class News:
         """This worker has committed."""
         self._wake()
 
-    async def wait(self, seen: int, timeout: float) -> int:
-        """Wait until `count` is no longer `seen`, at most `timeout` seconds; returns `count`.
+    async def wait(self, seen: int, at_most: float) -> int:
+        """Wait until `count` is no longer `seen`, for `at_most` seconds; returns `count`.
 
         Raises:
             Unavailable: the journal is closed.
@@ -50,7 +50,7 @@ class News:
             self._waiting.add(future)
             self._schedule()
             try:
-                await asyncio.wait([future], timeout=timeout)
+                await asyncio.wait([future], timeout=at_most)
             finally:
                 self._waiting.discard(future)
         return self._count

@@ -18,7 +18,17 @@ from crucible_bridge.types import (
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_from_record
 
-__all__ = ["complete", "evaluator_end", "exception", "interrupt", "progress", "resume", "sample_complete", "start", "stop"]
+__all__ = [
+    "complete",
+    "evaluator_end",
+    "exception",
+    "interrupt",
+    "progress",
+    "resume",
+    "sample_complete",
+    "start",
+    "stop",
+]
 
 
 def start(row: Row, request: EvaluateRequest, worker_id: str) -> Event:

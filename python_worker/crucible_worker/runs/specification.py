@@ -8,11 +8,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgpack
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluatorSpec
+from crucible_worker.runs.journal.records import pack
 
 __all__ = ["fingerprint", "metric_key", "refuse_equal_keys", "sample_seed"]
 
@@ -32,7 +32,7 @@ def fingerprint(request: EvaluateRequest) -> str:
         request.run_id,
         request.step,
     )
-    return hashlib.sha256(msgpack.packb(_canonical(specification))).hexdigest()
+    return hashlib.sha256(pack(_canonical(specification))).hexdigest()
 
 
 def metric_key(prefix: str, spec: EvaluatorSpec, key: str) -> str:

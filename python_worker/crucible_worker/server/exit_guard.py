@@ -16,10 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["EXIT_SECONDS", "ExitGuard"]
-
-EXIT_SECONDS = 5.0
-"""From the first signal, or a Drain call, to the end of the process, at most."""
+__all__ = ["ExitGuard"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _ARM = 0
@@ -29,9 +26,10 @@ _ARM = 0
 class ExitGuard:
     """Hears SIGTERM and SIGINT, and ends the process with 0: in time, or at the second signal at once."""
 
-    def __init__(self, on_first: Callable[[], None]) -> None:
-        """Call `on_first`, in a thread of its own, when the end begins."""
-        self._on_first = on_first
+    def __init__(self, seconds: float) -> None:
+        """Let the process live for so long after the first signal, or after `arm`."""
+        self._seconds = seconds
+        self._begin: Callable[[], object] | None = None
         self._leftovers: list[Path] = []
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
@@ -42,6 +40,10 @@ class ExitGuard:
             signal.signal(number, _heard_elsewhere)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         threading.Thread(target=self._run, name="exit-guard", daemon=True).start()
+
+    def tell(self, begin: Callable[[], object]) -> None:
+        """Call `begin`, from the guard's thread, when the end begins; before, there is nothing to clean up."""
+        self._begin = begin
 
     def arm(self) -> None:
         """Start the clock without a signal."""
@@ -54,10 +56,11 @@ class ExitGuard:
 
     def _run(self) -> None:
         signals = self._next(None)
-        deadline = time.monotonic() + EXIT_SECONDS
-        self._on_first()
-        while signals < 2 and (left := deadline - time.monotonic()) > 0:
-            signals += self._next(left)
+        deadline = time.monotonic() + self._seconds
+        if self._begin is not None:
+            self._begin()
+            while signals < 2 and (left := deadline - time.monotonic()) > 0:
+                signals += self._next(left)
         for path in self._leftovers:
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -7,16 +7,15 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import grpc
+import grpc.aio
 
-__all__ = ["StartError", "bind_tcp", "bind_unix", "channel_options"]
+from crucible_bridge.channel import server_options
+from crucible_worker.config import Settings
 
-KEEPALIVE_TIME_MS = 60_000
-"""Silence after which a client is asked whether it is still there: a machine that vanished leaves no open streams."""
-
-KEEPALIVE_TIMEOUT_MS = 20_000
-"""How long it has to answer."""
+__all__ = ["StartError", "bind", "options"]
 
 SOCKET_MODE = 0o600
 """Of a Unix socket: whoever may open it may call."""
@@ -26,37 +25,36 @@ class StartError(Exception):
     """The worker cannot start as it was told to; the text says why and goes to the operator."""
 
 
-def channel_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
+def options(*, max_message_bytes: int) -> list[tuple[str, Any]]:
     """How the server speaks HTTP/2; compression is never asked for, as Gun cannot read it on streams."""
-    return [
-        ("grpc.max_receive_message_length", max_message_bytes),
-        ("grpc.max_send_message_length", max_message_bytes),
-        # Two workers on one port would share its calls at random, and a taken port would go unnoticed.
-        ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-        # Elixir's clients ping as often as they are configured to, with or without a call open: by default the third
-        # ping within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_ping_strikes", 0),
-    ]
+    merged = dict(server_options())
+    merged |= {
+        "grpc.max_receive_message_length": max_message_bytes,
+        "grpc.max_send_message_length": max_message_bytes,
+        # Elixir's clients ping as often as they are told to, with or without a call open: by default the third ping
+        # within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.http2.max_ping_strikes": 0,
+    }
+    return list(merged.items())
 
 
-def bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> str:
-    """Bind a port, 0 for any.
-
-    Args:
-        server: not yet started.
-        host: a name or an address.
-        port: which; 0 picks one.
-        tls: files of the certificate chain and of its key, PEM; plain text if None.
+def bind(server: grpc.aio.Server, settings: Settings) -> str:
+    """Bind where the settings say.
 
     Returns:
-        `host:port`, as a client would write it.
+        `host:port` or `unix:path`, as a client would write it.
 
     Raises:
-        StartError: the port is taken, the host is not ours, or TLS files are unreadable.
+        StartError: it cannot be bound.
     """
+    if settings.unix_socket is not None:
+        return _bind_unix(server, settings.unix_socket)
+    return _bind_tcp(server, settings.host, settings.port, settings.tls)
+
+
+def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> str:
+    """Bind a port, 0 for any; `tls` names the certificate chain and its key."""
     shown = f"[{host}]" if ":" in host else host
     try:
         if tls is None:
@@ -68,15 +66,8 @@ def bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Pat
     return f"{shown}:{bound}"
 
 
-def bind_unix(server: grpc.aio.Server, path: Path) -> str:
-    """Bind a Unix socket that only its owner may open; one that nobody listens on any more is replaced.
-
-    Returns:
-        `unix:path`, as a client would write it.
-
-    Raises:
-        StartError: somebody listens there, or something else lies there.
-    """
+def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
+    """Bind a Unix socket that only its owner may open; one that nobody listens on any more is replaced."""
     _clear(path)
     # The mode must hold from the first moment on, so it is the mask's doing, not a chmod's afterwards.
     before = os.umask(0o777 & ~SOCKET_MODE)

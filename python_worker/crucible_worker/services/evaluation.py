@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -118,11 +117,8 @@ class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
 
 
 async def _decoded(message: pb.EvaluateRequest, field: str) -> EvaluateRequest:
-    """Decode and name: the id is made here where there is none, so that even a call that times out can tell it."""
-    if not message.evaluation_id:
-        message.evaluation_id = uuid.uuid4().hex
-    known = {"run_id": message.run_id, "correlation_id": message.correlation_id}
-    bind_contextvars(evaluation_id=message.evaluation_id, **{key: value for key, value in known.items() if value})
+    names = {name: getattr(message, name) for name in ("evaluation_id", "run_id", "correlation_id")}
+    bind_contextvars(**{name: value for name, value in names.items() if value})
     if message.ByteSize() < LARGE_REQUEST_BYTES:
         return evaluate_request_from_v1(message, field)
     return await asyncio.to_thread(evaluate_request_from_v1, message, field)

@@ -15,14 +15,14 @@ __all__ = ["WorkerService"]
 class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     """The worker itself, over the wire."""
 
-    def __init__(self, info: Callable[[], WorkerInfo], drain: Callable[[], Awaitable[Sequence[str]]]) -> None:
+    def __init__(self, info: Callable[[], Awaitable[WorkerInfo]], drain: Callable[[], Awaitable[Sequence[str]]]) -> None:
         """Ask `info` what the worker is; `drain` sends it home and gives the evaluations it interrupted."""
         self._info = info
         self._drain = drain
 
     async def GetInfo(self, request: worker_pb2.GetInfoRequest, context: Context) -> worker_pb2.GetInfoResponse:
         """Versions, backends, evaluators, limits, load."""
-        return worker_pb2.GetInfoResponse(worker=worker_info_to_v1(self._info()))
+        return worker_pb2.GetInfoResponse(worker=worker_info_to_v1(await self._info()))
 
     async def Drain(self, request: worker_pb2.DrainRequest, context: Context) -> worker_pb2.DrainResponse:
         """Interrupt what runs; the process ends after the answer."""

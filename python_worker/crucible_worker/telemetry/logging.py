@@ -81,7 +81,8 @@ class BackgroundWriter:
                 self._stream.write(line)
                 if self._lines.empty() and self._dropped:
                     dropped, self._dropped = self._dropped, 0
-                    self._stream.write(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n")
+                    self._stream.write(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}))
+                    self._stream.write("\n")
                 self._stream.flush()
 
 

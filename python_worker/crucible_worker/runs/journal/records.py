@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
@@ -32,6 +32,7 @@ from crucible_bridge.types import (
 )
 
 __all__ = [
+    "pack",
     "request_from_record",
     "request_to_record",
     "result_from_record",
@@ -41,9 +42,14 @@ __all__ = [
 ]
 
 
+def pack(value: object) -> bytes:
+    """The msgpack of plain values."""
+    return cast("bytes", msgpack.packb(value))
+
+
 def request_to_record(request: EvaluateRequest) -> bytes:
     """Pack a request, without inline samples."""
-    return msgpack.packb(
+    return pack(
         {
             "evaluation_id": request.evaluation_id,
             "run_id": request.run_id,
@@ -83,7 +89,7 @@ def sample_to_record(sample: SampleResult) -> bytes:
     del data["verdict"], data["evaluator"]
     data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
-    return msgpack.packb(data)
+    return pack(data)
 
 
 def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleResult:
@@ -93,11 +99,9 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleRes
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 
-def result_to_record(
-    metrics: Metrics, results: Sequence[EvaluatorResult], problem: Problem | None
-) -> bytes:
+def result_to_record(metrics: Metrics, results: Sequence[EvaluatorResult], problem: Problem | None) -> bytes:
     """Pack what an evaluation ended with."""
-    return msgpack.packb(
+    return pack(
         {
             "metrics": _metrics_to_map(metrics),
             "results": [

@@ -128,7 +128,7 @@ def _create(connection: sqlite3.Connection) -> None:
         return
     if version != 0:
         raise FailedPrecondition(
-            f"the journal is of version {version}, this worker writes version {SCHEMA_VERSION}: use another --state-dir",
+            f"the journal is of version {version}, this worker writes {SCHEMA_VERSION}: use another --state-dir",
             reason="JOURNAL_VERSION",
         )
     connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION};")

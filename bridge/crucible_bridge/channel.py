@@ -1,0 +1,212 @@
+"""How client and worker talk: addresses, channel and server options, retries, credentials, metadata."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from crucible_bridge.errors import InvalidField
+
+__all__ = [
+    "AUTHORIZATION_KEY",
+    "MAX_MESSAGE_BYTES",
+    "MAX_RETRY_ATTEMPTS",
+    "RETRIED_CALLS",
+    "Address",
+    "Tls",
+    "authorization",
+    "channel_options",
+    "open_channel",
+    "parse_address",
+    "server_options",
+]
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""Largest message, either way."""
+AUTHORIZATION_KEY = "authorization"
+"""The metadata key of the token: "Bearer <token>"."""
+MAX_RETRY_ATTEMPTS = 4
+"""Attempts of a call that may be retried, the first included: spread over about a second."""
+RETRIED_CALLS: tuple[tuple[str, str], ...] = (
+    ("crucible_bridge.v1.EvaluationService", "ListEvaluators"),
+    ("crucible_bridge.v1.EvaluationService", "GetEvaluation"),
+    ("crucible_bridge.v1.EvaluationService", "ListEvaluations"),
+    ("crucible_bridge.v1.EvaluationService", "GetSamples"),
+    ("crucible_bridge.v1.EvaluationService", "GenerateReport"),
+    ("crucible_bridge.v1.EvaluationService", "WatchEvaluation"),
+    ("crucible_bridge.v1.TelemetryService", "Subscribe"),
+    ("crucible_bridge.v1.WorkerService", "GetInfo"),
+)
+"""Reads: after UNAVAILABLE they are asked again. Starting an evaluation is repeatable only where its id is given."""
+
+_KEEPALIVE_MS = 60_000
+_KEEPALIVE_TIMEOUT_MS = 20_000
+# Below the client's interval, so that its pings are never taken for abuse.
+_MIN_PING_INTERVAL_MS = 30_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where a worker listens."""
+
+    target: str
+    """As gRPC takes it: "host:port", "[::1]:port" or "unix:/path"."""
+    host: str = ""
+    """Host without brackets; empty for a Unix socket."""
+    port: int = 0
+    """Port; 0 lets a server choose, and stands for a Unix socket."""
+    path: str = ""
+    """Path of a Unix socket; empty for a host."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it: a Unix socket, or a loopback address."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            # A name: where it leads is for the resolver to say, and may change.
+            return False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificates of a client: paths of PEM files, or their content."""
+
+    ca: str | Path | bytes | None = None
+    """Who may have signed the worker's certificate; the system's authorities if None."""
+    cert: str | Path | bytes | None = None
+    """The client's own certificate chain, where the worker asks for one."""
+    key: str | Path | bytes | None = None
+    """Its private key."""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """The channel credentials.
+
+        Raises:
+            InvalidField: a file cannot be read, or one of certificate and key is missing.
+        """
+        if (self.cert is None) != (self.key is None):
+            raise InvalidField("tls", "has a certificate without a key, or a key without a certificate")
+        return grpc.ssl_channel_credentials(
+            root_certificates=_pem(self.ca, "tls.ca"),
+            private_key=_pem(self.key, "tls.key"),
+            certificate_chain=_pem(self.cert, "tls.cert"),
+        )
+
+
+def parse_address(text: str) -> Address:
+    """Read "host:port", "[ipv6]:port" or "unix:/path".
+
+    Raises:
+        InvalidField: it is none of them, or the port is not within 0 and 65,535.
+    """
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        path = path.removeprefix("//") if path.startswith("///") else path
+        if not path or "\0" in path:
+            raise InvalidField("address", f"is {text!r}, a Unix socket needs a path")
+        return Address(target=f"unix:{path}", path=path)
+    host, separator, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if not separator or not host or (":" in host) != bracketed or any(c in "/ \t\n[]" for c in host):
+        raise InvalidField("address", f'is {text!r}, neither "host:port" nor "unix:/path"')
+    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+        raise InvalidField("address", f"is {text!r}, the port must be within 0 and 65535")
+    return Address(target=f"[{host}]:{port}" if bracketed else f"{host}:{port}", host=host, port=int(port))
+
+
+def channel_options() -> list[tuple[str, Any]]:
+    """Options of a client's channel.
+
+    Keepalive pings only while a call is open. Never compressed: gzip on streams breaks elixir-grpc, and tensors do not
+    shrink. Workers are addressed directly, so proxies of the environment are ignored.
+    """
+    return [
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.enable_retries", 1),
+        ("grpc.service_config", json.dumps(_service_config())),
+    ]
+
+
+def server_options() -> list[tuple[str, Any]]:
+    """Options of a worker's server: the same message size, and keepalive that `channel_options` fits."""
+    return [
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        # Two workers on one port would share its connections at random.
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+def authorization(token: str | None) -> tuple[tuple[str, str], ...]:
+    """Metadata that carries a token; empty without one.
+
+    Raises:
+        InvalidField: the token is empty, or holds what a header cannot carry.
+    """
+    if token is None:
+        return ()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        # Not echoed: it is a secret.
+        raise InvalidField("token", "is empty, or holds characters that a header cannot carry")
+    return ((AUTHORIZATION_KEY, f"Bearer {token}"),)
+
+
+def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.Channel:
+    """A channel to a worker; it connects with its first call. Needs a running event loop.
+
+    Args:
+        address: as `parse_address` reads it.
+        tls: certificates, or the path of the authority's alone; plain text if None.
+
+    Raises:
+        InvalidField: the address or the certificates cannot be used.
+    """
+    target = parse_address(address).target
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=channel_options())
+    certificates = tls if isinstance(tls, Tls) else Tls(ca=tls)
+    return grpc.aio.secure_channel(target, certificates.credentials(), options=channel_options())
+
+
+def _service_config() -> dict[str, Any]:
+    return {
+        "methodConfig": [
+            {
+                "name": [{"service": service, "method": method} for service, method in RETRIED_CALLS],
+                "retryPolicy": {
+                    "maxAttempts": MAX_RETRY_ATTEMPTS,
+                    "initialBackoff": "0.2s",
+                    "maxBackoff": "1s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ]
+    }
+
+
+def _pem(source: str | Path | bytes | None, field: str) -> bytes | None:
+    if source is None or isinstance(source, bytes):
+        return source
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise InvalidField(field, f"cannot be read: {error.strerror}") from error

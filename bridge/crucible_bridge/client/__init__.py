@@ -1,0 +1,32 @@
+"""The typed client of a worker, and its blocking twin."""
+
+from crucible_bridge.channel import Tls
+from crucible_bridge.client.blocking import BlockingBridge, BlockingIterator, connect_sync
+from crucible_bridge.client.bridge import Bridge, connect
+from crucible_bridge.client.evaluation import (
+    EvaluationClient,
+    EvaluationPage,
+    SamplePage,
+    StartedEvaluation,
+    request_of,
+)
+from crucible_bridge.client.streams import EventStream
+from crucible_bridge.client.telemetry import TelemetryClient
+from crucible_bridge.client.worker import WorkerClient
+
+__all__ = [
+    "BlockingBridge",
+    "BlockingIterator",
+    "Bridge",
+    "EvaluationClient",
+    "EvaluationPage",
+    "EventStream",
+    "SamplePage",
+    "StartedEvaluation",
+    "TelemetryClient",
+    "Tls",
+    "WorkerClient",
+    "connect",
+    "connect_sync",
+    "request_of",
+]

@@ -1,0 +1,52 @@
+"""The asynchronous client: one connection, one namespace per service."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from crucible_bridge.channel import Tls, authorization, open_channel
+from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.evaluation import EvaluationClient
+from crucible_bridge.client.telemetry import TelemetryClient
+from crucible_bridge.client.worker import WorkerClient
+
+__all__ = ["Bridge", "connect"]
+
+
+class Bridge:
+    """A worker, as a client sees it. Made by `connect`."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.evaluation = EvaluationClient(calls)
+        """EvaluationService."""
+        self.telemetry = TelemetryClient(calls)
+        """TelemetryService."""
+        self.worker = WorkerClient(calls)
+        """WorkerService and health."""
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    address: str, *, token: str | None = None, tls: Tls | str | Path | None = None
+) -> AsyncIterator[Bridge]:
+    """Connect to a worker.
+
+    The connection is made with the first call, and made again when it breaks. Leaving the block ends every call and
+    stream that is still open.
+
+    Args:
+        address: "host:port" or "unix:/path".
+        token: sent with every call, as the worker's token file has it.
+        tls: certificates, or the path of the authority's certificate alone; plain text if None.
+
+    Raises:
+        InvalidField: the address, the token or the certificates cannot be used.
+    """
+    metadata = authorization(token)
+    channel = open_channel(address, tls)
+    try:
+        yield Bridge(Calls(channel, metadata))
+    finally:
+        await channel.close(None)

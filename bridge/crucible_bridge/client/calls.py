@@ -1,0 +1,93 @@
+"""One call: its metadata, its errors, its reply."""
+
+# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import grpc.aio
+
+from crucible_bridge.client.streams import CLOSED_REASON, MALFORMED_REASON, EventStream, cancelled_from_outside
+from crucible_bridge.errors import Cancelled, InternalError, InvalidField
+from crucible_bridge.status import from_rpc_error
+
+__all__ = ["Calls", "Page", "all_items"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Calls:
+    """Makes calls on one channel; every failure is a BridgeError."""
+
+    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
+        self.channel = channel
+        self._metadata = metadata
+
+    async def unary(self, method: Any, request: Any, decode: Callable[[Any], T], timeout: float | None = None) -> T:
+        """Call and decode the reply.
+
+        Args:
+            method: a method of a stub.
+            request: its message.
+            decode: makes the result of the reply.
+            timeout: seconds; unbounded if None.
+
+        Raises:
+            BridgeError: the call failed, or its reply is malformed.
+        """
+        try:
+            reply = await method(request, metadata=self._metadata, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        except grpc.aio.UsageError as error:
+            raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
+        except asyncio.CancelledError:
+            if cancelled_from_outside():
+                raise
+            raise Cancelled("the client is closed", reason=CLOSED_REASON) from None
+        try:
+            return decode(reply)
+        except InvalidField as error:
+            raise InternalError(f"the worker's reply is malformed: {error}", reason=MALFORMED_REASON) from error
+
+    def events(self, method: Any, request: Any, *, after_sequence: int, log_id: str) -> EventStream:
+        """Open a stream of event batches.
+
+        Raises:
+            Cancelled: the client is closed.
+        """
+        try:
+            call = method(request, metadata=self._metadata)
+        except grpc.aio.UsageError as error:
+            raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
+        return EventStream(call, after_sequence=after_sequence, log_id=log_id)
+
+
+class Page(Protocol[T_co]):
+    """A page of a list."""
+
+    @property
+    def items(self) -> tuple[T_co, ...]:
+        """What is on it."""
+        ...
+
+    @property
+    def next_page_token(self) -> str:
+        """Where the next one begins; empty at the end."""
+        ...
+
+
+async def all_items(fetch: Callable[[str], Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    """Every item of every page; `fetch` takes a page's token."""
+    token = ""
+    while True:
+        page = await fetch(token)
+        for item in page.items:
+            yield item
+        if not (token := page.next_page_token):
+            return

@@ -1,0 +1,302 @@
+"""EvaluationService, typed."""
+
+# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from crucible_bridge.client.calls import Calls, all_items
+from crucible_bridge.client.streams import EventStream
+from crucible_bridge.codec.evaluation import evaluate_request_to_v1, evaluator_info_from_v1, report_format_to_v1
+from crucible_bridge.codec.fields import sendable
+from crucible_bridge.codec.results import evaluation_from_v1, sample_result_from_v1, state_to_v1, verdict_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Dataset,
+    EvaluateRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorInfo,
+    EvaluatorSpec,
+    ReportFormat,
+    SampleResult,
+    Verdict,
+    parse_model,
+)
+from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
+
+__all__ = ["EvaluationClient", "EvaluationPage", "SamplePage", "StartedEvaluation", "request_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StartedEvaluation:
+    """The answer to StartEvaluation."""
+
+    evaluation: Evaluation
+    """As it stands."""
+    existed: bool
+    """It was there already (and goes on, if it was interrupted)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPage:
+    """Some evaluations."""
+
+    items: tuple[Evaluation, ...]
+    """The evaluations, newest first."""
+    next_page_token: str
+    """Where the next page begins; empty at the end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePage:
+    """Some samples of an evaluation."""
+
+    items: tuple[SampleResult, ...]
+    """The results, in the data set's order."""
+    next_page_token: str
+    """Where the next page begins; empty at the end."""
+
+
+class EvaluationClient:
+    """Durable evaluations: start, watch, read, cancel."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._stub: Any = evaluation_pb2_grpc.EvaluationServiceStub(calls.channel)
+
+    async def list_evaluators(self, *, timeout: float | None = None) -> tuple[EvaluatorInfo, ...]:
+        """What evaluators the worker has, by kind."""
+        return await self._calls.unary(
+            self._stub.ListEvaluators,
+            evaluation_pb2.ListEvaluatorsRequest(),
+            lambda reply: tuple(
+                evaluator_info_from_v1(info, f"evaluators[{index}]") for index, info in enumerate(reply.evaluators)
+            ),
+            timeout,
+        )
+
+    async def evaluate(
+        self, request: EvaluateRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> Evaluation:
+        """Run an evaluation to its end.
+
+        Args:
+            request: what to run, or None and its fields as keywords; both, and the keywords replace its fields.
+            timeout: seconds to wait for the end; the evaluation itself is bounded by `limits.deadline_ms` alone.
+            **fields: see `request_of`.
+
+        Raises:
+            BridgeError: it was refused, or the wait ended; DeadlineExceeded names the `evaluation_id` in its metadata.
+        """
+        message = evaluate_request_to_v1(request_of(request, **fields))
+        return await self._calls.unary(self._stub.Evaluate, message, _evaluation, timeout)
+
+    async def start_evaluation(
+        self, request: EvaluateRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+    ) -> StartedEvaluation:
+        """Start an evaluation that outlives the call, or go on with the one of the same id.
+
+        Args:
+            request: as `evaluate` takes it.
+            timeout: seconds for the call.
+            **fields: see `request_of`.
+
+        Raises:
+            AlreadyExists: the id belongs to another specification.
+        """
+        message = evaluation_pb2.StartEvaluationRequest(request=evaluate_request_to_v1(request_of(request, **fields)))
+        return await self._calls.unary(
+            self._stub.StartEvaluation,
+            message,
+            lambda reply: StartedEvaluation(evaluation=_evaluation(reply), existed=reply.existed),
+            timeout,
+        )
+
+    def watch_evaluation(
+        self,
+        evaluation_id: str,
+        after_sequence: int = 0,
+        log_id: str | None = None,
+        without_samples: bool = False,
+    ) -> EventStream:
+        """Its events until it ends, from after a sequence.
+
+        Args:
+            evaluation_id: which.
+            after_sequence: 0 for its first event.
+            log_id: the log that this sequence belongs to; unchecked if None.
+            without_samples: leave out SAMPLE_COMPLETE.
+        """
+        with sendable("watch_evaluation"):
+            request = evaluation_pb2.WatchEvaluationRequest(
+                evaluation_id=evaluation_id,
+                after_sequence=after_sequence,
+                without_samples=without_samples,
+                log_id=log_id or "",
+            )
+        return self._calls.events(
+            self._stub.WatchEvaluation, request, after_sequence=after_sequence, log_id=log_id or ""
+        )
+
+    async def get_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """An evaluation as it stands.
+
+        Raises:
+            NotFound: the worker's journal has none of this id.
+        """
+        with sendable("evaluation_id"):
+            request = evaluation_pb2.GetEvaluationRequest(evaluation_id=evaluation_id)
+        return await self._calls.unary(self._stub.GetEvaluation, request, _evaluation, timeout)
+
+    async def list_evaluations(
+        self,
+        *,
+        run_id: str | None = None,
+        states: Sequence[EvaluationState] = (),
+        from_step: int | None = None,
+        to_step: int | None = None,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> EvaluationPage:
+        """A page of evaluations, newest first.
+
+        Args:
+            run_id: only this run.
+            states: only these; all if empty.
+            from_step: from this step.
+            to_step: to this step.
+            page_size: at most so many; the worker's default if 0.
+            page_token: from the page before.
+            timeout: seconds for the call.
+        """
+        with sendable("list_evaluations"):
+            request = evaluation_pb2.ListEvaluationsRequest(
+                run_id=run_id,
+                states=[state_to_v1(EvaluationState(state)) for state in states],
+                from_step=from_step,
+                to_step=to_step,
+                page_size=page_size,
+                page_token=page_token,
+            )
+        return await self._calls.unary(
+            self._stub.ListEvaluations,
+            request,
+            lambda reply: EvaluationPage(
+                items=tuple(
+                    evaluation_from_v1(evaluation, f"evaluations[{index}]")
+                    for index, evaluation in enumerate(reply.evaluations)
+                ),
+                next_page_token=reply.next_page_token,
+            ),
+            timeout,
+        )
+
+    def all_evaluations(self, **filters: Any) -> AsyncIterator[Evaluation]:
+        """Every evaluation of every page; takes what `list_evaluations` takes, but `page_token`."""
+        return all_items(lambda token: self.list_evaluations(page_token=token, **filters))
+
+    async def get_samples(
+        self,
+        evaluation_id: str,
+        *,
+        verdicts: Sequence[Verdict] = (),
+        evaluator: str | None = None,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> SamplePage:
+        """A page of what became of the samples, in the data set's order.
+
+        Args:
+            evaluation_id: which.
+            verdicts: only these; all if empty.
+            evaluator: only this one, by its name, or its kind where it has none.
+            page_size: at most so many; the worker's default if 0.
+            page_token: from the page before.
+            timeout: seconds for the call.
+        """
+        with sendable("get_samples"):
+            request = evaluation_pb2.GetSamplesRequest(
+                evaluation_id=evaluation_id,
+                verdicts=[verdict_to_v1(Verdict(verdict)) for verdict in verdicts],
+                evaluator=evaluator,
+                page_size=page_size,
+                page_token=page_token,
+            )
+        return await self._calls.unary(
+            self._stub.GetSamples,
+            request,
+            lambda reply: SamplePage(
+                items=tuple(
+                    sample_result_from_v1(sample, f"samples[{index}]") for index, sample in enumerate(reply.samples)
+                ),
+                next_page_token=reply.next_page_token,
+            ),
+            timeout,
+        )
+
+    def all_samples(self, evaluation_id: str, **filters: Any) -> AsyncIterator[SampleResult]:
+        """Every sample of every page; takes what `get_samples` takes, but `page_token`."""
+        return all_items(lambda token: self.get_samples(evaluation_id, page_token=token, **filters))
+
+    async def cancel_evaluation(
+        self, evaluation_id: str, reason: str = "", *, timeout: float | None = None
+    ) -> Evaluation:
+        """End an evaluation early; the reason is recorded."""
+        with sendable("cancel_evaluation"):
+            request = evaluation_pb2.CancelEvaluationRequest(evaluation_id=evaluation_id, reason=reason)
+        return await self._calls.unary(self._stub.CancelEvaluation, request, _evaluation, timeout)
+
+    async def generate_report(
+        self,
+        evaluation_ids: str | Sequence[str],
+        report_format: ReportFormat = ReportFormat.MARKDOWN,
+        *,
+        timeout: float | None = None,
+    ) -> str:
+        """A report of one evaluation, or of several steps of a run."""
+        ids = [evaluation_ids] if isinstance(evaluation_ids, str) else evaluation_ids
+        with sendable("generate_report"):
+            request = evaluation_pb2.GenerateReportRequest(
+                evaluation_ids=ids, format=report_format_to_v1(ReportFormat(report_format))
+            )
+        return await self._calls.unary(self._stub.GenerateReport, request, lambda reply: reply.report, timeout)
+
+
+def request_of(request: EvaluateRequest | None = None, /, **fields: Any) -> EvaluateRequest:
+    """An EvaluateRequest of its fields, written shortly.
+
+    Accepted are, beside the types of EvaluateRequest: `model` as text ("embedded:arithmetic@400", "local:path"),
+    `evaluators` as one or several kinds ("nll") or EvaluatorSpecs, `dataset` as `Dataset.of` takes it.
+
+    Raises:
+        InvalidField: a text cannot be read.
+        TypeError: a keyword is no field of EvaluateRequest, or model, evaluators or dataset are missing.
+    """
+    if isinstance(model := fields.get("model"), str):
+        fields["model"] = parse_model(model)
+    if "evaluators" in fields:
+        given = fields["evaluators"]
+        several = (given,) if isinstance(given, str | EvaluatorSpec) else tuple(given)
+        fields["evaluators"] = tuple(_evaluator_spec(value, index) for index, value in enumerate(several))
+    if "dataset" in fields:
+        fields["dataset"] = Dataset.of(fields["dataset"])
+    return EvaluateRequest(**fields) if request is None else dataclasses.replace(request, **fields)
+
+
+def _evaluator_spec(value: Any, index: int) -> EvaluatorSpec:
+    if isinstance(value, EvaluatorSpec):
+        return value
+    if isinstance(value, str):
+        return EvaluatorSpec(kind=value)
+    raise InvalidField(f"evaluators[{index}]", f"is a {type(value).__name__}, neither a kind nor an EvaluatorSpec")
+
+
+def _evaluation(reply: Any) -> Evaluation:
+    return evaluation_from_v1(reply.evaluation, "evaluation")

@@ -1,0 +1,52 @@
+"""TelemetryService, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.streams import EventStream
+from crucible_bridge.codec.events import event_kind_to_v1
+from crucible_bridge.codec.fields import sendable
+from crucible_bridge.events import EventKind
+from crucible_bridge.v1 import events_pb2, events_pb2_grpc
+
+__all__ = ["TelemetryClient"]
+
+
+class TelemetryClient:
+    """The event log."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._stub: Any = events_pb2_grpc.TelemetryServiceStub(calls.channel)
+
+    def subscribe(
+        self,
+        after_sequence: int = 0,
+        log_id: str | None = None,
+        kinds: Sequence[EventKind] = (),
+        run_id: str | None = None,
+        until_now: bool = False,
+    ) -> EventStream:
+        """Every event from after a sequence, as it is committed.
+
+        Reading raises OutOfRange where the sequence is no longer retained, FailedPrecondition where the log is another.
+
+        Args:
+            after_sequence: 0 for everything retained.
+            log_id: the log that this sequence belongs to; unchecked if None.
+            kinds: only these; all if empty.
+            run_id: only this run.
+            until_now: end at the log's end, in place of waiting for more.
+        """
+        with sendable("subscribe"):
+            request = events_pb2.SubscribeRequest(
+                after_sequence=after_sequence,
+                kinds=[event_kind_to_v1(EventKind(kind)) for kind in kinds],
+                run_id=run_id,
+                log_id=log_id or "",
+                until_now=until_now,
+            )
+        return self._calls.events(self._stub.Subscribe, request, after_sequence=after_sequence, log_id=log_id or "")

@@ -1,0 +1,243 @@
+"""Errors <-> gRPC statuses with google.rpc details.
+
+A status carries ErrorInfo (reason, whether to retry, further facts), BadRequest (path of the field) and RetryInfo (when
+to retry). Message and details stay below MAX_STATUS_BYTES together: a larger block of trailers breaks the whole
+connection of some clients (elixir-grpc, from about 26 KB).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import duration_pb2
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from crucible_bridge.errors import (
+    AlreadyExists,
+    BackendError,
+    BridgeError,
+    Cancelled,
+    Code,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InternalError,
+    InvalidField,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from crucible_bridge.problems import BACKEND_REASON_PREFIX, shorten
+
+__all__ = [
+    "DETAILS_KEY",
+    "DOMAIN",
+    "MAX_FACTS_BYTES",
+    "MAX_FIELD_BYTES",
+    "MAX_REASON_BYTES",
+    "MAX_STATUS_BYTES",
+    "MAX_STATUS_MESSAGE_BYTES",
+    "STATUS_CODES",
+    "from_rpc_error",
+    "to_status",
+]
+
+DOMAIN = "crucible_bridge"
+"""The domain of our reasons in ErrorInfo."""
+DETAILS_KEY = "grpc-status-details-bin"
+"""The trailer that holds a serialised google.rpc.Status."""
+MAX_STATUS_BYTES = 4_096
+"""Message and details together, as the trailers carry them (details in base64)."""
+MAX_STATUS_MESSAGE_BYTES = 1_000
+"""Longest message of a status; shorter where the details need the room."""
+MAX_FIELD_BYTES = 240
+"""Longest path of a field."""
+MAX_REASON_BYTES = 64
+"""Longest reason, as google.rpc.ErrorInfo bounds it."""
+MAX_FACTS_BYTES = 600
+"""Keys and values of an error's metadata together; entries beyond are left out."""
+
+STATUS_CODES: Mapping[Code, grpc.StatusCode] = {
+    Code.CANCELLED: grpc.StatusCode.CANCELLED,
+    Code.UNKNOWN: grpc.StatusCode.UNKNOWN,
+    Code.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    Code.DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Code.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Code.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    Code.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    Code.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.FAILED_PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
+    Code.ABORTED: grpc.StatusCode.ABORTED,
+    Code.OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
+    Code.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    Code.INTERNAL: grpc.StatusCode.INTERNAL,
+    Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
+    Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+}
+"""Every code of ours and the status that carries it."""
+
+_CODES: Mapping[grpc.StatusCode, Code] = {status: code for code, status in STATUS_CODES.items()}
+_CLASSES: Mapping[Code, type[BridgeError]] = {
+    error.default_code: error
+    for error in (
+        AlreadyExists,
+        Cancelled,
+        DeadlineExceeded,
+        FailedPrecondition,
+        InternalError,
+        NotFound,
+        OutOfRange,
+        PermissionDenied,
+        ResourceExhausted,
+        Unauthenticated,
+        Unavailable,
+        Unimplemented,
+    )
+}
+_RETRYABLE = "retryable"
+# What a broken connection, a killed or a stopping server look like: the call may or may not have been handled.
+_RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
+_TRANSPORT_REASON = "TRANSPORT"
+_TOO_LARGE_REASON = "MESSAGE_TOO_LARGE"
+# protobuf's Duration ends at 10,000 years; a day is already more than anybody waits.
+_MAX_RETRY_AFTER_S = 86_400.0
+
+
+def to_status(error: BridgeError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
+    """The status, message and trailing metadata of an error, as `context.abort` of grpc.aio takes them.
+
+    The message is ASCII (other characters are escaped, as not every client decodes them), shortened with an ellipsis.
+    """
+    field = shorten(error.field, MAX_FIELD_BYTES)
+    facts = _facts_that_fit(error.metadata)
+    message = shorten(_ascii(error.message), MAX_STATUS_MESSAGE_BYTES)
+    text, details = _encode(error, message, field, facts)
+    if (excess := _wire_bytes(text) + _base64_bytes(details) - MAX_STATUS_BYTES) > 0:
+        # A byte of the message stands in the text and, in base64, in the details: at least two on the wire.
+        message = shorten(message, len(message) - excess // 2 - 2)
+        text, details = _encode(error, message, field, facts)
+    return STATUS_CODES[error.code], text, ((DETAILS_KEY, details),)
+
+
+def from_rpc_error(error: grpc.RpcError) -> BridgeError:
+    """The error that a failed call tells of, as the class that its code and reason belong to.
+
+    A status without our details comes from the transport or from another server: it is judged by its code alone.
+    """
+    if not isinstance(error, grpc.Call | grpc.aio.AioRpcError):
+        return BridgeError(str(error))
+    code = _CODES.get(error.code(), Code.UNKNOWN)
+    text = error.details() or ""
+    # The stubs' type of an entry hides that it is a pair.
+    trailers: Any = error.trailing_metadata() or ()
+    for key, value in trailers:
+        if key == DETAILS_KEY:
+            try:
+                return _from_details(code, text, status_pb2.Status.FromString(value))
+            except DecodeError:
+                # Not ours to fail on: the code and the message still stand.
+                break
+    return _without_details(code, text)
+
+
+def _from_details(code: Code, text: str, status: status_pb2.Status) -> BridgeError:
+    info, bad_request, retry = (
+        error_details_pb2.ErrorInfo(),
+        error_details_pb2.BadRequest(),
+        error_details_pb2.RetryInfo(),
+    )
+    retry_after = None
+    for detail in status.details:
+        # Unpack says whether the type is the right one.
+        if not detail.Unpack(info) and not detail.Unpack(bad_request) and detail.Unpack(retry):
+            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    if info.domain != DOMAIN:
+        return _without_details(code, text)
+    field, message = "", text
+    for violation in bad_request.field_violations[:1]:
+        field, message = violation.field, violation.description
+    facts = dict(sorted(info.metadata.items()))
+    retryable = facts.pop(_RETRYABLE, "false") == "true"
+    return _restore(code, message, info.reason, field, retryable, retry_after, facts)
+
+
+def _restore(
+    code: Code,
+    message: str,
+    reason: str,
+    field: str,
+    retryable: bool,
+    retry_after: float | None,
+    facts: Mapping[str, str],
+) -> BridgeError:
+    if code is Code.INVALID_ARGUMENT:
+        error: BridgeError = InvalidField(field, message, reason=reason)
+        error.retryable, error.retry_after, error.metadata = retryable, retry_after, dict(facts)
+        return error
+    kind = BackendError if reason.startswith(BACKEND_REASON_PREFIX) else _CLASSES.get(code, BridgeError)
+    return kind(
+        message, code=code, reason=reason, field=field, retryable=retryable, retry_after=retry_after, metadata=facts
+    )
+
+
+def _without_details(code: Code, text: str) -> BridgeError:
+    text = text or f"the call ended with {code}"
+    if code is Code.RESOURCE_EXHAUSTED and "larger than max" in text:
+        return ResourceExhausted(text, reason=_TOO_LARGE_REASON, retryable=False)
+    retryable = code in _RETRYABLE_WITHOUT_DETAILS
+    if code is Code.INVALID_ARGUMENT:
+        return InvalidField("", text)
+    kind = _CLASSES.get(code, BridgeError)
+    reason = _TRANSPORT_REASON if code in (Code.UNAVAILABLE, Code.INTERNAL) else None
+    return kind(text, code=code, reason=reason, retryable=retryable)
+
+
+def _encode(error: BridgeError, message: str, field: str, facts: Mapping[str, str]) -> tuple[str, bytes]:
+    text = f"{_ascii(field)} {message}" if field else message
+    status = status_pb2.Status(code=STATUS_CODES[error.code].value[0], message=text)
+    info = error_details_pb2.ErrorInfo(
+        reason=shorten(error.reason, MAX_REASON_BYTES),
+        domain=DOMAIN,
+        metadata={**facts, _RETRYABLE: "true" if error.retryable else "false"},
+    )
+    status.details.add().Pack(info)
+    if field:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=message)
+        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.retry_after is not None and math.isfinite(error.retry_after):
+        seconds = min(max(error.retry_after, 0.0), _MAX_RETRY_AFTER_S)
+        delay = duration_pb2.Duration(seconds=int(seconds), nanos=round(seconds % 1 * 1e9) % 1_000_000_000)
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return text, status.SerializeToString()
+
+
+def _facts_that_fit(metadata: Mapping[str, str]) -> dict[str, str]:
+    facts, room = {}, MAX_FACTS_BYTES
+    for key, value in metadata.items():
+        room -= len(key.encode(errors="replace")) + len(value.encode(errors="replace"))
+        if room < 0:
+            break
+        facts[shorten(key, MAX_FACTS_BYTES)] = shorten(value, MAX_FACTS_BYTES)
+    return facts
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def _wire_bytes(text: str) -> int:
+    # gRPC percent-encodes whatever is not printable, and the percent sign.
+    return sum(1 if " " <= character <= "~" and character != "%" else 3 for character in text)
+
+
+def _base64_bytes(data: bytes) -> int:
+    return -(-len(data) // 3) * 4

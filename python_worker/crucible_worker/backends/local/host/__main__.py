@@ -1,0 +1,96 @@
+"""Entry of the host: claim the pipes, die with the worker, then import what is heavy and serve."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import Any, BinaryIO
+
+from crucible_bridge.errors import BridgeError
+from crucible_worker.backends.local.frames import HEADER, error_to_map, pack, unpack
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve the worker at the other end of stdin and stdout until it closes them or dies."""
+    parser = argparse.ArgumentParser(prog="crucible_worker.backends.local.host", description=__doc__)
+    parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    arguments = parser.parse_args()
+    _die_with(arguments.parent)
+    requests, replies = _claim_pipes()
+    logging.basicConfig(stream=sys.stderr, format="model host: %(levelname)s %(name)s: %(message)s")
+    # Only now: these take seconds, and what they print must not get between the frames.
+    from transformers.utils import logging as transformers_logging
+
+    from crucible_worker.backends.local.host.engine import Engine
+
+    transformers_logging.disable_progress_bar()
+    engine = Engine(arguments.device, _Replies(replies).send)
+    threading.Thread(target=_end_if_it_ends, args=(engine.run,), name="compute", daemon=True).start()
+    while (message := _read(requests)) is not None:
+        engine.submit(message)
+    # The worker has closed its end. Nothing here is worth waiting for, least of all a thread amid a large product.
+    os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    """Be killed when the worker dies, however it dies, and leave Ctrl-C in a terminal to it."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _claim_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the pipes for frames: fd 0 becomes empty, and fd 1 stderr, for libraries that print."""
+    requests, replies = os.dup(0), os.dup(1)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
+
+
+def _read(stream: BinaryIO) -> dict[str, Any] | None:
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (length,) = HEADER.unpack(header)
+    body = stream.read(length)
+    return unpack(body) if len(body) == length else None
+
+
+def _end_if_it_ends(run: Any) -> None:
+    """A host that no longer computes must not look alive: the worker then starts another one."""
+    try:
+        run()
+    finally:
+        logging.getLogger(__name__).exception("the compute thread ended")
+        os._exit(1)
+
+
+class _Replies:
+    """The way back: one frame at a time, from any thread."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def send(self, identity: int, result: Any) -> None:
+        if isinstance(result, BridgeError):
+            frame = pack({"id": identity, "error": error_to_map(result)})
+        else:
+            frame = pack({"id": identity, "result": result})
+        with self._lock:
+            self._stream.write(frame)
+            self._stream.flush()
+
+
+if __name__ == "__main__":
+    main()

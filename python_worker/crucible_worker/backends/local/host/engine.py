@@ -1,0 +1,159 @@
+"""The models of the host and the thread that runs them."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import torch
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError, InvalidField
+from crucible_worker.backends.local.frames import NOT_OPEN, tokens_to_bytes
+from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
+from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, to_backend_error
+
+__all__ = ["MAX_OPEN_MODELS", "Engine"]
+
+MAX_OPEN_MODELS = 4
+"""Models in memory; of those without work the least recently used one goes first."""
+
+_log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Takes requests from the pipe's thread, and answers them from whichever thread has the result.
+
+    Models load in one thread and compute in another; tokenizers answer at once, in the caller's.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+        answer: sends a result or an error; called from several threads.
+    """
+
+    def __init__(self, device: str, answer: Answer) -> None:
+        self._device_name = device
+        self._answer = answer
+        self._inbox: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
+        self._models: OrderedDict[str, Scheduler] = OrderedDict()
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
+
+    def submit(self, message: dict[str, Any]) -> None:
+        """Take a request; it is answered in any case."""
+        identity, op = message["id"], message["op"]
+        try:
+            match op:
+                case "open":
+                    self._loader.submit(self._load, identity, message)
+                case "encode" | "encode_chat":
+                    self._answer(identity, self._encode(op, message))
+                case "score" | "sample" | "abort" | "close":
+                    self._inbox.put((op, identity, message))
+                case _:
+                    raise InternalError(f"the host has no operation {op!r}")
+        except Exception as error:  # whatever it is, it is answered; the host goes on
+            self._answer_error(identity, error)
+
+    def run(self) -> None:
+        """Compute, for ever."""
+        with torch.inference_mode():
+            while True:
+                self._receive()
+                for scheduler in [one for one in self._models.values() if one.busy]:
+                    scheduler.step()
+
+    def _receive(self) -> None:
+        """Handle what has come; wait for something where there is nothing to compute."""
+        wait = not any(scheduler.busy for scheduler in self._models.values())
+        while wait or not self._inbox.empty():
+            op, identity, content = self._inbox.get()
+            wait = False
+            try:
+                self._handle(op, identity, content)
+            except Exception as error:  # whatever it is, it is answered; the host goes on
+                self._answer_error(identity, error)
+
+    def _handle(self, op: str, identity: int, content: Any) -> None:
+        match op:
+            case "loaded":
+                key, loaded = content
+                self._install(key, loaded)
+                self._answer(identity, loaded.facts())
+            case "score":
+                self._open(content).add_scoring(identity, content)
+            case "sample":
+                self._open(content).add_sampling(identity, content)
+            case "abort":
+                for scheduler in self._models.values():
+                    scheduler.abort(identity)
+            case "close":
+                scheduler = self._models.get(content["model"])
+                if scheduler is not None and not scheduler.busy:
+                    del self._models[content["model"]]
+                self._answer(identity, None)
+
+    def _open(self, message: dict[str, Any]) -> Scheduler:
+        scheduler = self._models.get(message["model"])
+        if scheduler is None:
+            raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+        self._models.move_to_end(message["model"])
+        return scheduler
+
+    def _load(self, identity: int, message: dict[str, Any]) -> None:
+        key = message["model"]
+        try:
+            scheduler = self._models.get(key)
+            loaded = scheduler.loaded if scheduler else load(Path(message["path"]), resolve_device(self._device_name))
+        except Exception as error:  # whatever it is, it is answered; the host goes on
+            self._answer_error(identity, error)
+        else:
+            self._inbox.put(("loaded", identity, (key, loaded)))
+
+    def _install(self, key: str, loaded: LoadedModel) -> None:
+        if key not in self._models:
+            idle = [name for name, scheduler in self._models.items() if not scheduler.busy]
+            for name in idle[: max(0, len(self._models) + 1 - MAX_OPEN_MODELS)]:
+                del self._models[name]
+            self._models[key] = Scheduler(loaded, self._answer)
+        self._models.move_to_end(key)
+
+    def _encode(self, op: str, message: dict[str, Any]) -> bytes:
+        scheduler = self._models.get(message["model"])
+        if scheduler is None:
+            raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+        tokenizer = scheduler.loaded.tokenizer
+        if op == "encode":
+            tokens = _encode_text(tokenizer, message["text"], special=message["special"])
+        else:
+            tokens = _encode_chat(tokenizer, message["messages"], generation_prompt=message["generation_prompt"])
+        return tokens_to_bytes(np.array(tokens, dtype=np.int64))
+
+    def _answer_error(self, identity: int, error: Exception) -> None:
+        if not isinstance(error, BridgeError):
+            _log.error("a request failed", exc_info=error)
+            error = to_backend_error(error)
+        self._answer(identity, error)
+
+
+def _encode_text(tokenizer: Any, text: str, *, special: bool) -> list[int]:
+    tokens = tokenizer.encode(text, add_special_tokens=special, verbose=False)
+    # Some tokenizers close a text as well; a prompt has to stay open.
+    if special and tokens and tokens[-1] == tokenizer.eos_token_id:
+        bare = tokenizer.encode(text, add_special_tokens=False, verbose=False)
+        if not bare or bare[-1] != tokenizer.eos_token_id:
+            return tokens[:-1]
+    return tokens
+
+
+def _encode_chat(tokenizer: Any, messages: list[dict[str, str]], *, generation_prompt: bool) -> list[int]:
+    try:
+        return tokenizer.apply_chat_template(
+            messages, add_generation_prompt=generation_prompt, tokenize=True, return_dict=False
+        )
+    except jinja2.TemplateError as error:
+        raise InvalidField("messages", f"are refused by the chat template: {error}") from error

@@ -1,0 +1,150 @@
+"""From a directory to a model in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from crucible_bridge.errors import FailedPrecondition
+
+__all__ = ["LoadedModel", "load", "resolve_device"]
+
+_UNLIMITED = 1_000_000_000
+"""A tokenizer without a limit says 1e30."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedModel:
+    """A model that can be asked, and what has to be known of it."""
+
+    model: Any
+    """The transformers model, in evaluation mode, without gradients."""
+    tokenizer: Any | None
+    """Its tokenizer, where there is one."""
+    device: torch.device
+    """Where its weights are."""
+    context: int | None
+    """Tokens that fit; None where nothing says."""
+    vocabulary: int
+    """Token ids are below this."""
+    stop_tokens: frozenset[int]
+    """Tokens that end a text."""
+    arguments: frozenset[str]
+    """What the forward pass takes."""
+    joins_batches: bool
+    """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
+
+    def new_cache(self) -> DynamicCache:
+        """An empty cache for one batch."""
+        # Without the configuration every layer keeps all keys, sliding windows being up to the mask: such layers can
+        # be padded and joined.
+        return DynamicCache() if self.joins_batches else DynamicCache(config=self.model.config)
+
+    def facts(self) -> dict[str, Any]:
+        """What the worker has to know of it."""
+        tokenizer = self.tokenizer
+        return {
+            "context": self.context,
+            "vocabulary": self.vocabulary,
+            "eos": None if tokenizer is None else tokenizer.eos_token_id,
+            "has_tokenizer": tokenizer is not None,
+            "has_chat_template": tokenizer is not None and bool(tokenizer.chat_template),
+        }
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that "auto", "cpu" or "cuda" means here."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def load(directory: Path, device: torch.device) -> LoadedModel:
+    """Load a model and its tokenizer.
+
+    On a CPU weights become float32, whatever they are on disk: half precision is slow there, and rounds differently
+    from one processor to the next. On CUDA they stay as they are.
+
+    Raises:
+        FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
+    """
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=torch.float32 if device.type == "cpu" else "auto",
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+        tokenizer = _load_tokenizer(directory)
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+        # transformers says with any of these that it cannot make a model of what it found.
+        raise FailedPrecondition(
+            f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
+        ) from error
+    model.eval().requires_grad_(False)
+    _detach_from_files(model)
+    model.to(device)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        device=device,
+        context=_context(model.config, tokenizer),
+        vocabulary=min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size),
+        stop_tokens=_stop_tokens(model, tokenizer),
+        arguments=frozenset(inspect.signature(model.forward).parameters),
+        joins_batches=_joins_batches(model.config),
+    )
+
+
+def _load_tokenizer(directory: Path) -> Any | None:
+    names = {file.name for file in directory.iterdir()}
+    if names.isdisjoint({"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt"}):
+        return None
+    return AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+
+
+def _detach_from_files(model: torch.nn.Module) -> None:
+    """Copy weights that may still be the mapped file: a checkpoint that is overwritten must not change what is open."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
+
+
+def _context(config: Any, tokenizer: Any | None) -> int | None:
+    text = config.get_text_config()
+    # In the order of trust; transformers maps most older names (n_positions) to the first.
+    for name in ("max_position_embeddings", "max_sequence_length", "seq_length", "max_seq_len"):
+        limit = getattr(text, name, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit
+    limit = getattr(tokenizer, "model_max_length", None)
+    return int(limit) if limit is not None and limit < _UNLIMITED else None
+
+
+def _stop_tokens(model: Any, tokenizer: Any | None) -> frozenset[int]:
+    found: set[int] = set()
+    for holder in (model.config.get_text_config(), model.generation_config, tokenizer):
+        tokens = getattr(holder, "eos_token_id", None)
+        found.update([tokens] if isinstance(tokens, int) else tokens or ())
+    return frozenset(found)
+
+
+def _joins_batches(config: Any) -> bool:
+    # Subclasses of DynamicLayer are sliding windows; recurrent layers are none.
+    layers = DynamicCache(config=config).layers
+    return all(isinstance(layer, DynamicLayer) for layer in layers)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"malformed JSON: {error}"
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -1,0 +1,113 @@
+"""Requests and their rows: what is still to be generated, and what was."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from crucible_worker.backends.local.host.loading import LoadedModel
+from crucible_worker.backends.local.host.sampling import Choice, Chooser
+
+__all__ = ["Request", "Row", "make_rows"]
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request of the worker, answered when each of its parts has a result."""
+
+    identity: int
+    """Its id on the pipe."""
+    results: list[Any]
+    """One place per sample or per scored sequence; None until it is known."""
+    over: bool = False
+    """Whether it was answered, failed or aborted: what is left of it is dropped."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every part has its result."""
+        return all(result is not None for result in self.results)
+
+
+class Row:
+    """One sample of one request, token by token."""
+
+    def __init__(
+        self, *, request: Request, index: int, prompt: Sequence[int], limit: int, stop: Sequence[str], chooser: Chooser
+    ) -> None:
+        self.request = request
+        self.index = index
+        self.prompt = prompt
+        self.limit = limit
+        self.chooser = chooser
+        self.tokens: list[int] = []
+        self._logprobs: list[float] = []
+        self._stop = stop
+        # Every token has at least a byte of text, but for special ones: this many tokens hold any stop string that the
+        # last token can have completed. Decoding only them keeps a long text from being decoded anew for every token.
+        self._tail = max((len(text.encode()) for text in stop), default=0) + 8
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, prompt included."""
+        return len(self.prompt) + len(self.tokens)
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that it may come to hold."""
+        return len(self.prompt) + self.limit
+
+    def accept(self, choice: Choice, loaded: LoadedModel) -> dict[str, Any] | None:
+        """Append a token; the row's result if that was its last one.
+
+        Returns:
+            `text`, `tokens`, `logprobs` and `stop_reason`, or None if the row goes on.
+        """
+        self.tokens.append(choice.token)
+        self._logprobs.append(choice.logprob)
+        if choice.token in loaded.stop_tokens or self._stopped(loaded):
+            return self._result(loaded, "stop")
+        return self._result(loaded, "length") if len(self.tokens) >= self.limit else None
+
+    def _stopped(self, loaded: LoadedModel) -> bool:
+        if not self._stop:
+            return False
+        tail = _decode(loaded, self.tokens[-self._tail :])
+        return any(text in tail for text in self._stop)
+
+    def _result(self, loaded: LoadedModel, reason: str) -> dict[str, Any]:
+        text = _decode(loaded, self.tokens)
+        cuts = [cut for stop in self._stop if (cut := text.find(stop)) >= 0]
+        return {
+            "text": text[: min(cuts)] if cuts else text,
+            "tokens": self.tokens,
+            "logprobs": self._logprobs,
+            "stop_reason": "stop" if cuts else reason,
+        }
+
+
+def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any]) -> list[Row]:
+    """The rows of a request to sample: one per sample wanted."""
+    return [
+        Row(
+            request=request,
+            index=index,
+            prompt=prompt,
+            limit=message["max_tokens"],
+            stop=message["stop"],
+            chooser=Chooser(
+                temperature=message["temperature"],
+                top_p=message["top_p"],
+                top_k=message["top_k"],
+                seed=message["seed"],
+                index=index,
+            ),
+        )
+        for index in range(len(request.results))
+    ]
+
+
+def _decode(loaded: LoadedModel, tokens: list[int]) -> str:
+    if loaded.tokenizer is None:
+        return ""
+    return loaded.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -1,0 +1,173 @@
+"""What one model does next: score, let waiting rows join, generate one more token for everybody."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from crucible_bridge.errors import BackendError, BridgeError
+from crucible_worker.backends.local.frames import floats_to_bytes, tokens_from_bytes
+from crucible_worker.backends.local.host.batch import Batch
+from crucible_worker.backends.local.host.loading import LoadedModel
+from crucible_worker.backends.local.host.rows import Request, Row, make_rows
+from crucible_worker.backends.local.host.sampling import choose
+from crucible_worker.backends.local.host.scoring import score
+
+__all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
+
+MAX_ROWS = 64
+"""Rows of a batch."""
+MAX_BATCH_TOKENS = 65_536
+"""Rows times columns that a batch may come to have; a single row may have more."""
+MAX_PREFILL_TOKENS = 8_192
+"""Rows times columns of the prompts that are read at once; a single prompt may have more."""
+SCORING_SECONDS = 0.02
+"""Scoring at one go, while rows wait for their next token; at least one sequence."""
+
+Answer = Callable[[int, Any], None]
+"""Sends a result, or a BridgeError, for the request of that id."""
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """The work of one model. Everything is called from one thread."""
+
+    def __init__(self, loaded: LoadedModel, answer: Answer) -> None:
+        self.loaded = loaded
+        self._answer = answer
+        self._requests: dict[int, Request] = {}
+        self._scoring: deque[tuple[Request, int, np.ndarray, np.ndarray]] = deque()
+        self._waiting: deque[Row] = deque()
+        self._batches: list[Batch] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is left to do."""
+        return bool(self._requests)
+
+    def add_scoring(self, identity: int, message: dict[str, Any]) -> None:
+        """Take a request for the log-probabilities of given tokens."""
+        items = [(tokens_from_bytes(tokens), tokens_from_bytes(targets)) for tokens, targets in message["items"]]
+        request = self._requests[identity] = Request(identity, [None] * len(items))
+        self._scoring.extend((request, index, tokens, targets) for index, (tokens, targets) in enumerate(items))
+
+    def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
+        """Take a request for samples."""
+        request = self._requests[identity] = Request(identity, [None] * message["num_samples"])
+        self._waiting.extend(make_rows(request, tokens_from_bytes(message["prompt"]).tolist(), message))
+
+    def abort(self, identity: int) -> None:
+        """Forget a request; unknown ones were answered already."""
+        if (request := self._requests.pop(identity, None)) is not None:
+            request.over = True
+
+    def step(self) -> None:
+        """Do a bounded amount of work."""
+        self._drop_what_is_over()
+        self._score()
+        for batch in list(self._batches):
+            self._generate(batch, prefill=False)
+        self._drop_what_is_over()
+        if joining := self._next_to_join():
+            self._generate(Batch(self.loaded, joining), prefill=True)
+
+    def _drop_what_is_over(self) -> None:
+        self._waiting = deque(row for row in self._waiting if not row.request.over)
+        self._scoring = deque(item for item in self._scoring if not item[0].over)
+        for batch in self._batches:
+            batch.keep([index for index, row in enumerate(batch.rows) if not row.request.over])
+        self._batches = [batch for batch in self._batches if batch.rows]
+
+    def _score(self) -> None:
+        until = time.monotonic() + SCORING_SECONDS
+        while self._scoring:
+            request, index, tokens, targets = self._scoring.popleft()
+            if request.over:
+                continue
+            try:
+                self._finish(request, index, floats_to_bytes(score(self.loaded, tokens, targets)))
+            except Exception as error:  # whatever it is, it is answered; the host goes on
+                self._fail(request, error)
+            if time.monotonic() >= until:
+                return
+
+    def _next_to_join(self) -> list[Row]:
+        """Rows to read next, in the order they came, as far as they fit."""
+        active = [row for batch in self._batches for row in batch.rows]
+        joining: list[Row] = []
+        capacity = max((row.capacity for row in active), default=0)
+        width = 0
+        while self._waiting and len(active) + len(joining) < MAX_ROWS:
+            row = self._waiting[0]
+            capacity = max(capacity, row.capacity)
+            width = max(width, len(row.prompt))
+            rows = len(joining) + 1
+            fits = (len(active) + rows) * capacity <= MAX_BATCH_TOKENS and rows * width <= MAX_PREFILL_TOKENS
+            if (active or joining) and not fits:
+                break
+            joining.append(self._waiting.popleft())
+            if not self.loaded.joins_batches:
+                break
+        return joining
+
+    def _generate(self, batch: Batch, *, prefill: bool) -> None:
+        try:
+            logits = batch.prefill() if prefill else batch.advance()
+            going_on = self._accept(batch, logits)
+            batch.keep(going_on)
+            if prefill and batch.rows:
+                if self._batches and self.loaded.joins_batches:
+                    self._batches[0].join(batch)
+                else:
+                    self._batches.append(batch)
+        except Exception as error:  # whatever it is, it is answered; the host goes on
+            for row in batch.rows:
+                self._fail(row.request, error)
+
+    def _accept(self, batch: Batch, logits: torch.Tensor) -> list[int]:
+        """Give every row its next token; indices of the rows that go on."""
+        going_on: list[int] = []
+        for index, choice in enumerate(choose(logits, [row.chooser for row in batch.rows])):
+            row = batch.rows[index]
+            if choice is None:
+                error = BackendError("the model's logits are not finite", reason="LOGITS_NOT_FINITE", retryable=False)
+                self._fail(row.request, error)
+            elif (result := row.accept(choice, self.loaded)) is not None:
+                self._finish(row.request, row.index, result)
+            else:
+                going_on.append(index)
+        return going_on
+
+    def _finish(self, request: Request, index: int, result: Any) -> None:
+        request.results[index] = result
+        if request.complete and not request.over:
+            self._end(request, request.results)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        if request.over:
+            return
+        if not isinstance(error, BridgeError):
+            if "CUDA error" in str(error):  # its context is lost for good: only another process gets a new one
+                raise error
+            _log.error("a model failed", exc_info=error)
+            error = to_backend_error(error)
+        self._end(request, error)
+
+    def _end(self, request: Request, result: Any) -> None:
+        request.over = True
+        self._requests.pop(request.identity, None)
+        self._answer(request.identity, result)
+
+
+def to_backend_error(error: Exception) -> BackendError:
+    """What the worker is told of an exception that nobody expected; the traceback is in the log."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
+        return BackendError("the model's device is out of memory", reason="OUT_OF_MEMORY", retryable=True)
+    return BackendError(f"the model failed: {type(error).__name__}", reason="MODEL_FAILED", retryable=False)

@@ -1,0 +1,283 @@
+"""An open model: its sampling side, its training side and its tokenizer, all of them calls to the host.
+
+Input is checked here, where the field's path is known; the host gets only what its model can take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.local.frames import NOT_OPEN, floats_from_bytes, tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.process import HostProcess
+
+__all__ = ["HostedModel", "HostedModels"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the host says of a model that it has opened."""
+
+    context: int | None
+    """Tokens that fit; None where the model names no limit."""
+    vocabulary: int
+    """Token ids are below this."""
+    eos: int | None
+    """The end-of-sequence token."""
+    has_tokenizer: bool
+    """Whether there is a tokenizer beside the weights."""
+    has_chat_template: bool
+    """Whether it has a chat template."""
+
+
+class HostedModels:
+    """The models that the host holds: opens them, and opens them again after the host died or evicted them."""
+
+    def __init__(self, host: HostProcess) -> None:
+        self.host = host
+        self._fingerprints = Fingerprints()
+        self._open: dict[str, _Facts] = {}
+        self._life = 0
+
+    async def open(self, directory: Path) -> HostedModel:
+        """Open the checkpoint that lies in a directory now.
+
+        Raises:
+            NotFound: the directory is gone.
+            FailedPrecondition: the files cannot be loaded, or changed under the loading.
+            BackendError: the host failed.
+        """
+        fingerprint = await asyncio.to_thread(self._fingerprints.of, directory)
+        facts = await self._ensure(directory, fingerprint)
+        return HostedModel(models=self, directory=directory, fingerprint=fingerprint, facts=facts)
+
+    async def call(self, op: str, directory: Path, fingerprint: str, **fields: Any) -> Any:
+        """Ask a model, wherever it is open; it is opened again if need be."""
+        while True:
+            await self._ensure(directory, fingerprint)
+            try:
+                return await self.host.call(op, model=fingerprint, **fields)
+            except BridgeError as error:
+                if error.reason != NOT_OPEN:
+                    raise
+            self._open.pop(fingerprint, None)
+
+    async def _ensure(self, directory: Path, fingerprint: str) -> _Facts:
+        if self._life != self.host.life:
+            self._open.clear()
+        facts = self._open.get(fingerprint)
+        if facts is not None:
+            return facts
+        facts = _Facts(**await self.host.call("open", model=fingerprint, path=str(directory)))
+        # Looked at after the loading: a checkpoint that was replaced meanwhile must not pass for the one asked for.
+        if await asyncio.to_thread(self._fingerprints.of, directory) != fingerprint:
+            await self.host.call("close", model=fingerprint)
+            raise FailedPrecondition(f"the checkpoint {directory.name!r} has changed", reason="CHECKPOINT_CHANGED")
+        self._life = self.host.life
+        self._open[fingerprint] = facts
+        return facts
+
+
+class HostedModel:
+    """A model in the host, bound to the content of its checkpoint: a file that changes makes its calls fail."""
+
+    def __init__(self, *, models: HostedModels, directory: Path, fingerprint: str, facts: _Facts) -> None:
+        self._models = models
+        self._directory = directory
+        self._fingerprint = fingerprint
+        self._facts = facts
+        self._tokenizer = _HostedTokenizer(self, facts) if facts.has_tokenizer else None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the checkpoint's files, see `fingerprint.py`."""
+        return self._fingerprint
+
+    @property
+    def sampling(self) -> HostedModel:
+        """Every local model samples."""
+        return self
+
+    @property
+    def training(self) -> HostedModel:
+        """Every local model answers forward passes."""
+        return self
+
+    @property
+    def tokenizer(self) -> _HostedTokenizer | None:
+        """Its tokenizer; None where there is none beside the weights."""
+        return self._tokenizer
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> tuple[SampledSequence, ...]:
+        """Generate continuations, batched with whatever else is asked at the time.
+
+        Greedy sampling yields the same tokens in any company, up to ties that the rounding of another batch shape may
+        break. A sample whose context is full ends with stop_reason "length".
+
+        Raises:
+            InvalidField: the prompt is empty, holds unknown tokens or leaves no room for one more token
+                (reason PROMPT_TOO_LONG); the parameters are out of range.
+        """
+        _check_params(params, num_samples)
+        if params.stop and not self._facts.has_tokenizer:
+            raise InvalidField("sampling.stop", "cannot be used: the model has no tokenizer")
+        tokens = self._checked(prompt, "prompt", room=1)
+        room = params.max_tokens if self._facts.context is None else self._facts.context - len(tokens)
+        sequences = await self.call(
+            "sample",
+            prompt=tokens_to_bytes(tokens),
+            max_tokens=min(params.max_tokens, room),
+            temperature=float(params.temperature),
+            top_p=float(params.top_p),
+            top_k=params.top_k,
+            # Seeds are 64 bits wide in the host; any integer is folded into them.
+            seed=None if params.seed is None else params.seed % (1 << 64),
+            stop=[stop for stop in params.stop if stop],
+            num_samples=num_samples,
+        )
+        return tuple(
+            SampledSequence(
+                text=sequence["text"],
+                tokens=tuple(sequence["tokens"]),
+                logprobs=tuple(sequence["logprobs"]),
+                stop_reason=sequence["stop_reason"],
+            )
+            for sequence in sequences
+        )
+
+    async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
+        """Log-probability of every token given those before it, nats; the first is None. Bit-equal on every call.
+
+        Raises:
+            InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context.
+        """
+        tokens = self._checked(prompt, "prompt", room=0)
+        (logprobs,) = await self._score([(tokens[:-1], tokens[1:])])
+        return (None, *logprobs.tolist())
+
+    async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
+        """Log-probabilities of `target_tokens`, float64, one array per datum. Bit-equal on every call.
+
+        Raises:
+            InvalidField: names the datum: lengths differ, tokens are unknown, the input is longer than the context.
+        """
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []
+        for index, datum in enumerate(data):
+            field = f"data[{index}]"
+            tokens = self._checked(datum.model_input, f"{field}.model_input", room=0)
+            pairs.append((tokens, self._checked_targets(datum, tokens, f'{field}.loss_fn_inputs["target_tokens"]')))
+        return await self._score(pairs) if pairs else ()
+
+    async def call(self, op: str, **fields: Any) -> Any:
+        """Ask the host about this model."""
+        return await self._models.call(op, self._directory, self._fingerprint, **fields)
+
+    async def _score(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
+        items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets)) for tokens, targets in pairs]
+        return tuple(floats_from_bytes(values) for values in await self.call("score", items=items))
+
+    def _checked(self, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
+        """The input's tokens, if they are known ones and leave `room` for so many more in the context."""
+        try:
+            tokens = model_input.tokens()
+        except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+            raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
+        if tokens.size == 0:
+            raise InvalidField(field, "is empty: a model needs at least one token")
+        context = self._facts.context
+        if context is not None and len(tokens) + room > context:
+            more = f", of which {room} must stay free" if room else ""
+            raise InvalidField(
+                field, f"has {len(tokens)} tokens; the context holds {context}{more}", reason="PROMPT_TOO_LONG"
+            )
+        self._check_known(tokens, field)
+        return tokens
+
+    def _checked_targets(self, datum: Datum, tokens: np.ndarray, field: str) -> np.ndarray:
+        targets = datum.loss_fn_inputs.get("target_tokens")
+        if targets is None:
+            raise InvalidField(field, "is missing")
+        if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
+            raise InvalidField(field, f"holds {targets.dtype}, not token ids")
+        if targets.shape != tokens.shape:
+            raise InvalidField(field, f"has shape {targets.shape}, model_input {tokens.shape}")
+        self._check_known(targets, field)
+        return targets
+
+    def _check_known(self, tokens: np.ndarray, field: str) -> None:
+        unknown = (tokens < 0) | (tokens >= self._facts.vocabulary)
+        if unknown.any():
+            index = int(unknown.argmax())
+            raise InvalidField(
+                f"{field}[{index}]", f"is {tokens[index]}; the vocabulary has {self._facts.vocabulary} tokens"
+            )
+
+
+class _HostedTokenizer:
+    """The tokenizer beside a model's weights."""
+
+    def __init__(self, model: HostedModel, facts: _Facts) -> None:
+        self._model = model
+        self._facts = facts
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The end-of-sequence token."""
+        return self._facts.eos
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._facts.has_chat_template
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of plain text, with the special tokens that the model wants before it."""
+        return await self._encode(text, special=True)
+
+    async def encode_continuation(self, text: str) -> tuple[int, ...]:
+        """Token ids of text that goes on: no special tokens."""
+        return await self._encode(text, special=False)
+
+    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> tuple[int, ...]:
+        """Token ids of a conversation by the model's own chat template.
+
+        Raises:
+            FailedPrecondition: the model has no chat template.
+            InvalidField: the template refuses the conversation, for instance roles that do not alternate.
+        """
+        if not self.has_chat_template:
+            raise FailedPrecondition("the model has no chat template", reason="NO_CHAT_TEMPLATE")
+        tokens = await self._model.call(
+            "encode_chat",
+            messages=[{"role": message.role, "content": message.content} for message in messages],
+            generation_prompt=generation_prompt,
+        )
+        return tuple(tokens_from_bytes(tokens).tolist())
+
+    async def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
+        tokens = await self._model.call("encode", text=text, special=special)
+        return tuple(tokens_from_bytes(tokens).tolist())
+
+
+def _check_params(params: SamplingParams, num_samples: int) -> None:
+    if num_samples < 1:
+        raise InvalidField("num_samples", f"is {num_samples}, must be at least 1")
+    if params.max_tokens < 1:
+        raise InvalidField("sampling.max_tokens", f"is {params.max_tokens}, must be at least 1")
+    if not (math.isfinite(params.temperature) and params.temperature >= 0):
+        raise InvalidField("sampling.temperature", f"is {params.temperature}, must be finite and at least 0")
+    if not 0 < params.top_p <= 1:
+        raise InvalidField("sampling.top_p", f"is {params.top_p}, must be above 0 and at most 1")
+    if params.top_k is not None and params.top_k < 1:
+        raise InvalidField("sampling.top_k", f"is {params.top_k}, must be at least 1")

@@ -1,0 +1,106 @@
+"""Which directories may be loaded as models: below a model root, safetensors only, no adapters.
+
+A model reference is user input: nothing that it names may lead out of the roots, not through `..`, not through symbolic
+links, not through the index of a sharded checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+
+__all__ = ["check_files", "model_files", "resolve"]
+
+_RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
+"""Configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
+_PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
+_INDEX = "model.safetensors.index.json"
+
+
+def resolve(roots: Sequence[Path], path: str) -> Path:
+    """Find a model's directory, real path, below one of the roots.
+
+    Args:
+        roots: directories; the first that has the path wins.
+        path: relative to a root.
+
+    Raises:
+        FailedPrecondition: there is no root.
+        InvalidField: the path is empty or cannot be one.
+        PermissionDenied: the path leads out of the roots.
+        NotFound: no root has such a directory.
+    """
+    if not roots:
+        raise FailedPrecondition("the worker has no model root; start it with --model-root", reason="NO_MODEL_ROOT")
+    if not path or "\0" in path:
+        raise InvalidField("model.path", f"is {path!r}, not the path of a directory")
+    # Escapes are refused before anything is looked up: the answer must not tell what exists outside.
+    escaped = False
+    for root in roots:
+        real_root = root.resolve()
+        candidate = (real_root / path).resolve()
+        if not candidate.is_relative_to(real_root):
+            escaped = True
+        elif candidate.is_dir():
+            return candidate
+    if escaped:
+        raise PermissionDenied(f"the model path {path!r} leads out of the model roots", reason="PATH_OUT_OF_ROOT")
+    raise NotFound(f"there is no directory {path!r} below a model root", reason="MODEL_NOT_FOUND")
+
+
+def model_files(directory: Path) -> tuple[Path, ...]:
+    """The files that make a checkpoint what it is, sorted by name.
+
+    Raises:
+        NotFound: the directory is gone.
+    """
+    try:
+        return tuple(sorted(f for f in directory.iterdir() if f.suffix in _RELEVANT_SUFFIXES and f.is_file()))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"the model directory {directory.name!r} is gone", reason="MODEL_NOT_FOUND") from None
+
+
+def check_files(directory: Path, roots: Sequence[Path]) -> None:
+    """Refuse a checkpoint that cannot be loaded safely.
+
+    Raises:
+        FailedPrecondition: no config.json, no safetensors, or an adapter, which would name another model to load.
+        PermissionDenied: a file, or a shard that the index names, lies outside of the roots.
+    """
+    files = model_files(directory)
+    names = {file.name for file in files}
+    if not any(file.suffix == ".safetensors" for file in files):
+        if any(file.suffix in _PICKLED_SUFFIXES for file in directory.iterdir()):
+            raise FailedPrecondition(
+                f"{directory.name!r} holds pickled weights, which can run code; save it as safetensors",
+                reason="PICKLED_WEIGHTS_REFUSED",
+            )
+        raise FailedPrecondition(f"{directory.name!r} holds no *.safetensors", reason="NO_SAFETENSORS")
+    if "adapter_config.json" in names:
+        raise FailedPrecondition(
+            f"{directory.name!r} is an adapter; merge it into its base model first", reason="ADAPTER_REFUSED"
+        )
+    if "config.json" not in names:
+        raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason="NO_MODEL_CONFIG")
+    real_roots = [root.resolve() for root in roots]
+    for file in (*files, *_shards(directory)):
+        if not any(file.resolve().is_relative_to(root) for root in real_roots):
+            raise PermissionDenied(
+                f"{file.name!r} of the model {directory.name!r} lies outside of the model roots",
+                reason="PATH_OUT_OF_ROOT",
+            )
+
+
+def _shards(directory: Path) -> list[Path]:
+    index = directory / _INDEX
+    if not index.is_file():
+        return []
+    try:
+        return [directory / name for name in set(json.loads(index.read_bytes())["weight_map"].values())]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FailedPrecondition(
+            f"{_INDEX} of {directory.name!r} is malformed: {error}", reason="MODEL_REFUSED"
+        ) from error

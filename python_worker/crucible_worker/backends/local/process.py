@@ -1,0 +1,175 @@
+"""The host as the worker sees it: one child process that holds the models, started when it is first needed.
+
+It dies with the worker. When it dies alone, every call in flight fails with a retryable BackendError, and the next call
+starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Any
+
+from crucible_bridge.errors import BackendError, InvalidField, Unavailable
+from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, error_from_map, pack, unpack
+
+__all__ = ["HostProcess"]
+
+HOST_DIED = "HOST_DIED"
+"""Reason of the error of every call that was in flight when the host ended."""
+
+_EXIT_SECONDS = 0.5
+"""How long the host may take to end at the end of its input, before it is killed."""
+# Weights and tokenizers come from disk alone, and nothing may draw a progress bar into the worker's log.
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class _Connection:
+    """One life of the host: its process, its pipes, the calls that wait for it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self.dead = False
+        self._reader = asyncio.create_task(self._read(), name="local model host")
+
+    async def call(self, op: str, fields: dict[str, Any]) -> Any:
+        self._last_id += 1
+        identity = self._last_id
+        try:
+            frame = pack({"id": identity, "op": op, **fields})
+        except UnicodeEncodeError as error:  # JSON can smuggle in half a surrogate pair
+            raise InvalidField("text", f"is not valid Unicode at character {error.start}") from error
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[identity] = future
+        try:
+            self._stdin.write(frame)
+            with contextlib.suppress(ConnectionError):  # the host is gone: the reader fails the future, with the reason
+                await self._stdin.drain()
+            return await future
+        except asyncio.CancelledError:
+            if not self.dead:
+                self._stdin.write(pack({"id": identity, "op": "abort"}))
+            raise
+        finally:
+            self._waiting.pop(identity, None)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                (length,) = HEADER.unpack(await self._stdout.readexactly(HEADER.size))
+                if length > MAX_FRAME_BYTES:
+                    raise ConnectionError(f"the host sent a frame of {length} bytes")
+                self._answer(unpack(await self._stdout.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            # Whatever ended the reading, a cancelled loop included: no process stays, and nobody waits for ever.
+            self.kill()
+            self._stdin.close()
+            await self.process.wait()
+            self._fail_all()
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        future = self._waiting.get(message["id"])
+        if future is None or future.done():  # its caller is gone
+            return
+        if (error := message.get("error")) is not None:
+            future.set_exception(error_from_map(error))
+        else:
+            future.set_result(message["result"])
+
+    def _fail_all(self) -> None:
+        code = self.process.returncode
+        ending = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(BackendError(f"the model host ended ({ending})", reason=HOST_DIED, retryable=True))
+
+    def kill(self) -> None:
+        self.dead = True
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def close(self) -> None:
+        self.dead = True
+        self._stdin.close()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._reader), _EXIT_SECONDS)
+        except TimeoutError:
+            self.kill()
+            await self._reader
+
+
+class HostProcess:
+    """The child process that runs models, and calls to it.
+
+    Args:
+        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+    """
+
+    def __init__(self, device: str = "auto") -> None:
+        self._device = device
+        self._connection: _Connection | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def life(self) -> int:
+        """Process id of the living host, 0 where there is none: whoever keeps state there compares it."""
+        connection = self._connection
+        return 0 if connection is None or connection.dead else connection.process.pid
+
+    async def call(self, op: str, **fields: Any) -> Any:
+        """Ask the host, and start it first where it does not run. A cancelled call is taken back from the host.
+
+        Raises:
+            BridgeError: what the host answered, or BackendError (retryable, reason HOST_DIED) if it ended.
+        """
+        connection = await self._connected()
+        return await connection.call(op, fields)
+
+    async def aclose(self) -> None:
+        """End the host, within a second. Calls in flight fail, later ones are refused. Idempotent."""
+        self._closed = True
+        async with self._starting:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> _Connection:
+        async with self._starting:
+            if self._closed:
+                raise Unavailable("the local backend is closed", reason="BACKEND_CLOSED", retryable=False)
+            if self._connection is None or self._connection.dead:
+                self._connection = _Connection(await self._start())
+            return self._connection
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                # The directory that the worker happens to stand in is no place to import from.
+                "-P",
+                "-m",
+                "crucible_worker.backends.local.host",
+                f"--parent={os.getpid()}",
+                f"--device={self._device}",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        except OSError as error:
+            raise BackendError(f"the model host cannot be started: {error}", reason="HOST_NOT_STARTED") from error

@@ -1,0 +1,55 @@
+"""The command line: serve | demo | evaluate | doctor.
+
+Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from crucible_worker.cli.demo import demo
+from crucible_worker.cli.doctor import doctor
+from crucible_worker.cli.evaluate import evaluate
+from crucible_worker.cli.serve import serve
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="crucible-worker",
+    help="Evaluate models for an orchestrator: over gRPC, durably, with live events.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback of ours with its locals would show tokens and model output.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _command in (serve, demo, evaluate, doctor):
+    app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"crucible-worker {importlib.metadata.version('crucible-bridge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; never returns.
+
+    Args:
+        arguments: without the program's name; those of the process if None.
+    """
+    app(arguments)

@@ -1,0 +1,192 @@
+"""`crucible-worker evaluate`: one evaluation in this process, with no server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crucible_worker.cli.options import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Config,
+    DataRoot,
+    Device,
+    Json,
+    ModelRoot,
+    settings_or_exit,
+)
+
+if TYPE_CHECKING:
+    from crucible_bridge.types import EvaluateRequest, Evaluation
+    from crucible_worker.config import Settings
+
+__all__ = ["evaluate"]
+
+_Model = Annotated[str, typer.Option(metavar="MODEL", help="embedded:NAME@STEP, or local:PATH below a model root.")]
+_Data = Annotated[str, typer.Option(metavar="DATA", help="builtin:NAME, or jsonl:PATH below a data root.")]
+_Evaluators = Annotated[
+    list[str], typer.Option("--evaluator", metavar="[NAME=]KIND", help="nll, accuracy; NAME prefixes keys; repeatable.")
+]
+_Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="EVALUATOR.KEY=VALUE", help="An evaluator's option; VALUE is JSON or text; repeatable."
+    ),
+]
+_Samples = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Take the first N samples.")]
+_MaxTokens = Annotated[int, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample.")]
+_Temperature = Annotated[float, typer.Option(metavar="T", min=0.0, help="0 is greedy.")]
+_Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
+_Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop string; repeatable.")]
+_State = Annotated[
+    Path | None, typer.Option("--state-dir", metavar="DIR", help="Keep the evaluation in this journal. [default: none]")
+]
+
+
+def evaluate(
+    model: _Model,
+    data: _Data,
+    evaluator: _Evaluators,
+    option: _Options = None,
+    limit: _Samples = None,
+    max_tokens: _MaxTokens = 256,
+    temperature: _Temperature = 0.0,
+    seed: _Seed = None,
+    stop: _Stop = None,
+    config: Config = None,
+    state_dir: _State = None,
+    model_root: ModelRoot = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a model here and now, without a worker.
+
+    Model and data roots are the current folder unless said otherwise. Exits with 0 when every evaluator finished, 1 when
+    one failed, 2 when the request makes no sense.
+
+    Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
+    --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
+    """
+    from crucible_bridge.errors import BridgeError, InvalidField
+    from crucible_bridge.types import Dataset, EvaluateRequest, SamplingParams, parse_model
+
+    try:
+        request = EvaluateRequest(
+            model=parse_model(model),
+            evaluators=_evaluators(evaluator, option or ()),
+            dataset=Dataset(source=Dataset.of(data).source, limit=limit),
+            sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ())),
+        )
+        with _state(state_dir) as folder:
+            roots = {"model_roots": model_root or [Path.cwd()], "data_roots": data_root or [Path.cwd()]}
+            settings = settings_or_exit(config, state_dir=folder, device=device, **roots)
+            evaluation = asyncio.run(_evaluate(settings, request, quiet=as_json))
+    except BridgeError as error:
+        typer.echo(f"crucible-worker: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE if isinstance(error, InvalidField) else EXIT_FAILED) from None
+    _write(evaluation, as_json=as_json)
+    raise typer.Exit(0 if _succeeded(evaluation) else EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def _state(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="crucible-evaluate-") as folder:
+        yield Path(folder)
+
+
+def _evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[Any, ...]:
+    """Read "[NAME=]KIND" and "LABEL.KEY=VALUE"; the label is the name, or the kind where there is none."""
+    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.types import EvaluatorSpec
+
+    by_label: dict[str, dict[str, Any]] = {}
+    for index, text in enumerate(options):
+        place, separator, value = text.partition("=")
+        label, dot, key = place.rpartition(".")
+        if not (separator and dot and label and key):
+            raise InvalidField(f"option[{index}]", f"is {text!r}, not EVALUATOR.KEY=VALUE")
+        by_label.setdefault(label, {})[key] = _json_or_text(value)
+    specs = []
+    for text in texts:
+        name, separator, kind = text.rpartition("=")
+        label = name if separator else kind
+        specs.append(EvaluatorSpec(kind=kind, name=name if separator else None, options=by_label.pop(label, {})))
+    if by_label:
+        raise InvalidField("option", f"names {', '.join(sorted(by_label))}, which --evaluator does not")
+    return tuple(specs)
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+async def _evaluate(settings: Settings, request: EvaluateRequest, *, quiet: bool) -> Evaluation:
+    from crucible_bridge.codec.events import event_from_record
+    from crucible_worker.cli.progress import progress
+    from crucible_worker.server.parts import build
+    from crucible_worker.telemetry.logging import configure_logging
+
+    log_writer = configure_logging("console", "warning")
+    parts = await build(settings)
+    try:
+        evaluation, _ = await parts.evaluations.start(request)
+        pages = parts.evaluations.watch(evaluation.evaluation_id, after_sequence=0, log_id="", without_samples=True)
+        with progress(sys.stderr, quiet=quiet) as show:
+            async for page in pages:
+                for _, record in page.records:
+                    show(request.dataset_label, event_from_record(record))
+        return await parts.evaluations.get(evaluation.evaluation_id)
+    finally:
+        await parts.evaluations.drain()
+        for backend in parts.backends:
+            await backend.aclose()
+        await parts.evaluations.aclose()
+        log_writer.close(1.0)
+
+
+def _succeeded(evaluation: Evaluation) -> bool:
+    from crucible_bridge.types import EvaluationState
+
+    return evaluation.state is EvaluationState.COMPLETED and all(r.problem is None for r in evaluation.results)
+
+
+def _write(evaluation: Evaluation, *, as_json: bool) -> None:
+    from crucible_worker.cli.tables import evaluation_as_data, write_table
+
+    if as_json:
+        typer.echo(json.dumps(evaluation_as_data(evaluation), allow_nan=False))
+        return
+    metrics = evaluation.metrics
+    rows = [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
+    rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
+    for result in evaluation.results:
+        rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])
+        if result.problem is not None:
+            rows.append([f"{result.evaluator.label}: failed", result.problem.message])
+    if evaluation.problem is not None:
+        rows.append([evaluation.state.value, evaluation.problem.message])
+    write_table(sys.stdout, _title(evaluation), ("key", "value"), rows)
+
+
+def _title(evaluation: Evaluation) -> str:
+    from crucible_bridge.types import format_model
+
+    return f"{format_model(evaluation.request.model)}: {evaluation.state.value} in {evaluation.duration_ns / 1e9:.1f} s"
+
+
+_ = Mapping

@@ -1,0 +1,68 @@
+"""Options that several commands have, and how they become settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crucible_worker.config import Settings, SettingsError, load_settings
+
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_USAGE",
+    "Config",
+    "DataRoot",
+    "Device",
+    "Host",
+    "Json",
+    "Limit",
+    "ModelRoot",
+    "Port",
+    "StateDir",
+    "settings_or_exit",
+]
+
+EXIT_FAILED = 1
+"""What was asked for did not succeed."""
+
+EXIT_USAGE = 2
+"""What was asked for makes no sense, or is refused."""
+
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and environment win.")
+]
+Host = Annotated[str | None, typer.Option(metavar="HOST", help="Name or address to listen on. [default: 127.0.0.1]")]
+Port = Annotated[int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 picks one. [default: 50051]")]
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Folder of the journal. [default: $XDG_STATE_HOME/crucible-bridge, below ~/.local/state]"
+    ),
+]
+ModelRoot = Annotated[
+    list[Path] | None, typer.Option(metavar="DIR", help="Folder below which local models may lie; repeatable.")
+]
+DataRoot = Annotated[
+    list[Path] | None, typer.Option(metavar="DIR", help="Folder below which data sets may lie; repeatable.")
+]
+Device = Annotated[
+    str | None, typer.Option(metavar="DEVICE", help="Where models compute: auto, cpu, cuda or cuda:N. [default: auto]")
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="NAME=VALUE", help="Set a limit of the worker by its name; repeatable."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in place of a table.")]
+
+
+def settings_or_exit(config: Path | None, **flags: Any) -> Settings:
+    """Settings from flags, environment and file; what is wrong with them is said, and ends the command."""
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    try:
+        return load_settings(given, os.environ, config)
+    except SettingsError as error:
+        typer.echo(f"crucible-worker: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None

@@ -1,0 +1,91 @@
+"""`crucible-worker serve`: a worker until it is told to go."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crucible_worker.cli.options import (
+    Config,
+    DataRoot,
+    Device,
+    Host,
+    Limit,
+    ModelRoot,
+    Port,
+    StateDir,
+    settings_or_exit,
+)
+
+__all__ = ["serve"]
+
+_Unix = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Unix socket to listen on, in place of host and port; mode 0600.")
+]
+_TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Callers must show the token in this file (mode 0600).")
+]
+_TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")]
+_TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, PEM.")]
+_NoTls = Annotated[
+    bool | None,
+    typer.Option("--insecure-no-tls", help="Listen to other machines without TLS; the token is still needed."),
+]
+_ReadyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
+]
+_LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. [default: json]")]
+_LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]")]
+
+
+def serve(
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    unix_socket: _Unix = None,
+    token_file: _TokenFile = None,
+    tls_cert: _TlsCert = None,
+    tls_key: _TlsKey = None,
+    insecure_no_tls: _NoTls = None,
+    ready_file: _ReadyFile = None,
+    state_dir: StateDir = None,
+    model_root: ModelRoot = None,
+    data_root: DataRoot = None,
+    device: Device = None,
+    log_format: _LogFormat = None,
+    log_level: _LogLevel = None,
+    limit: Limit = None,
+) -> None:
+    """Serve evaluations over gRPC until SIGTERM.
+
+    Listens on 127.0.0.1 alone. Any other address needs --token-file, and TLS by --tls-cert and --tls-key (or
+    --insecure-no-tls beside the token). Every option is also a variable, CRUCIBLE_PORT for --port, and a key of --config.
+    """
+    # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+    settings = settings_or_exit(
+        config,
+        host=host,
+        port=port,
+        unix_socket=unix_socket,
+        token_file=token_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure_no_tls=insecure_no_tls,
+        ready_file=ready_file,
+        state_dir=state_dir,
+        model_roots=model_root,
+        data_roots=data_root,
+        device=device,
+        log_format=log_format,
+        log_level=log_level,
+        limits=limit,
+    )
+    from crucible_worker import server
+
+    raise typer.Exit(server.serve(settings))

@@ -1,0 +1,80 @@
+"""Results for people (tables) and for programs (plain data that json can write)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from crucible_bridge.events import Event
+from crucible_bridge.types import Evaluation, format_model
+
+__all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
+
+
+def write_table(stream: TextIO, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table, in colour where the stream is a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        # Text, as what comes from files and models may look like markup.
+        table.add_row(*(Text(cell) for cell in row))
+    Console(file=stream).print(table)
+
+
+def unscored(evaluation: Evaluation) -> int:
+    """Unscored samples, summed over the evaluators."""
+    return sum(result.n_unscored for result in evaluation.results)
+
+
+def evaluation_as_data(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation for json."""
+    return {
+        "evaluation_id": evaluation.evaluation_id,
+        "state": evaluation.state.value,
+        "model": format_model(evaluation.request.model),
+        "metrics": dict(evaluation.metrics.values),
+        "undefined": dict(evaluation.metrics.undefined),
+        "evaluators": [
+            {
+                "evaluator": result.evaluator.label,
+                "n": result.n,
+                "n_scored": result.n_scored,
+                "n_unscored": result.n_unscored,
+                "n_errors": result.n_errors,
+                "problem": _as_data(result.problem),
+            }
+            for result in evaluation.results
+        ],
+        "n_unscored": unscored(evaluation),
+        "duration_seconds": evaluation.duration_ns / 1e9,
+        "problem": _as_data(evaluation.problem),
+    }
+
+
+def event_as_data(event: Event) -> Mapping[str, Any]:
+    """An event for json, shaped like `:telemetry`: name, measurements, metadata, and what the bridge adds."""
+    return {
+        "name": list(event.telemetry_name),
+        "measurements": dict(event.measurements),
+        "metadata": dict(event.metadata),
+        "kind": event.kind.value,
+        "sequence": event.sequence,
+        "unix_time_ns": event.unix_time_ns,
+        "duration_ns": event.duration_ns,
+        "evaluation_id": event.evaluation_id,
+        "run_id": event.run_id,
+        "step": event.step,
+        "evaluator": event.evaluator,
+        "problem": _as_data(event.problem),
+        "correlation_id": event.correlation_id,
+    }
+
+
+def _as_data(problem: Any) -> dict[str, Any] | None:
+    return None if problem is None else dataclasses.asdict(problem)

@@ -1,0 +1,186 @@
+"""The evaluator `accuracy`: the share of samples that a model answers right, as a grader judges it.
+
+See `crucible_worker.metrics.accuracy` for what the keys are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
+from crucible_bridge.types import (
+    Datum,
+    EvaluatorInfo,
+    EvaluatorKind,
+    Metrics,
+    ModelInput,
+    Problem,
+    Sample,
+    SampledSequence,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.grading import registry as graders
+from crucible_worker.grading.base import Grade, Grader
+from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
+from crucible_worker.rendering import render_prompt
+
+__all__ = ["MAX_EXTRACTED_CHARS", "MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
+
+MAX_SAMPLES_PER_PROMPT = 1_000
+"""Answers to one sample."""
+MAX_EXTRACTED_CHARS = 1_000
+"""Of what a grader took for the answer, so many characters are recorded; the whole response is recorded beside it."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_INFO = EvaluatorInfo(
+    kind="accuracy",
+    kinds=(EvaluatorKind.SAMPLING,),
+    description="Samples answers and reports the share that a grader judges right, with its uncertainty.",
+    options_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "grader": {
+                "type": "string",
+                "enum": list(graders.GRADERS),
+                "default": "exact_match",
+                "description": " ".join(f"{name}: {grader.description}" for name, grader in graders.GRADERS.items()),
+            },
+            "grader_options": {
+                "type": "object",
+                "default": {},
+                "description": "Options of the grader; their schema stands under its name in $defs.",
+            },
+            "samples_per_prompt": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_SAMPLES_PER_PROMPT,
+                "default": 1,
+                "description": "Answers to each sample; uncertainty is then clustered by sample.",
+            },
+        },
+        "additionalProperties": False,
+        "$defs": {name: dict(grader.options_schema) for name, grader in graders.GRADERS.items()},
+    },
+    keys=dict.fromkeys(ACCURACY_KEYS, "fraction of 1"),
+)
+
+
+class AccuracyType:
+    """The kind `accuracy`."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is."""
+        return _INFO
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+        """Make one.
+
+        Raises:
+            InvalidField: `sampling` is missing, or an option of the grader is unknown or wrong.
+        """
+        if sampling is None:
+            raise InvalidField("sampling", "is missing, and accuracy samples answers: give at least max_tokens")
+        grader = graders.create(
+            options["grader"],
+            options["grader_options"],
+            name_field='options["grader"]',
+            options_field='options["grader_options"]',
+        )
+        return Accuracy(grader=grader, sampling=sampling, repeats=options["samples_per_prompt"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Asks for one answer at a time and has it judged."""
+
+    grader: Grader
+    """Who judges."""
+    sampling: SamplingParams
+    """How to sample."""
+    repeats: int = 1
+    """Answers to each sample, from 1."""
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot generate.
+
+        Raises:
+            FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
+        """
+        if model.sampling is None:
+            raise FailedPrecondition("accuracy needs a sampling client, which the model lacks", reason="MISSING_CLIENT")
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Sample one answer, with the sample's own seed where sampling is random, and grade it.
+
+        Raises:
+            InvalidField: the sample cannot be rendered, or its prompt is longer than the context.
+            FailedPrecondition: text is to be asked of a model without a tokenizer, or the client is missing.
+            BackendError: the model could not be asked, or answered with nothing.
+            InternalError: the grader gave a score that is none (reason BAD_SCORE).
+        """
+        self.check(context.model)
+        prompt = await _prompt(sample, context.model)
+        answer = await self._sampled(prompt, context)
+        text, replaced = _SURROGATES.subn("\ufffd", answer.text)
+        grade = await self.grader.grade(text, sample.targets, sample.choices)
+        _check_score(grade)
+        extracted = grade.extracted
+        return Outcome(
+            verdict=grade.verdict,
+            score=grade.score if grade.verdict.scored else None,
+            output=text,
+            extracted=extracted if len(extracted) <= MAX_EXTRACTED_CHARS else extracted[: MAX_EXTRACTED_CHARS - 1] + "…",
+            method=grade.method,
+            stop_reason=answer.stop_reason,
+            output_tokens=len(answer.tokens),
+            problem=_problem(grade),
+            measurements={"replaced_code_points": float(replaced)} if replaced else {},
+        )
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """The keys of `ACCURACY_KEYS`; unscored answers are never taken for wrong but in `accuracy_strict`."""
+        by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
+        return accuracy([[result.score for result in repeats] for _, repeats in by_sample])
+
+    async def _sampled(self, prompt: ModelInput, context: SampleContext) -> SampledSequence:
+        client = context.model.sampling
+        assert client is not None  # checked by `run`
+        random = self.sampling.temperature > 0
+        params = dataclasses.replace(self.sampling, seed=context.seed) if random else self.sampling
+        answers = await client.sample(prompt, params, 1)
+        if len(answers) != 1:
+            message = f"was asked for one answer and gave {len(answers)}"
+            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+        return answers[0]
+
+
+async def _prompt(sample: Sample, model: Model) -> ModelInput:
+    if isinstance(sample.input, Datum):
+        return sample.input.model_input
+    if model.tokenizer is None:
+        raise FailedPrecondition("the model has no tokenizer: it can be asked with Datums only", reason="NO_TOKENIZER")
+    return await render_prompt(model.tokenizer, sample.input)
+
+
+def _check_score(grade: Grade) -> None:
+    if grade.verdict.scored and not (grade.score is not None and 0 <= grade.score <= 1):
+        raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason="BAD_SCORE")
+
+
+def _problem(grade: Grade) -> Problem | None:
+    if grade.verdict.scored:
+        return None
+    reason = "GRADER_FAILED" if grade.verdict is Verdict.ERROR else "UNDECIDED"
+    return Problem(reason=reason, message=grade.reason or "the grader gave no reason")

@@ -1,0 +1,62 @@
+"""Every evaluator that this worker has, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
+from crucible_worker.evaluators.accuracy import AccuracyType
+from crucible_worker.evaluators.base import Evaluator, EvaluatorType
+from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.grading.options import checked_options
+
+__all__ = ["EVALUATORS", "create", "info"]
+
+EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
+    {kind.info.kind: kind for kind in (AccuracyType(), NLLType())}
+)
+"""By kind, in the order of a listing."""
+
+_MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
+
+
+def info(kind: str) -> EvaluatorInfo:
+    """What the evaluator of a kind is.
+
+    Raises:
+        InvalidField: there is none (reason UNKNOWN_EVALUATOR).
+    """
+    return _type_of(kind, "kind").info
+
+
+def create(spec: EvaluatorSpec, index: int, sampling: SamplingParams | None) -> Evaluator:
+    """Make the evaluator that a specification asks for.
+
+    Args:
+        spec: kind and options; the options are checked against the kind's schema and bear its defaults afterwards.
+        index: the specification's place in its request, for errors.
+        sampling: how the request wants to be sampled.
+
+    Raises:
+        InvalidField: there is no such kind (reason UNKNOWN_EVALUATOR), an option is unknown or wrong, or the request
+            lacks what the evaluator needs. Paths are those of the request: `evaluators[0].options["max_tokens"]`.
+    """
+    kind = _type_of(spec.kind, f"evaluators[{index}].kind")
+    field = f"evaluators[{index}].options"
+    options = checked_options(spec.options, kind.info.options_schema, field)
+    try:
+        return kind.create(options, sampling)
+    except InvalidField as error:
+        # The type knows its options, not where they stand.
+        path = f"evaluators[{index}].{error.field}" if error.field.startswith("options") else error.field
+        raise InvalidField(path, error.message, reason=error.reason) from error
+
+
+def _type_of(kind: str, field: str) -> EvaluatorType:
+    found = EVALUATORS.get(kind)
+    if found is None:
+        known = ", ".join(EVALUATORS)
+        raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason="UNKNOWN_EVALUATOR")
+    return found

@@ -1,0 +1,121 @@
+"""The grader of multiple choice: by the letter or the text of a choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from crucible_worker.grading.base import Grade
+from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.tokens import DIVIDER, tokens_of
+
+__all__ = ["MAX_CHOICES", "MULTIPLE_CHOICE_SCHEMA", "MultipleChoice"]
+
+MAX_CHOICES = 26
+"""One for each letter."""
+
+MULTIPLE_CHOICE_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""`MultipleChoice` has no options."""
+
+_METHOD = "choice"
+_AROUND = string.whitespace + string.punctuation
+# "the answer is", "Answer:", "choice is", "choose", "\\boxed{": what follows on the line is meant as the answer.
+_MARKER = re.compile(
+    r"(?:\b(?:answer|option|choice)(?:\s{1,3}is\b)?|\bchoose\b)[^\S\n]{0,3}:?(?=[^\n])|\\boxed\s?\{", re.IGNORECASE
+)
+# "(B)", "**B**", "B)" or "B." or "B:" at the start of a line, and a letter alone on its line.
+_LETTER = re.compile(
+    r"\(([A-Z])\)|\*\*([A-Z])[.):]?\*\*|^[ \t]{0,8}([A-Z])[).:](?=\s|$)|^[ \t]{0,8}([A-Z])[ \t]{0,8}$", re.MULTILINE
+)
+# A capital letter as a word, but for "A" and "I" before another word, which are English there.
+_WORDS_AFTER = r"(?:or|and|because|since|as|but|is)\b"
+_BARE = rf"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?![\w']|\s+(?!{_WORDS_AFTER})[a-z]))"
+_BARE_LETTER = re.compile(_BARE)
+# Right behind a marker the first letter decides, or the first ones: "the answer is B, because A ...", "answer: A or B".
+_LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?:\s{{0,2}}(?:[,/&]|\bor\b|\band\b)\s{{0,2}}{_BARE})*+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MultipleChoice(DirectGrader):
+    """Right where the response names the choice that a target names, by letter ("B", "(b)") or by text.
+
+    What follows the last "answer (is)", "option", "choice", "choose" or "\\boxed{" on its line is looked at first, then the
+    whole response. There, letters count that stand in brackets, alone on a line, or before `)`, `.` or `:` at its start,
+    and texts of choices as whole words, case folded; a text within a longer one that is named does not count. Where
+    there is nothing of these, any capital letter that is a word counts. A response that names several choices is
+    UNDECIDED, one that names none is wrong. Without choices, targets are letters. A target that names no choice, or two,
+    is UNDECIDED.
+    """
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Find the choice that is named, and compare it with the targets'."""
+        if len(choices) > MAX_CHOICES:
+            return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
+        texts = [tokens_of(choice.casefold()) for choice in choices]
+        if not all(texts):
+            return undecided(f"choice {texts.index('')} is empty", method=_METHOD)
+        count = len(choices) or MAX_CHOICES
+        expected: set[int] = set()
+        for target in targets:
+            named = _named_as_a_whole(target, texts, count)
+            if len(named) != 1:
+                flaw = "names several choices" if named else "names no choice"
+                return undecided(f"target {target[:60]!r} {flaw}", method=_METHOD)
+            expected |= named
+        named = _named(response, texts, count)
+        letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
+        if len(named) > 1:
+            return undecided(f"the response names several choices: {', '.join(letters)}", method=_METHOD)
+        if not named:
+            return wrong("", _METHOD, "the response names no choice")
+        return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
+
+
+def _named(response: str, texts: Sequence[str], count: int) -> set[int]:
+    """The choices that a response names, by the strongest evidence that it has."""
+    if whole := _named_as_a_whole(response, texts, count):
+        return whole
+    marker = None
+    for marker in _MARKER.finditer(response):
+        pass
+    if marker is not None:
+        answer = response[marker.end() :].split("\n", 1)[0]
+        named = _named_as_a_whole(answer, texts, count) or _named_within(answer, texts, count, leading=True)
+        if named:
+            return named
+    return _named_within(response, texts, count, leading=False)
+
+
+def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
+    """The choices that a text is, but for what is around it: by letter, by text, or both."""
+    tokens = tokens_of(text.casefold())
+    named = {index for index, choice in enumerate(texts) if choice == tokens}
+    bare = text.strip(_AROUND)
+    if not named and bare:
+        tokens = tokens_of(bare.casefold())
+        named = {index for index, choice in enumerate(texts) if choice == tokens}
+    if len(bare) == 1 and bare.isascii() and bare.isalpha():
+        named |= _indices((bare.upper(),), count)
+    return named
+
+
+def _named_within(text: str, texts: Sequence[str], count: int, *, leading: bool) -> set[int]:
+    """The choices whose letters or texts a text holds."""
+    letters = {letter for match in _LETTER.finditer(text) for letter in match.groups() if letter}
+    if leading and not letters and (match := _LEADING_LETTERS.match(text)):
+        letters.update(_BARE_LETTER.findall(match[1]))
+    held = tokens_of(text.casefold())
+    named = _indices(letters, count)
+    # Longer ones first, and what they cover is taken out: "York" is not named by "New York".
+    for choice in sorted(set(texts), key=len, reverse=True):
+        if choice in held:
+            named |= {index for index, other in enumerate(texts) if other == choice}
+            held = held.replace(choice, DIVIDER * 2)
+    return named or _indices(_BARE_LETTER.findall(text), count)
+
+
+def _indices(letters: Iterable[str], count: int) -> set[int]:
+    return {index for letter in letters if (index := string.ascii_uppercase.index(letter)) < count}

@@ -1,0 +1,83 @@
+"""Options checked against a JSON schema (draft 2020-12), with the path of what is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from crucible_bridge.errors import InvalidField
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+__all__ = ["checked_options"]
+
+_MAX_SHOWN = 60  # characters of a wrong value that an error repeats
+
+
+def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The options as a schema wants them: checked, defaults filled in, whole numbers as int where an integer is asked.
+
+    Args:
+        options: JSON values.
+        schema: of an object; its own properties may bear a `default`.
+        field: path of the options, for errors.
+
+    Raises:
+        InvalidField: at the path of the first option that is wrong, in the order of the options.
+    """
+    from jsonschema import Draft202012Validator  # 40 ms that a worker need not spend at start
+
+    _check_numbers(options, field)
+    errors = sorted(Draft202012Validator(dict(schema)).iter_errors(dict(options)), key=lambda error: list(map(str, error.path)))
+    if errors:
+        raise _described(errors[0], field)
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    filled = {key: rule["default"] for key, rule in properties.items() if "default" in rule and key not in options}
+    # A number that came through google.protobuf.Struct is a float.
+    given = {key: int(value) if properties[key].get("type") == "integer" else value for key, value in options.items()}
+    return filled | given
+
+
+def _check_numbers(value: Any, field: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidField(field, f"is {value}, which JSON does not have")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_numbers(item, f"{field}{_step(key)}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _check_numbers(item, f"{field}[{index}]")
+
+
+def _described(error: ValidationError, field: str) -> InvalidField:
+    path = field + "".join(map(_step, error.absolute_path))
+    value, rule = error.instance, error.validator_value
+    match error.validator:
+        case "additionalProperties":
+            known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
+            unknown = next(key for key in value if key not in known)
+            names = ", ".join(known) or "none"
+            return InvalidField(path + _step(unknown), f"is unknown; known are: {names}", reason="UNKNOWN_OPTION")
+        case "required":
+            missing = next(key for key in rule if key not in value)
+            return InvalidField(path + _step(missing), "is missing")
+        case "type":
+            return InvalidField(path, f"is {_shown(value)}, not of type {rule}")
+        case "enum":
+            return InvalidField(path, f"is {_shown(value)}, not one of: {', '.join(map(str, rule))}")
+        case "minimum":
+            return InvalidField(path, f"is {_shown(value)}, at least {rule} is needed")
+        case "maximum":
+            return InvalidField(path, f"is {_shown(value)}, at most {rule} is accepted")
+    return InvalidField(path, f"is {_shown(value)}, against the rule {error.validator}: {_shown(rule)}")
+
+
+def _step(key: str | int) -> str:
+    return f"[{key}]" if isinstance(key, int) else f'["{key[:_MAX_SHOWN]}"]'
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -1,0 +1,41 @@
+"""Every limit of a worker, by name. `GetInfo` tells those in force; `--limit NAME=VALUE` sets one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["WorkerLimits"]
+
+_DAY = 24 * 60 * 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """Bounds that a worker keeps; all above zero, units in their names."""
+
+    max_message_bytes: int = 64 * 1024 * 1024
+    """A message, either way; above, the call is refused."""
+    max_running_evaluations: int = 4
+    """Evaluations at work at once; more are queued."""
+    max_queued_evaluations: int = 64
+    """Evaluations that wait; more are refused."""
+    default_concurrency: int = 32
+    """Samples of an evaluation in flight at once, where its request does not say."""
+    max_concurrency: int = 1024
+    """What a request may ask for at most."""
+    default_sample_timeout_seconds: float = 300.0
+    """One sample's time, its retries included, where the request does not say."""
+    default_stall_timeout_seconds: float = 600.0
+    """Time without any progress after which an evaluation fails, where the request does not say."""
+    max_events_retained: int = 1_000_000
+    """Events in the journal; the oldest go first, never those of an unfinished evaluation."""
+    evaluation_retention_seconds: float = 30.0 * _DAY
+    """How long an evaluation that has ended is kept, with its samples."""
+    interrupted_retention_seconds: float = 7.0 * _DAY
+    """How long an interrupted evaluation waits to go on before it is cancelled."""
+    max_calls_per_service: int = 256
+    """Unary calls open at once in one service; more are refused. Health checks are not counted."""
+    max_streams: int = 256
+    """Streams open at once in one service."""
+    drain_seconds: float = 5.0
+    """From SIGTERM to the end of the process, whatever runs."""

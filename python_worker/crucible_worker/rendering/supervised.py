@@ -1,0 +1,117 @@
+"""What a model is trained and measured on: tokens with a weight each, shifted by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
+from crucible_worker.backends.base import Tokenizer
+from crucible_worker.rendering.prompts import encode_conversation, encode_text, require_tokenizer
+
+__all__ = ["TrainOn", "render_supervised"]
+
+TrainOn = Literal["last_assistant", "all_assistant", "all"]
+"""Which tokens of a conversation count: those of the assistant's last message, of all its messages, or all."""
+
+
+async def render_supervised(tokenizer: Tokenizer | None, sample: Sample, train_on: TrainOn = "last_assistant") -> Datum:
+    """Render a sample as `target_tokens` and `weights`, of the model input's length.
+
+    Input i is followed by target i: the model input is every token but the last, the targets every token but the first.
+
+    - A Datum is passed through as it is.
+    - Text with targets: the prompt, weight 0, then the first target and the end-of-sequence token if the model has one,
+      weight 1.
+    - A conversation: through the chat template. A message of the assistant counts with what closes it. Under
+      `last_assistant` it ends with that message. One that ends without a message of the assistant gets the first target
+      for it, if the sample has targets.
+
+    Args:
+        tokenizer: the model's, where it has one.
+        sample: what to render.
+        train_on: what counts in a conversation.
+
+    Returns:
+        `target_tokens` int64 and `weights` float32, shape (n,).
+
+    Raises:
+        FailedPrecondition: no tokenizer, no chat template, or one that renders a message otherwise when others follow.
+        InvalidField: there is no target, or no message of the assistant.
+    """
+    if isinstance(sample.input, Datum):
+        return sample.input
+    known = require_tokenizer(tokenizer)
+    if isinstance(sample.input, Conversation):
+        tokens, weights = await _conversation(known, _answered(sample.input.messages, sample.targets), train_on)
+    else:
+        tokens, weights = await _text(known, sample.input, sample.targets)
+    return Datum(
+        model_input=ModelInput.of(tokens[:-1]), loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights[1:]}
+    )
+
+
+async def _text(tokenizer: Tokenizer, text: str, targets: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    if not targets:
+        raise InvalidField("targets", "is empty: there is no text to measure")
+    prompt = list(await encode_text(tokenizer, text))
+    answer = list(await tokenizer.encode_continuation(targets[0]))
+    if tokenizer.eos_token_id is not None:
+        answer.append(tokenizer.eos_token_id)
+    if not answer:
+        raise InvalidField("targets[0]", "has no tokens")
+    weights = np.zeros(len(prompt) + len(answer), np.float32)
+    weights[len(prompt) :] = 1
+    return np.array(prompt + answer, np.int64), weights
+
+
+def _answered(messages: Sequence[ChatMessage], targets: Sequence[str]) -> Sequence[ChatMessage]:
+    if messages and messages[-1].role != "assistant" and targets:
+        return (*messages, ChatMessage("assistant", targets[0]))
+    return messages
+
+
+async def _conversation(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], train_on: TrainOn
+) -> tuple[np.ndarray, np.ndarray]:
+    answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    if train_on == "last_assistant":
+        answers = answers[-1:]
+        messages = messages[: answers[0] + 1] if answers else messages
+    if not answers and train_on != "all":
+        raise InvalidField("input.messages", "has no message of the assistant")
+    tokens = list(await encode_conversation(tokenizer, messages, generation_prompt=False))
+    if len(tokens) < 2:
+        raise InvalidField("input.messages", "renders to less than two tokens: none can be predicted")
+    if train_on == "all":
+        return np.array(tokens, np.int64), np.ones(len(tokens), np.float32)
+    weights = np.zeros(len(tokens), np.float32)
+    for index in answers:
+        start, end = await _span(tokenizer, messages, index, tokens)
+        weights[start:end] = 1
+    return np.array(tokens, np.int64), weights
+
+
+async def _span(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int, tokens: Sequence[int]
+) -> tuple[int, int]:
+    """Where a message of the assistant begins, behind its generation prompt, and ends.
+
+    The chat template alone knows, so it is asked for the conversation before and up to the message; both have to be
+    beginnings of the whole. Templates that drop earlier thoughts, or insert something before the last message, fail.
+    """
+    before = messages[:index]
+    # A conversation that begins with the assistant: what opens its message cannot be told from the message.
+    opening = await encode_conversation(tokenizer, before, generation_prompt=True) if before else ()
+    closing = await encode_conversation(tokenizer, messages[: index + 1], generation_prompt=False)
+    for part in (opening, closing):
+        if list(part) != list(tokens[: len(part)]):
+            raise FailedPrecondition(
+                f"the chat template renders messages before message {index} otherwise when others follow: "
+                "its tokens cannot be told from the rest",
+                reason="CHAT_TEMPLATE_NOT_STABLE",
+            )
+    return len(opening), len(closing)

@@ -1,0 +1,146 @@
+"""Every model call of an evaluation passes this gate: counted, retried within a budget, refused after the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from crucible_bridge.errors import BridgeError, Cancelled
+from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Model, SamplingClient, Tokenizer, TrainingClient
+
+__all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel"]
+
+ATTEMPTS_PER_CALL = 6
+"""How often one call is made at most, the first time included."""
+RETRY_SHARE = 0.3
+"""Retries of a whole attempt, as a share of its samples: a backend that is down is not asked for ever."""
+MIN_RETRIES = 10
+"""Retries that an attempt has in any case."""
+BACKOFF_SECONDS = 0.1
+"""Wait before the first retry; doubled each time, and drawn evenly from half of it to all of it."""
+MAX_BACKOFF_SECONDS = 5.0
+"""Longest wait between two tries, where the backend does not ask for another one."""
+
+T = TypeVar("T")
+
+
+class CallGate:
+    """The gate of one attempt at an evaluation."""
+
+    def __init__(self, samples: int) -> None:
+        """Open, with a retry budget for so many samples."""
+        self._retries_left = max(MIN_RETRIES, int(samples * RETRY_SHARE))
+        self._closed = False
+
+    def close(self) -> None:
+        """From now on no call is made; those under way may finish and are thrown away."""
+        self._closed = True
+
+    async def call(self, function: Callable[[], Awaitable[T]], count: Callable[[], None] | None = None) -> T:
+        """Make a call, again where its error says that this may help; `count` is called before each try.
+
+        Raises:
+            Cancelled: the gate is closed.
+            BridgeError: the last error, when it is not retryable or the budget is spent.
+        """
+        for attempt in range(1, ATTEMPTS_PER_CALL + 1):
+            if self._closed:
+                raise Cancelled("the evaluation has ended")
+            if count is not None:
+                count()
+            try:
+                return await function()
+            except BridgeError as error:
+                if not error.retryable or attempt == ATTEMPTS_PER_CALL or self._retries_left == 0:
+                    raise
+                self._retries_left -= 1
+                wait = _backoff(attempt) if error.retry_after is None else error.retry_after
+            await asyncio.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _backoff(attempt: int) -> float:
+    ceiling = min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
+    return random.uniform(ceiling / 2, ceiling)
+
+
+class GatedModel:
+    """A model as one sample sees it: each call passes the gate, and `calls` counts those made."""
+
+    __slots__ = ("_gate", "_model", "calls", "sampling", "tokenizer", "training")
+
+    def __init__(self, model: Model, gate: CallGate) -> None:
+        self._model = model
+        self._gate = gate
+        self.calls = 0
+        self.sampling: SamplingClient | None = None if model.sampling is None else _Sampling(self, model.sampling)
+        self.training: TrainingClient | None = None if model.training is None else _Training(self, model.training)
+        self.tokenizer: Tokenizer | None = None if model.tokenizer is None else _Tokenizer(gate, model.tokenizer)
+
+    @property
+    def fingerprint(self) -> str:
+        """The model's."""
+        return self._model.fingerprint
+
+    async def load(self) -> None:
+        """Nothing to do: the engine has loaded the model before it takes samples."""
+
+    def _count(self) -> None:
+        self.calls += 1
+
+    async def pass_gate(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Make one call."""
+        return await self._gate.call(function, self._count)
+
+
+class _Sampling:
+    __slots__ = ("_client", "_gated")
+
+    def __init__(self, gated: GatedModel, client: SamplingClient) -> None:
+        self._gated = gated
+        self._client = client
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        return await self._gated.pass_gate(lambda: self._client.sample(prompt, params, num_samples))
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        return await self._gated.pass_gate(lambda: self._client.compute_logprobs(prompt))
+
+
+class _Training:
+    __slots__ = ("_client", "_gated")
+
+    def __init__(self, gated: GatedModel, client: TrainingClient) -> None:
+        self._gated = gated
+        self._client = client
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        return await self._gated.pass_gate(lambda: self._client.forward(data))
+
+
+class _Tokenizer:
+    """Retried like a call of the model, as it may live in the same process, but not counted as one."""
+
+    __slots__ = ("_gate", "_tokenizer", "eos_token_id", "has_chat_template")
+
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer) -> None:
+        self._gate = gate
+        self._tokenizer = tokenizer
+        self.eos_token_id = tokenizer.eos_token_id
+        self.has_chat_template = tokenizer.has_chat_template
+
+    async def encode(self, text: str) -> Sequence[int]:
+        return await self._gate.call(lambda: self._tokenizer.encode(text))
+
+    async def encode_continuation(self, text: str) -> Sequence[int]:
+        return await self._gate.call(lambda: self._tokenizer.encode_continuation(text))
+
+    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
+        return await self._gate.call(lambda: self._tokenizer.encode_chat(messages, generation_prompt=generation_prompt))

@@ -1,0 +1,360 @@
+r"""One attempt at an evaluation: takes its samples, at most so many at once, until they are done or it is stopped.
+
+    waits for its turn -> runs what has no final verdict -> aggregates -> ends, in one transaction
+                       \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
+
+What ends it first is what it ends with. From that moment the gate lets no model call through and no result is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import structlog
+
+from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorResult,
+    Metrics,
+    Problem,
+    Sample,
+    SampleResult,
+    Verdict,
+)
+from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs import lifecycle
+from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.datasets import MalformedSample
+from crucible_worker.runs.journal import Journal, Transaction
+from crucible_worker.runs.journal.queries import Row, scored_keys
+from crucible_worker.runs.lifecycle import Place
+from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.plan import Plan
+from crucible_worker.runs.specification import sample_seed
+from crucible_worker.runs.summary import summarise
+
+__all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt", "Ending"]
+
+PROGRESS_SECONDS = 0.25
+"""Shortest time between two EVALUATION_PROGRESS."""
+KEEP_TIME_SECONDS = 1.0
+"""How often the time at work is written down while nothing else is."""
+STOP_SECONDS = 0.05
+"""How long a stopped attempt waits for the calls it has cancelled before it ends without them."""
+MAX_UNWRITTEN = 4096
+"""Results that may wait for the journal's writer before no further sample is taken."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Ending(enum.Enum):
+    """What stopped an attempt before its samples were done."""
+
+    CANCEL = enum.auto()
+    DEADLINE = enum.auto()
+    STALL = enum.auto()
+    FAULT = enum.auto()
+    DRAIN = enum.auto()
+    JOURNAL = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stopped:
+    ending: Ending
+    problem: Problem
+
+
+class Attempt:
+    """An attempt that this worker owns; `start` it once, then wait for `finished`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        locks: OwnerLocks,
+        row: Row,
+        request: EvaluateRequest,
+        plan: Plan,
+        *,
+        turns: asyncio.Semaphore,
+        limits: WorkerLimits,
+        received: float,
+    ) -> None:
+        """See the module.
+
+        Args:
+            journal: where everything is kept.
+            locks: this worker's; they hold `row.number`.
+            row: the evaluation as it was claimed.
+            request: what is asked, with the limits of this attempt and the first one's deadline.
+            plan: evaluators, samples and model.
+            turns: as many as evaluations may run at once.
+            limits: the worker's.
+            received: time of receipt by `time.monotonic`.
+        """
+        self.row = row
+        self.running = False
+        """Whether its turn has come."""
+        self.finished = asyncio.Event()
+        """Set when the attempt has ended, and that is committed or cannot be."""
+        self._journal, self._locks, self._request, self._plan = journal, locks, request, plan
+        self._turns, self._limits, self._received = turns, limits, received
+        self._gate = CallGate(row.total)
+        self._stopped: asyncio.Future[_Stopped] = asyncio.get_running_loop().create_future()
+        self._done_now = 0
+        self._unwritten = 0
+        self._written = asyncio.Event()
+        self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
+        self._sample_seconds = _seconds(request.limits.sample_timeout_ms, limits.default_sample_timeout_seconds)
+        self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
+
+    def start(self, on_finished: Callable[[], object]) -> None:
+        """Begin; `on_finished` is called just before `finished` is set."""
+        self._on_finished = on_finished
+        self._task = asyncio.create_task(self._live(), name=f"evaluation-{self.row.number}")
+
+    def stop(self, ending: Ending, problem: Problem) -> None:
+        """End it; the first call counts. No model call starts after this."""
+        if not self._stopped.done():
+            self._gate.close()
+            self._stopped.set_result(_Stopped(ending, problem))
+
+    async def _live(self) -> None:
+        structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
+        deadline = self._arm_deadline()
+        work = asyncio.create_task(self._work())
+        ticker = asyncio.create_task(self._tick())
+        try:
+            await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._stopped.done() and (error := work.exception()) is not None:
+                self._fail(error)
+            if self._stopped.done():
+                work.cancel()
+                await asyncio.wait({work}, timeout=STOP_SECONDS)
+                await self._end(self._stopped.result())
+            else:
+                self._gate.close()
+                await self._complete(*work.result())
+        finally:
+            ticker.cancel()
+            if deadline is not None:
+                deadline.cancel()
+            self._locks.release(self.row.number)
+            self._on_finished()
+            self.finished.set()
+
+    async def _work(self) -> tuple[Metrics, list[EvaluatorResult]]:
+        number, plan = self.row.number, self._plan
+        async with self._turns:
+            self.running = True
+            await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
+            await self._gate.call(plan.model.load)
+            self._last_progress = time.monotonic()
+            items = self._items(await self._journal.read(scored_keys, number))
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._concurrency()):
+                    group.create_task(self._take(items))
+            await self._until_unwritten(1)
+            return await self._journal.read(
+                summarise,
+                number,
+                plan.evaluators,
+                refused=plan.refused,
+                samples=len(plan.samples),
+                prefix=self._request.metric_prefix,
+                limits=self._request.limits,
+            )
+
+    def _concurrency(self) -> int:
+        wanted = self._request.limits.concurrency or self._limits.default_concurrency
+        return min(wanted, self._limits.max_concurrency, self.row.total)
+
+    def _items(self, before: Mapping[tuple[int, int, int], tuple[int, bool]]) -> Iterator[tuple[Place, int]]:
+        # Sample by sample, so that several evaluators advance side by side on the one client.
+        for position in range(len(self._plan.samples)):
+            for index, (_, evaluator) in enumerate(self._plan.evaluators):
+                if index in self._plan.refused:
+                    continue
+                for repeat in range(evaluator.repeats):
+                    attempts, final = before.get((position, index, repeat), (0, False))
+                    if not final:
+                        yield Place(position, index, repeat), attempts + 1
+
+    async def _take(self, items: Iterator[tuple[Place, int]]) -> None:
+        for place, attempt in items:
+            await self._until_unwritten(MAX_UNWRITTEN)
+            result = await self._run(place)
+            self._last_progress = time.monotonic()
+            self._keep(place, result, attempt)
+
+    async def _run(self, place: Place) -> SampleResult:
+        spec, evaluator = self._plan.evaluators[place.evaluator]
+        sample = self._plan.samples[place.position]
+        model = GatedModel(self._plan.model, self._gate)
+        started = time.perf_counter_ns()
+        if isinstance(sample, MalformedSample):
+            outcome = _error(sample.problem)
+        else:
+            seed = self._request.sampling.seed if self._request.sampling is not None else None
+            context = SampleContext(
+                model=model, repeat=place.repeat, seed=sample_seed(seed or 0, sample.id, place.repeat)
+            )
+            outcome = await self._outcome(evaluator, sample, context)
+        return SampleResult(
+            evaluator=spec.label,
+            sample_id=sample.id,
+            repeat=place.repeat,
+            verdict=outcome.verdict,
+            score=outcome.score,
+            output=outcome.output,
+            extracted=outcome.extracted,
+            method=outcome.method,
+            stop_reason=outcome.stop_reason,
+            output_tokens=outcome.output_tokens,
+            duration_ns=time.perf_counter_ns() - started,
+            attempts=model.calls,
+            problem=outcome.problem,
+            measurements=outcome.measurements,
+        )
+
+    async def _outcome(self, evaluator: Evaluator, sample: Sample, context: SampleContext) -> Outcome:
+        timer = asyncio.timeout(self._sample_seconds)
+        try:
+            async with timer:
+                outcome = await evaluator.run(sample, context)
+        except BridgeError as error:
+            return _error(problem_of(error))
+        except Exception as error:
+            if timer.expired():
+                message = f"took longer than sample_timeout_ms, {self._sample_seconds * 1000:.0f}"
+                return _error(Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True))
+            _log.exception("sample_failed", sample_id=sample.id)
+            message = f"{type(error).__name__} in the evaluator; see the worker's log"
+            return _error(Problem(reason="EVALUATOR_FAILED", message=message))
+        numbers = [*outcome.measurements.values(), 0.0 if outcome.score is None else outcome.score]
+        if not all(map(math.isfinite, numbers)):
+            return _error(Problem(reason="NOT_FINITE", message="a score or measurement is not finite"))
+        return outcome
+
+    def _keep(self, place: Place, result: SampleResult, attempt: int) -> None:
+        if self._stopped.done():
+            return
+        self._unwritten += 1
+        active_ns = self._active_ns()
+        future = self._journal.submit(
+            lambda transaction: lifecycle.commit_sample(transaction, self.row, place, result, attempt, active_ns)
+        )
+        future.add_done_callback(self._kept)
+
+    def _kept(self, future: asyncio.Future[None]) -> None:
+        self._unwritten -= 1
+        self._written.set()
+        error = future.exception()
+        if error is None:
+            self._done_now += 1
+        else:
+            self._fail(error)
+
+    async def _until_unwritten(self, fewer_than: int) -> None:
+        while self._unwritten >= fewer_than:
+            self._written.clear()
+            await self._written.wait()
+
+    async def _tick(self) -> None:
+        told, told_at = 0, time.monotonic()
+        while not self._stopped.done():
+            await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
+            now, done = time.monotonic(), self._done_now
+            active_ns, number = self._active_ns(), self.row.number
+            if self._last_progress and now - self._last_progress > self._stall_seconds:
+                message = f"no sample was done for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
+                self.stop(Ending.STALL, Problem(reason="STALLED", message=message, retryable=True))
+                return
+            if now - told_at < PROGRESS_SECONDS or (done == told and now - told_at < KEEP_TIME_SECONDS):
+                continue
+            try:
+                if done != told:
+                    rate = (done - told) / (now - told_at)
+                    await self._journal.submit(
+                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns)  # noqa: B023 - awaited here
+                    )
+                else:
+                    await self._journal.submit(
+                        lambda transaction: lifecycle.keep_time(transaction, number, active_ns)  # noqa: B023 - awaited here
+                    )
+            except BridgeError as error:
+                self._fail(error)
+            told, told_at = done, now
+
+    def _arm_deadline(self) -> asyncio.TimerHandle | None:
+        deadline_ms = self._request.limits.deadline_ms
+        if deadline_ms is None:
+            return None
+        left = deadline_ms / 1000 - (self.row.past_active_ns + self._active_ns()) / 1e9
+        problem = Problem(
+            reason="DEADLINE_EXCEEDED", message=f"deadline_ms, {deadline_ms}, is over: all attempts together"
+        )
+        return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
+
+    def _active_ns(self) -> int:
+        return int((time.monotonic() - self._received) * 1e9)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, Unavailable):
+            self.stop(Ending.JOURNAL, problem_of(error))
+        elif isinstance(error, BridgeError):
+            self.stop(Ending.FAULT, problem_of(error))
+        elif not self._stopped.done():
+            _log.error("evaluation_failed", exc_info=error)
+            message = f"{type(error).__name__} in the worker; see its log"
+            self.stop(Ending.FAULT, Problem(reason="INTERNAL", message=message))
+
+    async def _complete(self, metrics: Metrics, results: Sequence[EvaluatorResult]) -> None:
+        active_ns, count = self._active_ns(), len(self._plan.samples)
+        await self._submit_end(
+            lambda transaction: lifecycle.complete(
+                transaction,
+                self._locks,
+                self.row,
+                metrics=metrics,
+                results=results,
+                sample_count=count,
+                active_ns=active_ns,
+            )
+        )
+
+    async def _end(self, stopped: _Stopped) -> None:
+        active_ns, row, problem = self._active_ns(), self.row, stopped.problem
+        if stopped.ending in (Ending.DRAIN, Ending.JOURNAL):
+            await self._submit_end(
+                lambda transaction: lifecycle.interrupt(transaction, self._locks, row, active_ns, problem.message)
+            )
+            return
+        cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
+        state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
+        await self._submit_end(
+            lambda transaction: lifecycle.end(transaction, self._locks, row, state, problem, active_ns)
+        )
+
+    async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:
+        try:
+            await self._journal.submit(transition)
+        except Unavailable as error:
+            # The lock is given back all the same: whoever can write first tells that this was interrupted.
+            _log.warning("end_not_written", reason=error.reason)
+
+
+def _error(problem: Problem) -> Outcome:
+    return Outcome(verdict=Verdict.ERROR, problem=problem)
+
+
+def _seconds(milliseconds: int | None, default: float) -> float:
+    return default if milliseconds is None else milliseconds / 1000

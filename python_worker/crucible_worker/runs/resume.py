@@ -1,0 +1,51 @@
+"""Finding evaluations whose owners have died, so that somebody can go on with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+
+from crucible_bridge.errors import Unavailable
+from crucible_bridge.types import EvaluationState
+from crucible_worker.runs import lifecycle
+from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.queries import Row, find_by_number, list_rows
+from crucible_worker.runs.owners import OwnerLocks
+
+__all__ = ["Orphans"]
+
+_LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
+
+
+class Orphans:
+    """Tells evaluations that have lost their owner, and writes their INTERRUPT."""
+
+    def __init__(self, journal: Journal, locks: OwnerLocks) -> None:
+        self._journal = journal
+        self._locks = locks
+
+    def is_orphan(self, row: Row) -> bool:
+        """Whether it is said to be at work and nobody owns it."""
+        return row.state in _LIVE and self._locks.is_free(row.number)
+
+    async def settle(self, row: Row) -> Row:
+        """Write the INTERRUPT of an evaluation that is an orphan; how it stands then.
+
+        While the journal cannot be written, it is interrupted all the same, and told later.
+        """
+        if not self.is_orphan(row):
+            return row
+        try:
+            await self._journal.submit(lambda transaction: lifecycle.reap(transaction, self._locks, row.number))
+        except Unavailable:
+            return dataclasses.replace(row, state=EvaluationState.INTERRUPTED)
+        return await self._journal.read(find_by_number, row.number)
+
+    async def settle_all(self) -> None:
+        """Write the INTERRUPT of every orphan of the machine."""
+        for row in await self._journal.read(_live_rows):
+            await self.settle(row)
+
+
+def _live_rows(connection: sqlite3.Connection) -> list[Row]:
+    return list_rows(connection, states=_LIVE)

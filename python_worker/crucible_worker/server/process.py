@@ -1,0 +1,91 @@
+"""A worker in a process of its own: from its settings to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from crucible_bridge.errors import BridgeError
+from crucible_worker.config import Settings
+from crucible_worker.server.exit_guard import ExitGuard
+from crucible_worker.server.listen import StartError
+from crucible_worker.server.parts import Build, build
+from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
+from crucible_worker.server.worker import Worker
+from crucible_worker.telemetry.logging import configure_logging
+
+__all__ = ["serve"]
+
+EXIT_OK, EXIT_FAILED = 0, 1
+
+LOG_CLOSE_SECONDS = 0.2
+"""For the last log lines, where stderr is read slowly."""
+
+
+def serve(settings: Settings, *, build: Build = build) -> int:
+    """Run a worker until it is told to go: by SIGTERM, SIGINT or `WorkerService.Drain`.
+
+    To be called once, in the main thread, as the last thing a process does: from the first signal on the process ends
+    within the limit `drain_seconds`, by force if it must.
+
+    Args:
+        settings: validated.
+        build: puts the worker together; tests give their own.
+
+    Returns:
+        The exit code: 0, or 1 where the worker could not start; the log says why.
+    """
+    guard = ExitGuard(settings.limits.drain_seconds)
+    guard.install()
+    log_writer = configure_logging(settings.log_format, settings.log_level)
+    try:
+        return asyncio.run(_serve(settings, guard, build))
+    finally:
+        log_writer.close(LOG_CLOSE_SECONDS)
+
+
+async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
+    loop, end = asyncio.get_running_loop(), asyncio.Event()
+    guard.tell(lambda: loop.call_soon_threadsafe(end.set))
+    worker = Worker(settings, build=build, on_drain=guard.arm)
+    log = structlog.get_logger("crucible_worker.server")
+    try:
+        await _start(worker, end)
+        if not end.is_set():
+            await _announce(worker, guard, settings)
+        await end.wait()
+    except (StartError, BridgeError) as error:
+        log.error("start_failed", reason=str(error))
+        return EXIT_FAILED
+    except Exception:
+        log.exception("start_failed")
+        return EXIT_FAILED
+    finally:
+        await worker.stop()
+        if settings.ready_file is not None:
+            await asyncio.to_thread(remove_ready_file, settings.ready_file, worker.address)
+    return EXIT_OK
+
+
+async def _start(worker: Worker, end: asyncio.Event) -> None:
+    """Start, unless the end comes first."""
+    start, ended = asyncio.create_task(worker.start()), asyncio.create_task(end.wait())
+    await asyncio.wait((start, ended), return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():
+        start.cancel()
+        await asyncio.wait((start,))
+        return
+    ended.cancel()
+    await start
+
+
+async def _announce(worker: Worker, guard: ExitGuard, settings: Settings) -> None:
+    path = settings.ready_file
+    if path is None:
+        return
+    guard.remove_at_exit(path)
+    try:
+        await asyncio.to_thread(write_ready_file, path, worker.address)
+    except OSError as error:
+        raise StartError(f"cannot write the ready file {path}: {error.strerror}") from error

@@ -1,0 +1,206 @@
+"""A worker in this event loop: build -> warm -> serve -> drain.
+
+`serve` runs one in a process of its own; the test kit runs one inside a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from crucible_bridge.types import WorkerInfo
+from crucible_bridge.v1 import (
+    evaluation_pb2,
+    evaluation_pb2_grpc,
+    events_pb2,
+    events_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from crucible_worker.config import Settings
+from crucible_worker.interceptors import Calls, Interceptor
+from crucible_worker.interceptors.methods import HEALTH
+from crucible_worker.server.description import describe
+from crucible_worker.server.listen import bind, options
+from crucible_worker.server.parts import Build, Parts, build
+from crucible_worker.services.evaluation import EvaluationService
+from crucible_worker.services.health import OVERALL, Health
+from crucible_worker.services.telemetry import TelemetryService
+from crucible_worker.services.worker import WorkerService
+
+__all__ = ["EVALUATION", "TELEMETRY", "WORKER", "Worker"]
+
+INTERRUPT_SHARE, GRACE_SHARE, CLOSE_SHARE = 0.4, 0.15, 0.2
+"""Of the time for a drain: for interrupting what runs and writing that down, for open calls to end by themselves, and
+for backends to end their children; as long again for the journal to be closed. Together below 1."""
+
+FLUSH_SECONDS = 0.2
+"""Of a drain: how long open streams carry what was just written, and waiting calls may still be answered."""
+
+EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
+TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
+WORKER = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
+
+_T = TypeVar("_T")
+
+
+class Worker:
+    """One worker: started once, drained once."""
+
+    def __init__(
+        self, settings: Settings, *, build: Build = build, on_drain: Callable[[], object] = lambda: None
+    ) -> None:
+        """Take validated settings; `on_drain` is told when the end begins, whoever asked for it."""
+        self._settings = settings
+        self._build = build
+        self._on_drain = on_drain
+        self._log = structlog.get_logger("crucible_worker.server")
+        self._limits = settings.limits
+        self._calls = Calls(max_calls=self._limits.max_calls_per_service, max_streams=self._limits.max_streams)
+        self._health = Health((EVALUATION, TELEMETRY, WORKER))
+        self._server: grpc.aio.Server | None = None
+        self._parts: Parts | None = None
+        self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
+        self._warming: asyncio.Task[None] | None = None
+        self._warm = False
+        self._interrupted: asyncio.Future[Sequence[str]] | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self.address = ""
+        """`host:port` or `unix:path`, once it is bound."""
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Drain."""
+        await self.stop()
+
+    async def start(self) -> None:
+        """Bind, build and serve; what is left to warm goes on in the background.
+
+        Raises:
+            StartError: the address cannot be bound.
+            BridgeError: a part cannot be built, for instance the journal not opened.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def drain(self) -> asyncio.Future[Sequence[str]]:
+        """Begin the end: interrupt what runs, end open calls, close everything. Idempotent.
+
+        Returns:
+            The evaluations that were interrupted, once that is written down; `stop` waits for the rest.
+        """
+        if self._interrupted is None:
+            self._interrupted = asyncio.get_running_loop().create_future()
+            self._on_drain()
+            self._draining = asyncio.create_task(self._drain(self._interrupted), name="drain")
+        return asyncio.shield(self._interrupted)
+
+    async def stop(self) -> None:
+        """Drain, and wait until everything is closed."""
+        await self.drain()
+        assert self._draining is not None
+        await asyncio.shield(self._draining)
+
+    async def info(self) -> WorkerInfo:
+        """The worker as it stands."""
+        assert self._parts is not None
+        evaluations = self._parts.evaluations
+        running, queued = evaluations.load
+        return dataclasses.replace(
+            self._description,
+            running=running,
+            queued=queued,
+            calls=self._calls.open,
+            draining=self._calls.draining,
+            log_id=evaluations.log_id,
+            last_sequence=await evaluations.last_sequence(),
+        )
+
+    async def _start(self) -> None:
+        settings = self._settings
+        # Bound first: a taken port must not cost a journal that is opened, recovered and closed again.
+        self._server = grpc.aio.server(
+            interceptors=[Interceptor(self._calls, token=settings.token)],
+            options=options(max_message_bytes=self._limits.max_message_bytes),
+        )
+        self.address = bind(self._server, settings)
+        self._parts = await self._build(settings)
+        self._parts.evaluations.on_writable_change = lambda writable: self._show_evaluation_service()
+        self._description = dataclasses.replace(self._description, worker_id=self._parts.evaluations.worker_id)
+        self._register(self._server, self._parts)
+        await self._server.start()
+        for service in (OVERALL, TELEMETRY):
+            self._health.set(service, True)
+        self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
+        self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
+
+    def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
+        evaluation = EvaluationService(parts.evaluations, parts.evaluators, parts.report)
+        evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
+        events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.info, self.drain), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((EVALUATION, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME), server)
+
+    async def _warm_up(self, parts: Parts) -> None:
+        """Gather by a thread what asks the disk, such as versions and what backends could import."""
+        try:
+            self._description = await asyncio.to_thread(describe, self._description, parts, self._settings)
+        except Exception:
+            self._log.exception("warm_up_failed")
+            return
+        self._warm = True
+        self._health.set(WORKER, True)
+        self._show_evaluation_service()
+
+    def _show_evaluation_service(self) -> None:
+        assert self._parts is not None
+        self._health.set(EVALUATION, self._warm and self._parts.evaluations.writable)
+
+    async def _drain(self, interrupted: asyncio.Future[Sequence[str]]) -> None:
+        self._calls.draining = True
+        self._health.drain()
+        self._log.info("draining", calls=self._calls.open)
+        if self._warming is not None:
+            self._warming.cancel()
+        parts = self._parts
+        ids: Sequence[str] = ()
+        if parts is not None:
+            ids = await self._within(INTERRUPT_SHARE, parts.evaluations.drain(), "interrupt", default=())
+        interrupted.set_result(ids)
+        self._calls.cut(after=FLUSH_SECONDS)
+        if self._server is not None:
+            await self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
+        if parts is not None:
+            closing = asyncio.gather(*(backend.aclose() for backend in parts.backends))
+            await self._within(CLOSE_SHARE, closing, "close_backends", default=[])
+            await self._within(CLOSE_SHARE, parts.evaluations.aclose(), "close_journal", default=None)
+        self._log.info("drained", interrupted=list(ids))
+
+    async def _within(self, share: float, work: Awaitable[_T], what: str, *, default: _T) -> _T:
+        """Give a step of the drain its time: one that fails or hangs must not keep the next from happening."""
+        seconds = share * self._limits.drain_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await work
+        except TimeoutError:
+            self._log.error("drain_step_late", step=what, seconds=seconds)
+        except Exception:
+            self._log.exception("drain_step_failed", step=what)
+        return default

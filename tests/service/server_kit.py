@@ -1,0 +1,229 @@
+"""A worker whose evaluations do as they are told: the server's own rules, without the engine behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from crucible_bridge.channel import authorization
+from crucible_bridge.codec.events import event_to_record
+from crucible_bridge.errors import BridgeError, NotFound, Unavailable
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.status import from_rpc_error
+from crucible_bridge.types import (
+    BackendInfo,
+    Dataset,
+    EmbeddedModel,
+    EvaluateRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorInfo,
+    EvaluatorKind,
+    EvaluatorSpec,
+)
+from crucible_bridge.v1 import evaluation_pb2, types_pb2
+from crucible_worker.config import Settings
+from crucible_worker.server import Parts, Worker
+
+LOG_ID = "log"
+
+
+@dataclasses.dataclass
+class Page:
+    """A page of events, as the engine gives it."""
+
+    records: Sequence[tuple[int, bytes]]
+    log_id: str
+    through_sequence: int
+
+
+class ScriptedEvaluations:
+    """Stands in for the engine: calls wait at a gate, or raise, and drains are counted."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.raises: BaseException | None = None
+        self.waiting = 0
+        self.cancelled_waits = 0
+        self.drains = 0
+        self.drain_hangs = False
+        self.closed = False
+        self.writable = True
+        self.on_writable_change: Callable[[bool], None] = lambda writable: None
+        self.worker_id, self.log_id, self.load = "worker-1", LOG_ID, (1, 2)
+        self.listed: list[int] = []
+
+    async def last_sequence(self) -> int:
+        return 3
+
+    async def evaluate(self, request: EvaluateRequest) -> Evaluation:
+        await self._wait()
+        return stands(request.evaluation_id)
+
+    async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
+        return stands(request.evaluation_id), False
+
+    async def get(self, evaluation_id: str) -> Evaluation:
+        if self.raises is not None:
+            raise self.raises
+        if evaluation_id == "unknown":
+            raise NotFound(f"no evaluation {evaluation_id!r}", metadata={"evaluation_id": evaluation_id})
+        if evaluation_id == "slow":
+            await self._wait()
+        return stands(evaluation_id)
+
+    async def list(self, *, page_size: int, **filters: Any) -> tuple[Sequence[Evaluation], str]:
+        self.listed.append(page_size)
+        return [stands("one")], "next"
+
+    async def samples(self, evaluation_id: str, *, page_size: int, **filters: Any) -> tuple[Sequence[Any], str]:
+        self.listed.append(page_size)
+        return [], ""
+
+    async def watch(self, evaluation_id: str, **position: Any) -> AsyncIterator[Page]:
+        yield page(1)
+        await self._wait()
+        yield page(2)
+
+    async def subscribe(self, **position: Any) -> AsyncIterator[Page]:
+        yield page(1)
+        await self._wait()
+
+    async def drain(self) -> Sequence[str]:
+        self.drains += 1
+        if self.drain_hangs:
+            await asyncio.Event().wait()
+        return ("interrupted-1",)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    async def _wait(self) -> None:
+        self.waiting += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled_waits += 1
+            raise
+        finally:
+            self.waiting -= 1
+        if self.raises is not None:
+            raise self.raises
+
+
+class ScriptedBackend:
+    """A backend that only says that it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def info(self) -> BackendInfo:
+        return BackendInfo(name="scripted", models=("one",))
+
+    async def open(self, model: object) -> Any:
+        raise Unavailable("opens nothing")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@dataclasses.dataclass
+class Rig:
+    """A worker that serves, and what it was put together from."""
+
+    worker: Worker
+    evaluations: ScriptedEvaluations
+    backend: ScriptedBackend
+    channel: grpc.aio.Channel
+
+
+def stands(evaluation_id: str) -> Evaluation:
+    """An evaluation as the engine would tell of it."""
+    request = EvaluateRequest(
+        evaluation_id=evaluation_id,
+        model=EmbeddedModel(name="arithmetic@1"),
+        evaluators=(EvaluatorSpec(kind="nll"),),
+        dataset=Dataset.of("builtin:arithmetic"),
+    )
+    return Evaluation(evaluation_id=evaluation_id, state=EvaluationState.RUNNING, request=request)
+
+
+def page(sequence: int) -> Page:
+    """One event."""
+    return Page([(sequence, event_to_record(Event(kind=EventKind.EVALUATION_START)))], LOG_ID, sequence)
+
+
+def evaluate_request(evaluation_id: str = "e1") -> evaluation_pb2.EvaluateRequest:
+    """A request that decodes."""
+    return evaluation_pb2.EvaluateRequest(
+        evaluation_id=evaluation_id,
+        run_id="run-7",
+        model=types_pb2.ModelRef(embedded="arithmetic@1"),
+        evaluators=[evaluation_pb2.EvaluatorSpec(kind="nll")],
+        dataset=evaluation_pb2.Dataset(builtin="arithmetic"),
+    )
+
+
+def settings_for(folder: Path, **fields: Any) -> Settings:
+    """Settings of a worker on any free port, with its state below a folder."""
+    return Settings(**{"port": 0, "state_dir": folder, **fields}).validate()
+
+
+def token_file(folder: Path, token: str) -> Path:
+    """A token's file, readable by its owner alone."""
+    path = folder / "token"
+    path.touch(mode=0o600)
+    path.write_text(token)
+    return path
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Rig]:
+    """A worker in this event loop, and a plain channel to it."""
+    evaluations, backend = ScriptedEvaluations(), ScriptedBackend()
+    info = EvaluatorInfo(
+        kind="nll", kinds=(EvaluatorKind.TRAINING,), description="", options_schema={}, keys={"nll": "nats"}
+    )
+
+    async def report(ids: Sequence[str], report_format: object) -> str:
+        return f"{report_format}: {', '.join(ids)}"
+
+    async def build(_: Settings) -> Parts:
+        return Parts(
+            evaluations=evaluations,  # pyright: ignore[reportArgumentType] - stands in for it
+            backends=(backend,),
+            evaluators=lambda: (info,),
+            datasets=("arithmetic",),
+            report=report,
+        )
+
+    async with Worker(settings, build=build, **worker_options) as worker:
+        async with grpc.aio.insecure_channel(worker.address) as channel:
+            yield Rig(worker, evaluations, backend, channel)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that the event loop's own work brings about; at most five seconds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def error_of(call: Any) -> BridgeError:
+    """The error that a call ends with."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return from_rpc_error(error)
+    raise AssertionError("the call went well")
+
+
+def bearer(token: str) -> Any:
+    """Metadata that shows a token."""
+    return authorization(token)

@@ -1,0 +1,74 @@
+"""How long a call may wait."""
+
+import asyncio
+import time
+
+import pytest
+
+from crucible_bridge.errors import Code
+from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
+from tests.service.server_kit import error_of, evaluate_request, serving, settings_for
+
+
+@pytest.mark.parametrize("timeout", [0.15, 0.6])
+async def test_a_waiting_call_is_answered_before_its_deadline(tmp_path, timeout):
+    """The answer names the evaluation and leaves before gRPC's own deadline, at which nobody would hear it."""
+    async with serving(settings_for(tmp_path)) as rig:
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        await rig.channel.channel_ready()
+
+        error = await error_of(stub.Evaluate(evaluate_request("mine"), timeout=timeout))
+
+        # The client's own DEADLINE_EXCEEDED has neither reason nor metadata: this one is the worker's.
+        assert (error.code, error.reason) == (Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED")
+        assert error.metadata == {"evaluation_id": "mine"}
+        assert error.retryable
+
+
+async def test_an_evaluation_without_an_id_is_named_by_the_answer(tmp_path):
+    """A caller that gave no id can still find what it started when its call times out."""
+    async with serving(settings_for(tmp_path)) as rig:
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+
+        error = await error_of(stub.Evaluate(evaluate_request(""), timeout=0.5))
+
+        assert len(error.metadata["evaluation_id"]) == 32
+
+
+async def test_a_stream_ends_before_its_deadline(tmp_path):
+    """A watch with a deadline is told that it is over, after all that came before."""
+    async with serving(settings_for(tmp_path)) as rig:
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        batches = aiter(stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1"), timeout=0.5))
+
+        first = await anext(batches)
+        error = await error_of(anext(batches))
+
+        assert first.through_sequence == 1
+        assert (error.code, error.metadata) == (Code.DEADLINE_EXCEEDED, {"evaluation_id": "e1"})
+
+
+async def test_a_call_without_a_deadline_waits(tmp_path):
+    """Nothing but its caller, a drain or its end ends a call that has no deadline."""
+    async with serving(settings_for(tmp_path)) as rig:
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        asyncio.get_running_loop().call_later(0.3, rig.evaluations.gate.set)
+        started = time.monotonic()
+
+        answer = await stub.Evaluate(evaluate_request("e1"))
+
+        assert answer.evaluation.evaluation_id == "e1"
+        assert time.monotonic() - started >= 0.3
+
+
+async def test_a_timeout_inside_of_a_service_is_not_the_deadline(tmp_path):
+    """Only the call's own timer makes DEADLINE_EXCEEDED; a TimeoutError from within is a bug like any other."""
+    async with serving(settings_for(tmp_path)) as rig:
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        rig.evaluations.raises = TimeoutError("from within")
+
+        error = await error_of(
+            stub.GetEvaluation(evaluation_pb2.GetEvaluationRequest(evaluation_id="e1"), timeout=30)
+        )
+
+        assert error.code is Code.INTERNAL

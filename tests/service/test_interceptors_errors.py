@@ -1,0 +1,111 @@
+"""What a caller learns of an error, and what the log does."""
+
+import grpc.aio
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from crucible_bridge.errors import Code, FailedPrecondition
+from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
+from crucible_worker.limits import WorkerLimits
+from tests.service.server_kit import error_of, evaluate_request, serving, settings_for, until
+
+GET = evaluation_pb2.GetEvaluationRequest(evaluation_id="e1")
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    """A worker."""
+    async with serving(settings_for(tmp_path)) as rig:
+        yield rig
+
+
+async def test_a_bridge_error_crosses_whole(rig):
+    """Code, reason, retryability and facts arrive as they were raised."""
+    rig.evaluations.raises = FailedPrecondition(
+        "the data set changed", reason="DATASET_CHANGED", retryable=False, metadata={"evaluation_id": "e1"}
+    )
+
+    error = await error_of(evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).GetEvaluation(GET))
+
+    assert isinstance(error, FailedPrecondition)
+    assert (error.reason, error.message, error.metadata) == (
+        "DATASET_CHANGED",
+        "the data set changed",
+        {"evaluation_id": "e1"},
+    )
+
+
+async def test_an_unexpected_error_hides_its_text(tmp_path):
+    """The wire gets an id, the log the traceback under that id; the text of the exception stays here."""
+    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        async with serving(settings_for(tmp_path)) as rig:
+            rig.evaluations.raises = RuntimeError("a secret of the model")
+
+            error = await error_of(evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).GetEvaluation(GET))
+
+    logged = next(line for line in lines if line["event"] == "unexpected_error")
+    assert error.code is Code.INTERNAL
+    assert "secret" not in str(error) + str(error.metadata)
+    assert error.message == f"internal error {logged['error_id']}"
+    assert (str(logged["exc_info"]), logged["evaluation_id"]) == ("a secret of the model", "e1")
+
+
+async def test_a_malformed_message_is_the_callers_error(rig):
+    """Bytes that are no message are INVALID_ARGUMENT, not an internal error."""
+    call = rig.channel.unary_unary("/crucible_bridge.v1.EvaluationService/GetEvaluation")
+
+    error = await error_of(call(b"\xff\xff\xff"))
+
+    assert (error.code, error.reason) == (Code.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
+
+
+async def test_an_unknown_method_is_unimplemented(rig):
+    """A call that the worker does not have is told so."""
+    call = rig.channel.unary_unary("/crucible_bridge.v1.EvaluationService/Nothing")
+
+    error = await error_of(call(b""))
+
+    assert error.code is Code.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+async def test_a_message_above_the_limit_is_refused(tmp_path, excess):
+    """A message of the limit passes; one byte more is RESOURCE_EXHAUSTED."""
+    limit = 4_096
+    request = evaluate_request()
+    request.labels["padding"] = ""
+    request.labels["padding"] = "x" * (limit - request.ByteSize() - 4)
+    request.correlation_id = "c" * (limit - request.ByteSize() - 2 + excess)
+    assert request.ByteSize() == limit + excess
+    async with serving(settings_for(tmp_path, limits=WorkerLimits(max_message_bytes=limit))) as rig:
+        call = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).Evaluate(request)
+        error = await error_of(call)
+
+        expected = (Code.INVALID_ARGUMENT, "labels") if not excess else (Code.RESOURCE_EXHAUSTED, "")
+        assert (error.code, error.field.partition("[")[0]) == expected
+
+
+async def test_a_client_that_leaves_is_no_error(tmp_path):
+    """A cancelled call ends what waits for it, and the log says no more than that."""
+    with capture_logs() as lines:
+        async with serving(settings_for(tmp_path)) as rig:
+            call = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).Evaluate(evaluate_request())
+            await until(lambda: rig.evaluations.waiting == 1)
+            call.cancel()
+            await until(lambda: rig.evaluations.cancelled_waits == 1)
+
+    assert [line["code"] for line in lines if line["event"] == "call"] == ["CANCELLED"]
+    assert {line["log_level"] for line in lines} <= {"info", "debug"}
+
+
+async def test_a_watcher_that_leaves_is_no_error(tmp_path):
+    """A stream whose reader hangs up while it sends leaves no trace above info."""
+    with capture_logs() as lines:
+        async with serving(settings_for(tmp_path)) as rig:
+            async with grpc.aio.insecure_channel(rig.worker.address) as channel:
+                stub = evaluation_pb2_grpc.EvaluationServiceStub(channel)
+                await anext(aiter(stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1"))))
+            await until(lambda: rig.evaluations.cancelled_waits == 1)
+
+    assert {line["log_level"] for line in lines} <= {"info", "debug"}

@@ -1,0 +1,262 @@
+"""Hypothesis strategies for every type that crosses the wire, and equality that looks at bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import (
+    BackendInfo,
+    BuiltinDataset,
+    ChatMessage,
+    Conversation,
+    Dataset,
+    Datum,
+    DrainReport,
+    Dtype,
+    EmbeddedModel,
+    EvaluateRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorInfo,
+    EvaluatorKind,
+    EvaluatorResult,
+    EvaluatorSpec,
+    ImageAssetChunk,
+    ImageChunk,
+    InlineDataset,
+    JsonlDataset,
+    Limits,
+    LocalModel,
+    Metrics,
+    ModelInput,
+    Problem,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Tensor,
+    TokensChunk,
+    Verdict,
+    WorkerInfo,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+name = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+i32 = st.integers(-(2**31), 2**31 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+u64 = st.integers(0, 2**64 - 1)
+positive = st.integers(1, 2**31 - 1)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """None, or a value."""
+    return st.none() | strategy
+
+
+def several(strategy: st.SearchStrategy[Any], **bounds: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    """A short tuple of values."""
+    return st.lists(strategy, **{"max_size": 3, **bounds}).map(tuple)
+
+
+labels = st.dictionaries(text, text, max_size=3)
+numbers = st.dictionaries(text, finite, max_size=3)
+shapes = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+NUMPY_DTYPES = ("<u1", "?", "<i4", "<i8", "<f2", "<f4", "<f8")
+
+
+@st.composite
+def bit_arrays(draw: st.DrawFn, dtypes: tuple[str, ...] = NUMPY_DTYPES) -> np.ndarray:
+    """Arrays of any bits: NaN payloads, infinities and subnormal numbers included."""
+    dtype, shape = np.dtype(draw(st.sampled_from(dtypes))), draw(shapes)
+    size = math.prod(shape) * dtype.itemsize
+    data = draw(st.binary(min_size=size, max_size=size))
+    if dtype == np.bool_:
+        data = bytes(byte & 1 for byte in data)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+@st.composite
+def bfloat16s(draw: st.DrawFn) -> Tensor:
+    """bf16 tensors of any bits."""
+    shape = draw(shapes)
+    size = math.prod(shape) * 2
+    return Tensor(dtype=Dtype.BF16, shape=shape, data=draw(st.binary(min_size=size, max_size=size)))
+
+
+arrays = bit_arrays() | bfloat16s()
+tokens = st.builds(TokensChunk, tokens=st.lists(i32, max_size=5).map(lambda ids: np.array(ids, np.int64)))
+images = st.builds(
+    ImageChunk, data=st.binary(max_size=9), format=st.sampled_from(["png", "jpeg"]), expected_tokens=optional(i32)
+)
+image_assets = st.builds(
+    ImageAssetChunk, location=text, format=st.sampled_from(["png", "jpeg"]), expected_tokens=optional(i32)
+)
+model_inputs = st.builds(ModelInput, several(tokens | images | image_assets))
+data = st.builds(Datum, model_input=model_inputs, loss_fn_inputs=st.dictionaries(text, arrays, max_size=3))
+conversations = st.builds(Conversation, several(st.builds(ChatMessage, name, text), min_size=1))
+samples = st.builds(
+    Sample, id=text, input=text | conversations | data, targets=several(text), choices=several(text), metadata=labels
+)
+datasets = st.builds(
+    Dataset,
+    source=st.builds(InlineDataset, several(samples)) | st.builds(JsonlDataset, text) | st.builds(BuiltinDataset, text),
+    limit=optional(st.integers(1, 2**63 - 1)),
+    shuffle_seed=optional(i64),
+    skip_malformed=st.booleans(),
+)
+models = st.builds(EmbeddedModel, name) | st.builds(LocalModel, name)
+sampling_params = st.builds(
+    SamplingParams,
+    max_tokens=positive,
+    temperature=st.floats(0, 1e9),
+    top_p=st.floats(0, 1, exclude_min=True),
+    top_k=optional(positive),
+    seed=optional(i64),
+    stop=several(name),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | finite | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+options = st.dictionaries(text, json_values, max_size=3)
+specs = st.builds(EvaluatorSpec, kind=name, name=optional(name), options=options)
+limits = st.builds(
+    Limits,
+    concurrency=optional(positive),
+    deadline_ms=optional(positive),
+    stall_timeout_ms=optional(positive),
+    sample_timeout_ms=optional(positive),
+    max_unscored_share=optional(st.floats(0, 1)),
+    max_unscored=optional(st.integers(0, 2**31)),
+)
+requests = st.builds(
+    EvaluateRequest,
+    evaluation_id=text,
+    run_id=text,
+    step=optional(i64),
+    model=models,
+    evaluators=several(specs, min_size=1),
+    dataset=datasets,
+    sampling=optional(sampling_params),
+    limits=limits,
+    metric_prefix=text,
+    labels=labels,
+    correlation_id=text,
+)
+problems = st.builds(Problem, reason=text, message=text, field=text, retryable=st.booleans())
+metrics = st.builds(Metrics, numbers, labels)
+sample_results = st.builds(
+    SampleResult,
+    evaluator=text,
+    sample_id=text,
+    repeat=i32,
+    verdict=st.sampled_from(Verdict),
+    score=optional(finite),
+    output=text,
+    extracted=text,
+    method=text,
+    stop_reason=text,
+    output_tokens=i32,
+    duration_ns=i64,
+    attempts=i32,
+    problem=optional(problems),
+    measurements=numbers,
+)
+evaluator_results = st.builds(
+    EvaluatorResult,
+    evaluator=specs,
+    metrics=metrics,
+    n=i64,
+    n_scored=i64,
+    n_unscored=i64,
+    n_errors=i64,
+    problem=optional(problems),
+)
+evaluations = st.builds(
+    Evaluation,
+    evaluation_id=text,
+    state=st.sampled_from(EvaluationState),
+    request=requests,
+    metrics=metrics,
+    results=several(evaluator_results),
+    done=i64,
+    total=i64,
+    dataset_fingerprint=text,
+    model_fingerprint=text,
+    created_unix_ns=i64,
+    ended_unix_ns=i64,
+    duration_ns=i64,
+    attempt=i32,
+    last_sequence=u64,
+    problem=optional(problems),
+)
+evaluator_infos = st.builds(
+    EvaluatorInfo,
+    kind=text,
+    kinds=several(st.sampled_from(EvaluatorKind)),
+    description=text,
+    options_schema=options,
+    keys=labels,
+    unavailable=text,
+)
+events = st.builds(
+    Event,
+    kind=st.sampled_from(EventKind),
+    sequence=u64,
+    unix_time_ns=i64,
+    duration_ns=i64,
+    evaluation_id=text,
+    run_id=text,
+    step=optional(i64),
+    evaluator=text,
+    measurements=numbers,
+    metadata=labels,
+    problem=optional(problems),
+    correlation_id=text,
+)
+backend_infos = st.builds(BackendInfo, name=text, models=several(text), unavailable=text)
+worker_infos = st.builds(
+    WorkerInfo,
+    worker_id=text,
+    version=text,
+    versions=labels,
+    backends=several(backend_infos),
+    evaluators=several(text),
+    datasets=several(text),
+    limits=numbers,
+    running=i32,
+    queued=i32,
+    calls=i32,
+    draining=st.booleans(),
+    started_unix_ns=i64,
+    log_id=text,
+    last_sequence=u64,
+)
+drain_reports = st.builds(DrainReport, interrupted=several(text))
+
+
+def plain(value: Any) -> Any:
+    """A value as nested plain ones in which arrays are their bits, so that == compares every bit of it."""
+    if isinstance(value, np.ndarray):
+        return ("array", value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, Tensor):
+        return ("tensor", value.dtype, value.shape, bytes(value.data))
+    if dataclasses.is_dataclass(value):
+        return (type(value), {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)})
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if not value.is_integer() else int(value) if value else math.copysign(0, value)
+    return value if not isinstance(value, enum.Enum) else (type(value), value.value)
