@@ -175,7 +175,7 @@ def _from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 _Reader = Callable[[Any, Path], Any]
-"""Reads a flag's or variable's text, or TOML's value; paths are relative to the folder. ValueError says what it wants."""
+"""Reads a flag's or variable's text, or TOML's value; paths are relative to the folder. ValueError: what it wants."""
 
 
 def _read(readers: Mapping[str, _Reader], name: str, value: Any, origin: str, base: Path | None = None) -> Any:

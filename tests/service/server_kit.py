@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import structlog
 
 from crucible_bridge.channel import authorization
 from crucible_bridge.codec.events import event_to_record
@@ -63,6 +64,8 @@ class ScriptedEvaluations:
         return 3
 
     async def evaluate(self, request: EvaluateRequest) -> Evaluation:
+        # As the engine does: it names what has no name, and binds it to the call.
+        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id or "made-here")
         await self._wait()
         return stands(request.evaluation_id)
 
@@ -85,6 +88,9 @@ class ScriptedEvaluations:
     async def samples(self, evaluation_id: str, *, page_size: int, **filters: Any) -> tuple[Sequence[Any], str]:
         self.listed.append(page_size)
         return [], ""
+
+    async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
+        return dataclasses.replace(stands(evaluation_id), state=EvaluationState.CANCELLED)
 
     async def watch(self, evaluation_id: str, **position: Any) -> AsyncIterator[Page]:
         yield page(1)
@@ -198,6 +204,7 @@ async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Ri
         return Parts(
             evaluations=evaluations,  # pyright: ignore[reportArgumentType] - stands in for it
             backends=(backend,),
+            backend_infos=lambda: (backend.info(),),
             evaluators=lambda: (info,),
             datasets=("arithmetic",),
             report=report,

@@ -1,6 +1,5 @@
 """What a caller learns of an error, and what the log does."""
 
-import grpc.aio
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -71,19 +70,29 @@ async def test_an_unknown_method_is_unimplemented(rig):
 
 @pytest.mark.parametrize("excess", [0, 1])
 async def test_a_message_above_the_limit_is_refused(tmp_path, excess):
-    """A message of the limit passes; one byte more is RESOURCE_EXHAUSTED."""
+    """A message of the limit passes; one byte more is RESOURCE_EXHAUSTED, and not worth a retry."""
     limit = 4_096
-    request = evaluate_request()
-    request.labels["padding"] = ""
-    request.labels["padding"] = "x" * (limit - request.ByteSize() - 4)
-    request.correlation_id = "c" * (limit - request.ByteSize() - 2 + excess)
-    assert request.ByteSize() == limit + excess
     async with serving(settings_for(tmp_path, limits=WorkerLimits(max_message_bytes=limit))) as rig:
-        call = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).Evaluate(request)
-        error = await error_of(call)
+        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        rig.evaluations.gate.set()
 
-        expected = (Code.INVALID_ARGUMENT, "labels") if not excess else (Code.RESOURCE_EXHAUSTED, "")
-        assert (error.code, error.field.partition("[")[0]) == expected
+        call = stub.Evaluate(request_of(limit + excess))
+
+        if excess:
+            error = await error_of(call)
+            assert (error.code, error.retryable) == (Code.RESOURCE_EXHAUSTED, False)
+        else:
+            assert (await call).evaluation.evaluation_id == "e1"
+
+
+def request_of(size: int) -> evaluation_pb2.EvaluateRequest:
+    """A request of so many bytes, some thousands."""
+    request = evaluate_request()
+    request.dataset.ClearField("builtin")
+    sample = request.dataset.inline.samples.add(text="x" * 2_000)
+    sample.text += "x" * (size - request.ByteSize())
+    assert request.ByteSize() == size
+    return request
 
 
 async def test_a_client_that_leaves_is_no_error(tmp_path):
@@ -100,12 +109,13 @@ async def test_a_client_that_leaves_is_no_error(tmp_path):
 
 
 async def test_a_watcher_that_leaves_is_no_error(tmp_path):
-    """A stream whose reader hangs up while it sends leaves no trace above info."""
+    """A stream whose reader hangs up leaves no trace above info."""
     with capture_logs() as lines:
         async with serving(settings_for(tmp_path)) as rig:
-            async with grpc.aio.insecure_channel(rig.worker.address) as channel:
-                stub = evaluation_pb2_grpc.EvaluationServiceStub(channel)
-                await anext(aiter(stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1"))))
-            await until(lambda: rig.evaluations.cancelled_waits == 1)
+            stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+            watch = stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1"))
+            await anext(aiter(watch))
+            watch.cancel()
+            await until(lambda: rig.evaluations.waiting == 0 and any(line["event"] == "call" for line in lines))
 
     assert {line["log_level"] for line in lines} <= {"info", "debug"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +71,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model here and now, without a worker.
 
-    Model and data roots are the current folder unless said otherwise. Exits with 0 when every evaluator finished, 1 when
-    one failed, 2 when the request makes no sense.
+    Model and data roots are the current folder unless said otherwise. Exits with 0 when every evaluator finished, 1
+    when one failed, 2 when the request makes no sense.
 
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
@@ -87,9 +88,10 @@ def evaluate(
             sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ())),
         )
         with _state(state_dir) as folder:
-            roots = {"model_roots": model_root or [Path.cwd()], "data_roots": data_root or [Path.cwd()]}
-            settings = settings_or_exit(config, state_dir=folder, device=device, **roots)
-            evaluation = asyncio.run(_evaluate(settings, request, quiet=as_json))
+            settings = settings_or_exit(
+                config, state_dir=folder, device=device, model_roots=model_root, data_roots=data_root
+            )
+            evaluation = asyncio.run(_evaluate(_with_roots(settings), request, quiet=as_json))
     except BridgeError as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE if isinstance(error, InvalidField) else EXIT_FAILED) from None
@@ -104,6 +106,14 @@ def _state(given: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="crucible-evaluate-") as folder:
         yield Path(folder)
+
+
+def _with_roots(settings: Settings) -> Settings:
+    """Whoever types a command here may name what lies here."""
+    here = (Path.cwd(),)
+    return dataclasses.replace(
+        settings, model_roots=settings.model_roots or here, data_roots=settings.data_roots or here
+    )
 
 
 def _evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[Any, ...]:
@@ -137,6 +147,7 @@ def _json_or_text(value: str) -> Any:
 
 async def _evaluate(settings: Settings, request: EvaluateRequest, *, quiet: bool) -> Evaluation:
     from crucible_bridge.codec.events import event_from_record
+    from crucible_bridge.types import format_model
     from crucible_worker.cli.progress import progress
     from crucible_worker.server.parts import build
     from crucible_worker.telemetry.logging import configure_logging
@@ -148,8 +159,8 @@ async def _evaluate(settings: Settings, request: EvaluateRequest, *, quiet: bool
         pages = parts.evaluations.watch(evaluation.evaluation_id, after_sequence=0, log_id="", without_samples=True)
         with progress(sys.stderr, quiet=quiet) as show:
             async for page in pages:
-                for _, record in page.records:
-                    show(request.dataset_label, event_from_record(record))
+                for sequence, record in page.records:
+                    show(format_model(request.model), event_from_record(sequence, record))
         return await parts.evaluations.get(evaluation.evaluation_id)
     finally:
         await parts.evaluations.drain()
@@ -187,6 +198,3 @@ def _title(evaluation: Evaluation) -> str:
     from crucible_bridge.types import format_model
 
     return f"{format_model(evaluation.request.model)}: {evaluation.state.value} in {evaluation.duration_ns / 1e9:.1f} s"
-
-
-_ = Mapping

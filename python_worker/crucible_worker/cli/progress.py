@@ -45,9 +45,7 @@ def _bars(stream: TextIO) -> Iterator[Show]:
             if label not in tasks:
                 tasks[label] = bars.add_task(label, total=None, note="")
             # None leaves a bar as it is.
-            bars.update(
-                tasks[label], total=event.measurements.get("total"), completed=event.measurements.get("done")
-            )
+            bars.update(tasks[label], total=event.measurements.get("total"), completed=event.measurements.get("done"))
             if note := _note(event):
                 bars.update(tasks[label], note=note)
             if event.kind is EventKind.EVALUATION_COMPLETE:

@@ -63,7 +63,8 @@ def serve(
     """Serve evaluations over gRPC until SIGTERM.
 
     Listens on 127.0.0.1 alone. Any other address needs --token-file, and TLS by --tls-cert and --tls-key (or
-    --insecure-no-tls beside the token). Every option is also a variable, CRUCIBLE_PORT for --port, and a key of --config.
+    --insecure-no-tls beside the token). Every option is also a variable, CRUCIBLE_PORT for --port, and a key of
+    --config.
     """
     # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
-    Datum,
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
@@ -125,13 +125,13 @@ class Accuracy:
         """Sample one answer, with the sample's own seed where sampling is random, and grade it.
 
         Raises:
-            InvalidField: the sample cannot be rendered, or its prompt is longer than the context.
-            FailedPrecondition: text is to be asked of a model without a tokenizer, or the client is missing.
+            InvalidField: there is nothing to ask, or the prompt is longer than the context.
+            FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
             BackendError: the model could not be asked, or answered with nothing.
             InternalError: the grader gave a score that is none (reason BAD_SCORE).
         """
         self.check(context.model)
-        prompt = await _prompt(sample, context.model)
+        prompt = await render_prompt(context.model.tokenizer, sample.input)
         answer = await self._sampled(prompt, context)
         text, replaced = _SURROGATES.subn("\ufffd", answer.text)
         grade = await self.grader.grade(text, sample.targets, sample.choices)
@@ -141,7 +141,9 @@ class Accuracy:
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
             output=text,
-            extracted=extracted if len(extracted) <= MAX_EXTRACTED_CHARS else extracted[: MAX_EXTRACTED_CHARS - 1] + "…",
+            extracted=extracted
+            if len(extracted) <= MAX_EXTRACTED_CHARS
+            else extracted[: MAX_EXTRACTED_CHARS - 1] + "…",
             method=grade.method,
             stop_reason=answer.stop_reason,
             output_tokens=len(answer.tokens),
@@ -152,7 +154,7 @@ class Accuracy:
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """The keys of `ACCURACY_KEYS`; unscored answers are never taken for wrong but in `accuracy_strict`."""
         by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
-        return accuracy([[result.score for result in repeats] for _, repeats in by_sample])
+        return accuracy([[_score(result) for result in repeats] for _, repeats in by_sample])
 
     async def _sampled(self, prompt: ModelInput, context: SampleContext) -> SampledSequence:
         client = context.model.sampling
@@ -166,12 +168,8 @@ class Accuracy:
         return answers[0]
 
 
-async def _prompt(sample: Sample, model: Model) -> ModelInput:
-    if isinstance(sample.input, Datum):
-        return sample.input.model_input
-    if model.tokenizer is None:
-        raise FailedPrecondition("the model has no tokenizer: it can be asked with Datums only", reason="NO_TOKENIZER")
-    return await render_prompt(model.tokenizer, sample.input)
+def _score(result: SampleResult) -> float | None:
+    return result.score if result.verdict.scored else None
 
 
 def _check_score(grade: Grade) -> None:
@@ -183,4 +181,4 @@ def _problem(grade: Grade) -> Problem | None:
     if grade.verdict.scored:
         return None
     reason = "GRADER_FAILED" if grade.verdict is Verdict.ERROR else "UNDECIDED"
-    return Problem(reason=reason, message=grade.reason or "the grader gave no reason")
+    return Problem(reason=reason, message=shorten(grade.reason or "the grader gave no reason", MAX_PROBLEM_BYTES))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -56,8 +56,8 @@ _INFO = EvaluatorInfo(
             },
             "train_on": {
                 "type": "string",
-                "enum": [choice.value for choice in TrainOn],
-                "default": TrainOn.LAST_ASSISTANT.value,
+                "enum": list(get_args(TrainOn)),
+                "default": "last_assistant",
                 "description": "Which messages of a conversation have weight.",
             },
         },
@@ -77,21 +77,25 @@ class NLLType:
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
         """Make one; nothing is sampled."""
-        return NLL(client=options["client"], train_on=TrainOn(options["train_on"]))
+        return NLL(client=options["client"], train_on=options["train_on"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NLL:
-    """Measures samples, one model call each. A sample is
+    """Measures samples, one model call each.
+
+    A sample is
 
     - a Datum with `target_tokens` and `weights`, both of its input's length, weights as given;
     - a conversation, whose messages have weight by `train_on`;
     - text with a target (the first of several), whose tokens have weight 1, those of the input none.
+
+    `crucible_worker.rendering` says how text and conversations become tokens.
     """
 
     client: str = _AUTO
     """"auto", "training" or "sampling"."""
-    train_on: TrainOn = TrainOn.LAST_ASSISTANT
+    train_on: TrainOn = "last_assistant"
     """Which messages of a conversation have weight."""
 
     @property
@@ -118,15 +122,18 @@ class NLL:
 
         Raises:
             InvalidField: the sample lacks targets or weights, or they do not fit its input.
-            FailedPrecondition: text is to be measured by a model without a tokenizer, or the client is missing.
+            FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
-        datum = await self._datum(sample, context.model)
+        datum = await render_supervised(context.model.tokenizer, sample, self.train_on)
         targets, weights = _checked(datum)
         if (training := self._training(context.model)) is not None:
             logprobs, method = await _forward(training, datum, targets), "forward"
         elif (sampling := self._sampling(context.model)) is not None:
-            logprobs, method = await _compute_logprobs(sampling, datum.model_input, targets, weights), "compute_logprobs"
+            logprobs, method = (
+                await _compute_logprobs(sampling, datum.model_input, targets, weights),
+                "compute_logprobs",
+            )
         else:
             raise FailedPrecondition("the model lacks the client that nll needs", reason="MISSING_CLIENT")
         parts = nll_parts(logprobs, weights)
@@ -152,15 +159,6 @@ class NLL:
 
     def _sampling(self, model: Model) -> SamplingClient | None:
         return None if self.client == _TRAINING else model.sampling
-
-    async def _datum(self, sample: Sample, model: Model) -> Datum:
-        if isinstance(sample.input, Datum):
-            return sample.input
-        if isinstance(sample.input, str) and not sample.targets:
-            raise InvalidField("targets", "is empty: text is measured by the likelihood of its target")
-        if model.tokenizer is None:
-            raise FailedPrecondition("the model has no tokenizer: it can measure Datums only", reason="NO_TOKENIZER")
-        return await render_supervised(model.tokenizer, sample, self.train_on)
 
 
 def _checked(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +198,9 @@ async def _compute_logprobs(
     """Log-probabilities of the targets: those of the full sequence, input and last target, but for its first token."""
     tokens = model_input.tokens()
     if np.any((targets[:-1] != tokens[1:]) & (weights[:-1] != 0)):
-        raise InvalidField(_TARGETS, "is not model_input moved by one token, and a sampling client knows no other targets")
+        raise InvalidField(
+            _TARGETS, "is not model_input moved by one token, and a sampling client knows no other targets"
+        )
     sequence = np.append(tokens, targets[-1])
     answer = await client.compute_logprobs(ModelInput.of(sequence))
     if len(answer) != sequence.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import string
@@ -40,14 +41,14 @@ _LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?:\s{{0,2}}(?:[,/&]|\bor
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MultipleChoice(DirectGrader):
-    """Right where the response names the choice that a target names, by letter ("B", "(b)") or by text.
+    r"""Right where the response names the choice that a target names, by letter ("B", "(b)") or by text.
 
-    What follows the last "answer (is)", "option", "choice", "choose" or "\\boxed{" on its line is looked at first, then the
-    whole response. There, letters count that stand in brackets, alone on a line, or before `)`, `.` or `:` at its start,
+    What follows the last "answer (is)", "option", "choice", "choose" or "\boxed{" on its line is looked at first, then
+    the whole response. Letters count that stand in brackets, alone on a line, or before `)`, `.` or `:` at its start,
     and texts of choices as whole words, case folded; a text within a longer one that is named does not count. Where
     there is nothing of these, any capital letter that is a word counts. A response that names several choices is
-    UNDECIDED, one that names none is wrong. Without choices, targets are letters. A target that names no choice, or two,
-    is UNDECIDED.
+    UNDECIDED, one that names none is wrong. Without choices, targets are letters. A target that names no choice, or
+    two, is UNDECIDED.
     """
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
@@ -78,11 +79,8 @@ def _named(response: str, texts: Sequence[str], count: int) -> set[int]:
     """The choices that a response names, by the strongest evidence that it has."""
     if whole := _named_as_a_whole(response, texts, count):
         return whole
-    marker = None
-    for marker in _MARKER.finditer(response):
-        pass
-    if marker is not None:
-        answer = response[marker.end() :].split("\n", 1)[0]
+    if markers := collections.deque(_MARKER.finditer(response), maxlen=1):
+        answer = response[markers[0].end() :].split("\n", 1)[0]
         named = _named_as_a_whole(answer, texts, count) or _named_within(answer, texts, count, leading=True)
         if named:
             return named

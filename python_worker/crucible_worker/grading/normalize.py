@@ -17,7 +17,11 @@ _WHITESPACE = re.compile(r"\s+")
 
 NORMALIZATION_SCHEMA: Mapping[str, Any] = {
     "strip": {"type": "boolean", "default": True, "description": "Ignore white space around."},
-    "collapse_whitespace": {"type": "boolean", "default": False, "description": "Take a run of white space for a space."},
+    "collapse_whitespace": {
+        "type": "boolean",
+        "default": False,
+        "description": "Take a run of white space for a space.",
+    },
     "fold_case": {"type": "boolean", "default": False, "description": "Ignore case, by Unicode case folding."},
     "nfkc": {
         "type": "boolean",

@@ -9,8 +9,8 @@ A number is, in ASCII digits and never inside a word ("x46" has none, "46km" has
 A sign ("+", "-" or the minus U+2212) counts where no word, digit or closing bracket stands before it: "10-46" ends in
 46. LaTeX, mixed numbers and units are not read.
 
-Values are rationals, never rounded through floats. Digits below 10^-1000 are cut off and bounded by an error; of what is
-10^1000 or more only that is known, so that "1e999999999" costs nothing.
+Values are rationals, never rounded through floats. Digits below 10^-1000 are cut off and bounded by an error; of what
+is 10^1000 or more only that is known, so that "1e999999999" costs nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_MAGNITUDE = 1_000
 _MAX_EXPONENT_DIGITS = 18  # an exponent of more digits outweighs every mantissa that fits into a response
 _FAR = 10**_MAX_EXPONENT_DIGITS
 
-# Possessive throughout, and each group of thousands is checked by itself: no character is looked at more than a few times.
+# Possessive, and each group of thousands is checked by itself: no character is looked at more than a few times.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))++|[0-9]++)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+\u2212]?[0-9]++)?+"
 _NUMBER = re.compile(

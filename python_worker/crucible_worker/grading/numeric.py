@@ -47,10 +47,10 @@ NUMERIC_SCHEMA: Mapping[str, Any] = {
 class Numeric(DirectGrader):
     """Right where the last number of the response equals a target, in exact arithmetic.
 
-    What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without where
-    it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in decimal, and
-    the larger of the two counts. A target that does not hold exactly one number is UNDECIDED, a response without any is
-    wrong.
+    What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without
+    where it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in
+    decimal, and the larger of the two counts. A target that does not hold exactly one number is UNDECIDED, a response
+    without any is wrong.
     """
 
     relative_tolerance: float = 0.0

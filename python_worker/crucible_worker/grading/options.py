@@ -30,7 +30,9 @@ def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field
     from jsonschema import Draft202012Validator  # 40 ms that a worker need not spend at start
 
     _check_numbers(options, field)
-    errors = sorted(Draft202012Validator(dict(schema)).iter_errors(dict(options)), key=lambda error: list(map(str, error.path)))
+    errors = sorted(
+        Draft202012Validator(dict(schema)).iter_errors(dict(options)), key=lambda error: list(map(str, error.path))
+    )
     if errors:
         raise _described(errors[0], field)
     properties: Mapping[str, Any] = schema.get("properties", {})
@@ -53,7 +55,8 @@ def _check_numbers(value: Any, field: str) -> None:
 
 def _described(error: ValidationError, field: str) -> InvalidField:
     path = field + "".join(map(_step, error.absolute_path))
-    value, rule = error.instance, error.validator_value
+    value: Any = error.instance
+    rule: Any = error.validator_value
     match error.validator:
         case "additionalProperties":
             known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}

@@ -1,7 +1,7 @@
 """Words and numbers of a text, so that one text can be looked for in another without cutting a word or a number.
 
 A token is
-- a number: a sign that follows no word or bracket, digits, and further digits behind `.`, `,` or `/` ("-1,460.5", "3/4");
+- a number: a minus that follows no word or bracket, digits, and digits behind `.`, `,` or `/` ("-1,460.5", "3/4");
 - a word: letters, digits, underscores and diacritics ("46km", "don" in "don't");
 - any other character but white space; in scripts that are written without spaces (Chinese, Japanese, Thai ...) every
   letter is one.
@@ -24,9 +24,9 @@ _TOKEN = re.compile(rf"(?:(?<![\w)\]}}])[-\u2212](?=\d))?\d++(?:[.,/]\d++)*(?!{_
 
 
 def tokens_of(text: str) -> str:
-    """The tokens of a text, each between dividers: `tokens_of(a) in tokens_of(b)` where b holds a as a whole.
+    """Write a text's tokens, each between dividers; empty where there are none.
 
-    Empty where there is no token.
+    Text b holds text a, whole words and numbers of it, where `tokens_of(a) in tokens_of(b)`.
     """
     found = _TOKEN.findall(text)
     if not found:

@@ -67,9 +67,7 @@ def _clustered_variance(clusters: Sequence[Sequence[float]], mean: float, counte
     return len(clusters) / (len(clusters) - 1) * squares / counted**2
 
 
-def _effective_size(
-    clusters: Sequence[Sequence[float]], mean: float, counted: int, variance: float | None
-) -> float:
+def _effective_size(clusters: Sequence[Sequence[float]], mean: float, counted: int, variance: float | None) -> float:
     if counted == len(clusters):
         return counted
     spread = mean * (1 - mean)

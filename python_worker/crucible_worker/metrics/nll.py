@@ -50,7 +50,9 @@ class NLLParts:
             if count:
                 return f"{count:,} of {self.tokens:,} log-probabilities {'is' if count == 1 else 'are'} {what}"
         if self.bad_weights:
-            return f"{self.bad_weights:,} of {self.tokens:,} weights {'is' if self.bad_weights == 1 else 'are'} not finite"
+            return (
+                f"{self.bad_weights:,} of {self.tokens:,} weights {'is' if self.bad_weights == 1 else 'are'} not finite"
+            )
         if self.tokens == 0:
             return "no token has weight"
         if self.weight_sum == 0:

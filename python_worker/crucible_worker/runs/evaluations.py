@@ -14,8 +14,9 @@ import structlog
 
 from crucible_bridge.errors import InvalidField, NotFound, Unavailable
 from crucible_bridge.events import Event, EventKind
-from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, SampleResult, Verdict
+from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, ReportFormat, SampleResult, Verdict
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission
 from crucible_worker.runs.journal import Journal
@@ -25,6 +26,7 @@ from crucible_worker.runs.journal.queries import (
     evaluation_of,
     find,
     find_by_number,
+    head,
     list_rows,
     read_samples,
 )
@@ -41,6 +43,8 @@ CANCEL_WAIT_SECONDS = 1.0
 """How long a cancel waits for the owner to have ended the evaluation before it answers with how it stands."""
 TRIM_SECONDS = 60.0
 """How often a worker removes what need not be retained."""
+REPORTED_FAILURES = 20
+"""Unscored samples that a report shows of each evaluation."""
 NEWS_PAUSE_SECONDS = 0.01
 """Shortest time between two looks at the journal by one waiter."""
 
@@ -55,7 +59,7 @@ class Evaluations:
         """See `open`."""
         self.worker_id = uuid.uuid4().hex
         """Made anew at each start."""
-        self.on_writable_change: Callable[[], None] = lambda: None
+        self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
         self._journal, self._locks, self._limits = journal, locks, limits
         self._orphans = Orphans(journal, locks)
@@ -102,19 +106,13 @@ class Evaluations:
         return self._journal.log_id
 
     @property
-    def running(self) -> int:
-        """Evaluations of this worker that are at work."""
-        return self._admission.load[0]
+    def load(self) -> tuple[int, int]:
+        """Evaluations of this worker that run, and that wait for their turn."""
+        return self._admission.load
 
-    @property
-    def queued(self) -> int:
-        """Evaluations of this worker that wait for their turn."""
-        return self._admission.load[1]
-
-    @property
-    def last_sequence(self) -> int:
+    async def last_sequence(self) -> int:
         """Sequence of the log's last event."""
-        return self._journal.last_sequence
+        return (await self._journal.read(head)).sequence
 
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
         """Start an evaluation, or go on with it; the flag says that it was there already.
@@ -197,6 +195,17 @@ class Evaluations:
             page_token=page_token,
         )
 
+    async def report(self, evaluation_ids: Sequence[str], report_format: ReportFormat) -> str:
+        """Write about an evaluation, or about several steps of a run, with some of the samples that are unscored."""
+        evaluations = [await self.get(evaluation_id) for evaluation_id in evaluation_ids]
+        failures: dict[str, Sequence[SampleResult]] = {}
+        for evaluation_id in evaluation_ids:
+            failures[evaluation_id], _ = await self.samples(
+                evaluation_id, verdicts=(Verdict.UNDECIDED, Verdict.ERROR), page_size=REPORTED_FAILURES
+            )
+        render = {ReportFormat.MARKDOWN: render_markdown, ReportFormat.JSON: render_json}[report_format]
+        return await asyncio.to_thread(render, evaluations, failures)
+
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         """End an evaluation early, whoever owns it; one that has ended is returned as it is."""
         number = (await self._look_up(evaluation_id)).number
@@ -240,7 +249,7 @@ class Evaluations:
         until_now: bool = False,
     ) -> AsyncIterator[EventPage]:
         """The events of the whole log, as it grows."""
-        target = self.last_sequence if until_now else None
+        target = await self.last_sequence() if until_now else None
 
         async def ended(_: Head, position: int) -> bool:
             if target is not None and position >= target:
@@ -310,7 +319,7 @@ class Evaluations:
         _log.warning("journal_writable" if writable else "journal_unwritable")
         if writable:
             self._spawn(self._orphans.settle_all())
-        self.on_writable_change()
+        self.on_writable_change(writable)
 
     async def _trim(self) -> None:
         policy = retention.Retention(

@@ -22,7 +22,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
         info,
         version=importlib.metadata.version("crucible-bridge"),
         versions=_versions(),
-        backends=tuple(backend.info() for backend in parts.backends),
+        backends=tuple(parts.backend_infos()),
         evaluators=tuple(evaluator.kind for evaluator in parts.evaluators()),
         datasets=tuple(parts.datasets),
         limits={name: float(value) for name, value in dataclasses.asdict(settings.limits).items()},

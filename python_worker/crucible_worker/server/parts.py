@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from crucible_bridge.types import EvaluatorInfo, ReportFormat
+from crucible_bridge.codec.events import event_to_record
+from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef, ReportFormat
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.local import LocalBackend
 from crucible_worker.config import Settings
+from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.plan import Sources
 
-__all__ = ["Build", "Parts", "build"]
+__all__ = ["Build", "Parts", "build", "build_with"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,8 @@ class Parts:
     """Everything evaluated here, its journal open."""
     backends: Sequence[Backend]
     """Where models live; closed by the worker on its way out."""
+    backend_infos: Callable[[], Sequence[BackendInfo]]
+    """What there is to say of them; one backend may be known under several names."""
     evaluators: Callable[[], Iterable[EvaluatorInfo]]
     """The kinds of evaluators."""
     datasets: Sequence[str]
@@ -34,5 +41,37 @@ Build = Callable[[Settings], Awaitable[Parts]]
 
 
 async def build(settings: Settings) -> Parts:
-    """Open the journal and know what there is; nothing heavy is imported before it is used."""
-    raise NotImplementedError(settings)
+    """Put a worker together as its settings say; nothing heavy is imported before it is used.
+
+    Raises:
+        FailedPrecondition: the state directory cannot be used.
+    """
+    local = LocalBackend(settings.model_roots, settings.device)
+    return await build_with(
+        settings,
+        backends={EmbeddedModel: local, LocalModel: local},
+        infos=lambda: (local.info("embedded"), local.info("local")),
+    )
+
+
+async def build_with(
+    settings: Settings,
+    *,
+    backends: Mapping[type[ModelRef], Backend],
+    infos: Callable[[], Sequence[BackendInfo]],
+) -> Parts:
+    """Put a worker together on other backends: the journal is opened, and what there is named.
+
+    Raises:
+        FailedPrecondition: the state directory cannot be used.
+    """
+    sources = Sources(backends=backends, data_roots=settings.data_roots, builtins=BUILTIN_DATASETS)
+    evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
+    return Parts(
+        evaluations=evaluations,
+        backends=tuple(dict.fromkeys(backends.values())),
+        backend_infos=infos,
+        evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
+        datasets=tuple(BUILTIN_DATASETS),
+        report=evaluations.report,
+    )

@@ -120,6 +120,9 @@ class Worker:
     async def info(self) -> WorkerInfo:
         """The worker as it stands."""
         assert self._parts is not None
+        assert self._warming is not None
+        if not self._warming.done():
+            await asyncio.wait((self._warming,))
         evaluations = self._parts.evaluations
         running, queued = evaluations.load
         return dataclasses.replace(
@@ -144,10 +147,10 @@ class Worker:
         self._parts.evaluations.on_writable_change = lambda writable: self._show_evaluation_service()
         self._description = dataclasses.replace(self._description, worker_id=self._parts.evaluations.worker_id)
         self._register(self._server, self._parts)
+        self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         await self._server.start()
         for service in (OVERALL, TELEMETRY):
             self._health.set(service, True)
-        self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:

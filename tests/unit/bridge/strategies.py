@@ -62,9 +62,9 @@ def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
-def several(strategy: st.SearchStrategy[Any], **bounds: int) -> st.SearchStrategy[tuple[Any, ...]]:
+def several(strategy: st.SearchStrategy[Any], min_size: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
     """A short tuple of values."""
-    return st.lists(strategy, **{"max_size": 3, **bounds}).map(tuple)
+    return st.lists(strategy, min_size=min_size, max_size=3).map(tuple)
 
 
 labels = st.dictionaries(text, text, max_size=3)

@@ -42,8 +42,7 @@ class Journal:
         self._connections: list[sqlite3.Connection] = []
         self._local = threading.local()
         self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
-        self._glance = connect(path, read_only=True)
-        self.news = News(self._glance)
+        self.news = News(connect(path, read_only=True))
         """Tells when something was committed, by this worker or another one."""
         self.writable = True
         """Whether the last transaction could be written."""
@@ -69,11 +68,6 @@ class Journal:
         finally:
             connection.close()
         return cls(path, log, encode_event)
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence of the log's last event: one row, read in microseconds without waiting for any writer."""
-        return head(self._glance).sequence
 
     async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Apply a function to a connection of a reader's thread."""

@@ -1,0 +1,176 @@
+"""What a worker needs and what it can make use of on this machine: checks for `doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from crucible_worker.config import Settings
+
+__all__ = ["Check", "run_checks"]
+
+TORCH_SECONDS = 60.0
+"""For torch to be imported and to look for a GPU, in a process of its own."""
+
+_REQUIRED = ("grpcio", "grpcio-health-checking", "grpcio-reflection", "grpcio-status", "protobuf", "numpy", "msgpack")
+_LOCAL = ("torch", "transformers", "safetensors", "jinja2")
+
+_TOOLS = {
+    "git": "clone the repository",
+    "elixir": "run the tests of the Elixir client",
+    "buf": "check changes of protos (the dev extra brings it)",
+    "nvidia-smi": "see a GPU's load",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    """What."""
+    ok: bool
+    """Whether it is as it should be."""
+    required: bool
+    """Whether a worker cannot serve without it."""
+    detail: str
+    """What was found, or what is wrong."""
+    purpose: str
+    """What it is for."""
+
+
+def run_checks(settings: Settings) -> Iterator[Check]:
+    """Look at everything, one after the other; a check that fails does not keep the next from being made."""
+    yield _check("python", platform.python_version, "run at all: 3.11 or later", required=True)
+    for package in ("crucible-bridge", *_REQUIRED):
+        yield _check(package, lambda name=package: _version(name), "serve", required=True)
+    yield _check("state directory", lambda: _writable(settings.state_dir), "keep evaluations", required=True)
+    yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
+    yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
+    yield _check("address", lambda: _bindable(settings), "serve there", required=True)
+    for package in _LOCAL:
+        yield _check(package, lambda name=package: _version(name), "evaluate embedded and local models")
+    yield _check("embedded models", _embedded, "try everything with no other model")
+    yield _check("device", _torch_device, "compute where local models run")
+    for tool, purpose in _TOOLS.items():
+        yield _check(tool, lambda name=tool: _tool(name), purpose)
+
+
+def _check(name: str, look: Callable[[], str], purpose: str, *, required: bool = False) -> Check:
+    from crucible_bridge.errors import BridgeError
+
+    try:
+        return Check(name=name, ok=True, required=required, detail=look(), purpose=purpose)
+    except _Missing as missing:
+        detail = str(missing)
+    except (OSError, sqlite3.Error, BridgeError) as error:
+        detail = str(error)
+    return Check(name=name, ok=False, required=required, detail=detail, purpose=purpose)
+
+
+class _Missing(Exception):
+    """What was looked for is not there; the text says what to do."""
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        extra = "[local]" if package in _LOCAL else ""
+        raise _Missing(f"not installed: pip install 'crucible-bridge{extra}'") from None
+
+
+def _writable(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
+        return str(folder)
+
+
+def _wal(folder: Path) -> str:
+    """A file system without shared memory maps, such as many a network one, cannot have WAL."""
+    with (
+        tempfile.TemporaryDirectory(dir=folder, prefix=".doctor-") as scratch,
+        contextlib.closing(sqlite3.connect(Path(scratch) / "wal.db")) as connection,
+    ):
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        connection.execute("CREATE TABLE probe (x)")
+        connection.commit()
+    if mode != "wal":
+        raise _Missing(f"{sqlite3.sqlite_version} has no WAL on this file system; choose another --state-dir")
+    return f"{sqlite3.sqlite_version}, WAL"
+
+
+def _journal(folder: Path) -> str:
+    from crucible_bridge.codec.events import event_to_record
+    from crucible_worker.runs.journal.journal import Journal
+
+    async def look() -> str:
+        journal = await Journal.open(folder, event_to_record)
+        await journal.aclose()
+        return str(folder)
+
+    return asyncio.run(look())
+
+
+def _bindable(settings: Settings) -> str:
+    if settings.unix_socket is not None:
+        if settings.unix_socket.exists():
+            raise _Missing(f"{settings.unix_socket} is there already; is a worker running?")
+        if not os.access(settings.unix_socket.parent, os.W_OK):
+            raise _Missing(f"{settings.unix_socket.parent} is not a folder that can be written to")
+        return f"unix:{settings.unix_socket}"
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+        # As the server does: a port that a worker left a moment ago is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+    return f"{settings.host}:{settings.port}"
+
+
+def _embedded() -> str:
+    from crucible_worker.embedded.registry import names
+
+    if not names():
+        raise _Missing("no checkpoint came with this installation")
+    return ", ".join(names())
+
+
+def _torch_device() -> str:
+    """Ask a process of its own: torch takes seconds and hundreds of megabytes."""
+    _version("torch")
+    program = (
+        "import torch; "
+        "print(f'CUDA, {torch.cuda.get_device_name()}' if torch.cuda.is_available() "
+        "else f'CPU, {torch.get_num_threads()} threads')"
+    )
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=TORCH_SECONDS, check=True
+        )
+    except subprocess.TimeoutExpired:
+        raise _Missing(f"torch did not answer within {TORCH_SECONDS:g} s") from None
+    except subprocess.CalledProcessError as error:
+        raise _Missing(f"torch cannot be imported: {error.stderr.strip().splitlines()[-1:]}") from None
+    return asked.stdout.strip()
+
+
+def _tool(name: str) -> str:
+    beside_python = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    found = shutil.which(name, path=beside_python)
+    if found is None:
+        raise _Missing("not found")
+    return found

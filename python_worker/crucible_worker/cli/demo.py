@@ -1,0 +1,200 @@
+"""`crucible-worker demo`: a training run, seen by its evaluations.
+
+A worker process is started and driven as a training loop would: every checkpoint that ships with the worker is
+evaluated in turn, its events watched live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from crucible_worker.cli.options import EXIT_FAILED, Json
+
+if TYPE_CHECKING:
+    from crucible_bridge import Bridge
+    from crucible_bridge.types import Evaluation
+    from crucible_worker.cli.progress import Show
+
+__all__ = ["demo"]
+
+RUN_ID = "demo"
+EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
+
+WARM_SECONDS = 30.0
+"""For the evaluation service to get warm."""
+
+MAX_TOKENS = 8
+"""The longest sum has three digits."""
+
+_Output = Annotated[Path, typer.Option(metavar="DIR", help="Where the report and the events go.")]
+_Samples = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Samples a checkpoint is evaluated on.")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One checkpoint, evaluated."""
+
+    step: int
+    evaluation: Evaluation
+    sample_count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """Every checkpoint, and what was left as files."""
+
+    steps: Sequence[_Step]
+    events: int
+    report: Path
+    events_file: Path
+
+
+class _DemoFailed(Exception):
+    """The demo cannot go on; the text says why and what to do."""
+
+
+def demo(output: _Output = Path("demo-output"), limit: _Samples = 200, as_json: Json = False) -> None:
+    """Evaluate embedded checkpoints as a training loop would.
+
+    Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.md and events.jsonl.
+    """
+    from crucible_bridge.errors import BridgeError
+    from crucible_worker.cli.worker_process import WorkerFailed
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        run = asyncio.run(_demo(output, limit, quiet=as_json))
+    except (_DemoFailed, WorkerFailed, BridgeError, OSError) as error:
+        typer.echo(f"crucible-worker: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    _write(run, as_json=as_json)
+
+
+async def _demo(output: Path, limit: int, *, quiet: bool) -> _Run:
+    from crucible_bridge import connect
+    from crucible_worker.cli.progress import progress
+    from crucible_worker.cli.worker_process import worker_process
+
+    events_file, report = output / "events.jsonl", output / "report.md"
+    steps: list[_Step] = []
+    counted = 0
+    async with worker_process() as address, connect(address) as bridge:
+        models = await _models(bridge)
+        with events_file.open("w", encoding="ascii") as file, progress(sys.stderr, quiet=quiet) as show:
+            for name, step in models:
+                done, events = await _evaluate(bridge, name, step, limit, file, show)
+                steps.append(done)
+                counted += events
+        ids = [step.evaluation.evaluation_id for step in steps]
+        report.write_text(await bridge.evaluation.generate_report(ids), encoding="utf-8")
+    return _Run(steps=steps, events=counted, report=report, events_file=events_file)
+
+
+async def _models(bridge: Bridge) -> list[tuple[str, int]]:
+    """The embedded checkpoints with their steps, once the worker can evaluate."""
+    async with asyncio.timeout(WARM_SECONDS):
+        while not await bridge.worker.health(EVALUATION_SERVICE):  # noqa: ASYNC110 - one probe a look, as orchestrators do
+            await asyncio.sleep(0.05)
+    info = await bridge.worker.get_info()
+    embedded = next((backend for backend in info.backends if backend.name == "embedded"), None)
+    if embedded is None or embedded.unavailable:
+        why = "" if embedded is None else f" ({embedded.unavailable})"
+        raise _DemoFailed(f"the embedded models need the extra `local`{why}: pip install 'crucible-bridge[local]'")
+    return [(name, int(name.rpartition("@")[2])) for name in embedded.models]
+
+
+async def _evaluate(bridge: Bridge, name: str, step: int, limit: int, file: TextIO, show: Show) -> tuple[_Step, int]:
+    from crucible_bridge.events import EventKind
+    from crucible_bridge.types import BuiltinDataset, Dataset, SamplingParams
+    from crucible_worker.cli.tables import event_as_data
+
+    started = await bridge.evaluation.start_evaluation(
+        run_id=RUN_ID,
+        step=step,
+        model=f"embedded:{name}",
+        evaluators=("nll", "accuracy"),
+        dataset=Dataset(source=BuiltinDataset("arithmetic"), limit=limit),
+        sampling=SamplingParams(max_tokens=MAX_TOKENS),
+    )
+    evaluation_id = started.evaluation.evaluation_id
+    events = sample_count = 0
+    async for event in bridge.evaluation.watch_evaluation(evaluation_id):
+        file.write(json.dumps(event_as_data(event), allow_nan=False) + "\n")
+        show(f"step {step}", event)
+        events += 1
+        if event.kind is EventKind.EVALUATION_COMPLETE:
+            sample_count = int(event.measurements["sample_count"])
+    evaluation = await bridge.evaluation.get_evaluation(evaluation_id)
+    _refuse_failure(evaluation)
+    return _Step(step=step, evaluation=evaluation, sample_count=sample_count), events
+
+
+def _refuse_failure(evaluation: Evaluation) -> None:
+    from crucible_bridge.types import EvaluationState
+
+    problems = [evaluation.problem, *(result.problem for result in evaluation.results)]
+    said = "; ".join(problem.message for problem in problems if problem is not None)
+    if said or evaluation.state is not EvaluationState.COMPLETED:
+        raise _DemoFailed(f"step {evaluation.request.step} is {evaluation.state.value}: {said or 'no reason given'}")
+
+
+def _write(run: _Run, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(_as_data(run), allow_nan=False))
+        return
+    from crucible_worker.cli.tables import write_table
+
+    columns = ("step", "nll", "perplexity", "accuracy", "95 % interval", "samples", "unscored")
+    write_table(sys.stdout, "Two-digit addition, held out of training", columns, list(_rows(run.steps)))
+    typer.echo(f"report: {run.report}\nevents: {run.events_file} ({run.events})")
+
+
+def _rows(steps: Iterable[_Step]) -> Iterable[Sequence[str]]:
+    from crucible_worker.cli.tables import unscored
+
+    for step in steps:
+        values = step.evaluation.metrics.values
+        low, high = _percent(values.get("accuracy_ci95_low")), _percent(values.get("accuracy_ci95_high"))
+        yield (
+            str(step.step),
+            _number(values.get("nll")),
+            _number(values.get("perplexity")),
+            _percent(values.get("accuracy")),
+            f"{low} to {high}",
+            str(step.sample_count),
+            str(unscored(step.evaluation)),
+        )
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _percent(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.1%}"
+
+
+def _as_data(run: _Run) -> dict[str, Any]:
+    from crucible_worker.cli.tables import unscored
+
+    return {
+        "evaluations": [
+            {
+                "step": step.step,
+                "metrics": dict(step.evaluation.metrics.values),
+                "sample_count": step.sample_count,
+                "n_unscored": unscored(step.evaluation),
+            }
+            for step in run.steps
+        ],
+        "events": run.events,
+        "report": str(run.report),
+    }

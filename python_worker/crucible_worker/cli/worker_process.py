@@ -1,0 +1,104 @@
+"""A worker as a child process, as an orchestrator would start one: ready by its file, ended by SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from crucible_worker.config import ENVIRONMENT_PREFIX
+
+__all__ = ["WorkerFailed", "worker_process"]
+
+READY_SECONDS = 30.0
+"""From the start of the process to its ready file."""
+
+EXIT_SECONDS = 10.0
+"""From SIGTERM to its end; a worker promises 5.5."""
+
+POLL_SECONDS = 0.02
+"""Between two looks at the ready file."""
+
+LOG_LINES = 20
+"""Of a worker that failed, to be shown."""
+
+
+class WorkerFailed(Exception):
+    """The worker did not start, or did not end as it should; the text has the end of its log."""
+
+
+@contextlib.asynccontextmanager
+async def worker_process() -> AsyncIterator[str]:
+    """Run a worker on a temporary state directory; give its address.
+
+    Leaving the block sends SIGTERM and waits for the end.
+
+    Raises:
+        WorkerFailed: it does not get ready, or does not exit with 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="crucible-demo-") as name:
+        folder = Path(name)
+        with (folder / "worker.log").open("wb") as log:
+            process = await _start(folder, log.fileno())
+        try:
+            yield await _address(process, folder)
+        except BaseException:
+            await _end(process, folder, must_be_clean=False)
+            raise
+        await _end(process, folder, must_be_clean=True)
+
+
+async def _start(folder: Path, log: int) -> asyncio.subprocess.Process:
+    # Where the worker of this machine's service listens, and with which token, is none of this one's business.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "crucible_worker",
+        "serve",
+        "--port=0",
+        f"--ready-file={folder / 'ready'}",
+        f"--state-dir={folder / 'state'}",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        # A Ctrl-C in the terminal is for the demo, which then ends its worker in order.
+        start_new_session=True,
+    )
+
+
+async def _address(process: asyncio.subprocess.Process, folder: Path) -> str:
+    ready = folder / "ready"
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            while not ready.exists():
+                if process.returncode is not None:
+                    raise WorkerFailed(f"the worker ended with {process.returncode} at its start{_tail(folder)}")
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise WorkerFailed(f"the worker was not ready within {READY_SECONDS:g} s{_tail(folder)}") from None
+    return ready.read_text()
+
+
+async def _end(process: asyncio.subprocess.Process, folder: Path, *, must_be_clean: bool) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(EXIT_SECONDS):
+            code = await process.wait()
+    except TimeoutError:
+        process.kill()
+        code = await process.wait()
+    if must_be_clean and code != 0:
+        raise WorkerFailed(f"the worker ended with {code}{_tail(folder)}")
+
+
+def _tail(folder: Path) -> str:
+    lines = (folder / "worker.log").read_text(errors="replace").splitlines()
+    return "".join(f"\n  {line}" for line in lines[-LOG_LINES:])

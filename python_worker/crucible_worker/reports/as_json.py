@@ -1,0 +1,134 @@
+"""Reports for programs: JSON, ASCII-escaped, without a bare NaN."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult, SamplingParams, format_model
+from crucible_worker.reports.facts import format_dataset, replace_surrogates, shown_failures
+
+__all__ = ["render_json"]
+
+
+def render_json(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
+    """Write a report of one evaluation, or of several in the order given.
+
+    Args:
+        evaluations: what is reported.
+        failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
+
+    Returns:
+        One object: `{"evaluations": [...]}`. A number that is not finite is null.
+    """
+    report = {"evaluations": [_evaluation(one, shown_failures(one, failures)) for one in evaluations]}
+    return json.dumps(_plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
+
+
+def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dict[str, Any]:
+    request = evaluation.request
+    return {
+        "evaluation_id": evaluation.evaluation_id,
+        "state": evaluation.state.value,
+        "run_id": request.run_id,
+        "step": request.step,
+        "model": format_model(request.model),
+        "model_fingerprint": evaluation.model_fingerprint,
+        "dataset": format_dataset(request.dataset),
+        "dataset_fingerprint": evaluation.dataset_fingerprint,
+        "sampling": _sampling(request.sampling),
+        "limits": _limits(request.limits),
+        "metric_prefix": request.metric_prefix,
+        "labels": dict(request.labels),
+        "metrics": dict(evaluation.metrics.values),
+        "undefined": dict(evaluation.metrics.undefined),
+        "evaluators": [_result(result) for result in evaluation.results],
+        "done": evaluation.done,
+        "total": evaluation.total,
+        "attempt": evaluation.attempt,
+        "created_unix_ns": evaluation.created_unix_ns,
+        "ended_unix_ns": evaluation.ended_unix_ns,
+        "duration_ns": evaluation.duration_ns,
+        "problem": _problem(evaluation.problem),
+        "failures": [_sample(sample) for sample in failures],
+    }
+
+
+def _result(result: EvaluatorResult) -> dict[str, Any]:
+    return {
+        "kind": result.evaluator.kind,
+        "name": result.evaluator.name,
+        "options": dict(result.evaluator.options),
+        "metrics": dict(result.metrics.values),
+        "undefined": dict(result.metrics.undefined),
+        "n": result.n,
+        "n_scored": result.n_scored,
+        "n_unscored": result.n_unscored,
+        "n_errors": result.n_errors,
+        "problem": _problem(result.problem),
+    }
+
+
+def _sample(sample: SampleResult) -> dict[str, Any]:
+    return {
+        "evaluator": sample.evaluator,
+        "sample_id": sample.sample_id,
+        "repeat": sample.repeat,
+        "verdict": sample.verdict.value,
+        "score": sample.score,
+        "output": sample.output,
+        "extracted": sample.extracted,
+        "method": sample.method,
+        "stop_reason": sample.stop_reason,
+        "problem": _problem(sample.problem),
+    }
+
+
+def _problem(problem: Problem | None) -> dict[str, Any] | None:
+    if problem is None:
+        return None
+    return {
+        "reason": problem.reason,
+        "message": problem.message,
+        "field": problem.field,
+        "retryable": problem.retryable,
+    }
+
+
+def _sampling(params: SamplingParams | None) -> dict[str, Any] | None:
+    if params is None:
+        return None
+    return {
+        "max_tokens": params.max_tokens,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "seed": params.seed,
+        "stop": list(params.stop),
+    }
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    return {
+        "concurrency": limits.concurrency,
+        "deadline_ms": limits.deadline_ms,
+        "stall_timeout_ms": limits.stall_timeout_ms,
+        "sample_timeout_ms": limits.sample_timeout_ms,
+        "max_unscored_share": limits.max_unscored_share,
+        "max_unscored": limits.max_unscored,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """The same without what JSON, or a strict reader of it, refuses: NaN, infinities, halves of surrogate pairs."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {replace_surrogates(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

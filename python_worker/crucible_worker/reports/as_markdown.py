@@ -1,0 +1,149 @@
+"""Reports for people: Markdown, with whatever came from outside made harmless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from crucible_bridge.types import Evaluation, Limits, Problem, SampleResult
+from crucible_worker.reports.facts import (
+    column_of,
+    facts_of,
+    metric_keys,
+    replace_surrogates,
+    shown_failures,
+)
+
+__all__ = ["MAX_CELL_CHARS", "render_markdown"]
+
+MAX_CELL_CHARS = 300
+"""Longer texts are cut."""
+
+_NOTHING = "-"
+# Line ends, control characters, and those that change the direction of what follows.
+_SPACES = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# What Markdown, its tables, HTML in it, or GitHub (links, mentions, issues, formulas) would act on.
+_ESCAPES = {
+    **{ord(character): f"\\{character}" for character in "\\`*_{}[]()#+-.!|~$^="},
+    **{ord(character): f"&#{ord(character)};" for character in "<>&\"':@"},
+}
+
+
+def render_markdown(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
+    """Write a report of one evaluation, or of several with a table of metrics by step before them.
+
+    Args:
+        evaluations: what is reported, in this order.
+        failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
+
+    Returns:
+        GitHub-flavoured Markdown.
+    """
+    lines = ["# Evaluation" if len(evaluations) == 1 else "# Evaluations", ""]
+    if len(evaluations) > 1:
+        lines += ["## Metrics", "", *_comparison(evaluations), ""]
+    for evaluation in evaluations:
+        lines += [*_section(evaluation, shown_failures(evaluation, failures)), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _comparison(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    rows = (
+        [key, *(_value(evaluation.metrics.values.get(key)) for evaluation in evaluations)]
+        for key in metric_keys(evaluations)
+    )
+    return _table(["metric", *map(column_of, evaluations)], rows)
+
+
+def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterator[str]:
+    yield f"## {_safe(evaluation.evaluation_id)}"
+    yield ""
+    yield from _table(["fact", "value"], facts_of(evaluation).items())
+    if evaluation.problem is not None:
+        yield from _titled("Problem", [_safe(_told(evaluation.problem))])
+    values = [(key, _value(value)) for key, value in evaluation.metrics.values.items()]
+    yield from _titled("Metrics", _table(["metric", "value"], values) if values else ["None."])
+    if undefined := evaluation.metrics.undefined:
+        yield from _titled("Undefined metrics", _table(["metric", "reason"], undefined.items()))
+    if evaluation.results:
+        yield from _titled("Evaluators", _evaluators(evaluation))
+    if limits := _limits(evaluation.request.limits):
+        yield from _titled("Limits", _table(["limit", "value"], limits))
+    if failures:
+        yield from _titled("Some samples that failed", _failures(failures))
+
+
+def _titled(title: str, body: Iterable[str]) -> Iterator[str]:
+    yield from ("", f"### {title}", "")
+    yield from body
+
+
+def _evaluators(evaluation: Evaluation) -> Iterator[str]:
+    header = ["evaluator", "kind", "n", "n_scored", "n_unscored", "n_errors", "problem"]
+    rows = (
+        [
+            result.evaluator.label,
+            result.evaluator.kind,
+            *(f"{count:,}" for count in (result.n, result.n_scored, result.n_unscored, result.n_errors)),
+            _told(result.problem),
+        ]
+        for result in evaluation.results
+    )
+    return _table(header, rows)
+
+
+def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
+    header = ["evaluator", "sample", "repeat", "verdict", "extracted", "output", "problem"]
+    rows = (
+        [
+            sample.evaluator,
+            sample.sample_id,
+            str(sample.repeat),
+            sample.verdict.value,
+            sample.extracted,
+            sample.output,
+            _told(sample.problem),
+        ]
+        for sample in failures
+    )
+    return _table(header, rows)
+
+
+def _limits(limits: Limits) -> Sequence[tuple[str, str]]:
+    named = (
+        ("concurrency", limits.concurrency),
+        ("deadline_ms", limits.deadline_ms),
+        ("stall_timeout_ms", limits.stall_timeout_ms),
+        ("sample_timeout_ms", limits.sample_timeout_ms),
+        ("max_unscored_share", limits.max_unscored_share),
+        ("max_unscored", limits.max_unscored),
+    )
+    return [(name, str(value)) for name, value in named if value is not None]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield _row(header)
+    yield "|" + " --- |" * len(header)
+    for row in rows:
+        yield _row(row)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_safe(cell) or _NOTHING for cell in cells) + " |"
+
+
+def _value(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _told(problem: Problem | None) -> str:
+    return "" if problem is None else f"{problem.reason}: {' '.join(filter(None, (problem.field, problem.message)))}"
+
+
+def _safe(text: str) -> str:
+    """One line of text that Markdown shows as it is, cut where it is long."""
+    line = _CONTROLS.sub("\ufffd", _SPACES.sub(" ", replace_surrogates(text))).strip()
+    if len(line) > MAX_CELL_CHARS:
+        line = line[: MAX_CELL_CHARS - 1] + "…"
+    return line.translate(_ESCAPES)

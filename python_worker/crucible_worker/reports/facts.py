@@ -1,0 +1,90 @@
+"""What every report says of an evaluation, before it is written in a format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from crucible_bridge.types import (
+    BuiltinDataset,
+    Dataset,
+    Evaluation,
+    EvaluationState,
+    InlineDataset,
+    JsonlDataset,
+    SampleResult,
+    format_model,
+)
+
+__all__ = ["MAX_FAILURES", "column_of", "facts_of", "format_dataset", "metric_keys", "replace_surrogates", "shown_failures"]
+
+MAX_FAILURES = 10
+"""Failed samples that a report shows of one evaluation."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
+    """What it was asked to be and how it went, as pairs of a word and a text; empty texts left out."""
+    request = evaluation.request
+    facts = {
+        "state": evaluation.state.value,
+        "run": request.run_id,
+        "step": "" if request.step is None else str(request.step),
+        "model": format_model(request.model),
+        "model fingerprint": evaluation.model_fingerprint,
+        "data set": format_dataset(request.dataset),
+        "data set fingerprint": evaluation.dataset_fingerprint,
+        "samples done": f"{evaluation.done:,} of {evaluation.total:,}",
+        "attempts": str(evaluation.attempt),
+        "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
+        **{f"label {key}": value for key, value in sorted(request.labels.items())},
+    }
+    if evaluation.state is not EvaluationState.COMPLETED and not evaluation.state.terminal:
+        facts["state"] += ", not ended"
+    return {key: value for key, value in facts.items() if value}
+
+
+def format_dataset(dataset: Dataset) -> str:
+    """A data set in a few words: "builtin:arithmetic, limit 100, shuffled by seed 7"."""
+    match dataset.source:
+        case BuiltinDataset(name):
+            words = [f"builtin:{name}"]
+        case JsonlDataset(path):
+            words = [f"jsonl:{path}"]
+        case InlineDataset():
+            words = ["inline"]
+    if dataset.limit is not None:
+        words.append(f"limit {dataset.limit:,}")
+    if dataset.shuffle_seed is not None:
+        words.append(f"shuffled by seed {dataset.shuffle_seed}")
+    if dataset.skip_malformed:
+        words.append("malformed lines skipped")
+    return ", ".join(words)
+
+
+def column_of(evaluation: Evaluation) -> str:
+    """What an evaluation is called beside others: its step, or its id where it has none."""
+    step = evaluation.request.step
+    return evaluation.evaluation_id if step is None else f"step {step}"
+
+
+def metric_keys(evaluations: Sequence[Evaluation]) -> Sequence[str]:
+    """Every key that one of them has or has not defined, in the order in which they come up."""
+    keys: dict[str, None] = {}
+    for evaluation in evaluations:
+        keys.update(dict.fromkeys(evaluation.metrics.values))
+        keys.update(dict.fromkeys(evaluation.metrics.undefined))
+    return tuple(keys)
+
+
+def shown_failures(
+    evaluation: Evaluation, failures: Mapping[str, Sequence[SampleResult]]
+) -> Sequence[SampleResult]:
+    """The first failed samples of an evaluation, of those that are given."""
+    return failures.get(evaluation.evaluation_id, ())[:MAX_FAILURES]
+
+
+def replace_surrogates(text: str) -> str:
+    """Text that can be written as UTF-8: half a surrogate pair becomes U+FFFD."""
+    return _SURROGATES.sub("\ufffd", text)

@@ -1,0 +1,243 @@
+"""Samples from JSON lines: one object a line, UTF-8.
+
+    {"input": "2+2=", "target": "4"}
+    {"input": [{"role": "user", "content": "2+2?"}], "targets": ["4", "four"], "id": "a", "choices": [], "metadata": {}}
+
+`input` is text or a list of messages; `target` or `targets`, not both, say what is right; ids are text or integers, and
+a target is text. Metadata that is not text is kept as JSON. Any other key is refused: a misspelt one would be lost
+silently. Empty lines at the end do not count, and a byte order mark at the beginning does not either.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.types import ChatMessage, Conversation, Sample
+
+__all__ = ["LINE_PROBLEM", "MAX_LINE_BYTES", "Line", "find_file", "read_lines"]
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""A line longer than this, its end included, is malformed."""
+LINE_PROBLEM = "MALFORMED_LINE"
+"""Reason of an error about a line."""
+
+_KEYS = ("id", "input", "target", "targets", "choices", "metadata")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A record of a file."""
+
+    number: int
+    """Its line, from 1."""
+    sample: Sample | None = None
+    """What it says; its id is empty where the record has none. None where it is malformed."""
+    problem: str = ""
+    """What is wrong with it, to be read behind "line 17 ..."."""
+
+
+class _Malformed(ValueError):
+    """A line is no sample; the message is read behind its number."""
+
+
+def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
+    """The file of a path below one of the data roots, the first that has it.
+
+    Raises:
+        InvalidField: the path is empty or holds a zero byte.
+        FailedPrecondition: there is no data root.
+        PermissionDenied: the path is absolute, or leads out of every root that has it, be it by "..", be it by a link.
+        NotFound: no root has such a file.
+    """
+    if not path or "\0" in path:
+        raise InvalidField(field, "is empty" if not path else "holds a zero byte")
+    if not roots:
+        raise FailedPrecondition(
+            "names a file, but the worker has no data root: start it with --data-root",
+            reason="NO_DATA_ROOT",
+            field=field,
+        )
+    if Path(path).is_absolute():
+        raise PermissionDenied("is absolute: it must be relative to a data root", reason="OUTSIDE_ROOT", field=field)
+    outside = False
+    for root in roots:
+        try:
+            base, target = root.resolve(), (root / path).resolve()
+            if not target.is_relative_to(base):
+                outside = True
+            elif target.is_file():
+                return target
+        except (OSError, RuntimeError):
+            # A name too long, or a loop of links: this root has no such file.
+            continue
+    if outside:
+        raise PermissionDenied("leads out of the data roots", reason="OUTSIDE_ROOT", field=field)
+    raise NotFound(f"is {path[:200]!r}, and no data root has such a file", reason="NO_SUCH_FILE", field=field)
+
+
+def read_lines(path: Path, field: str) -> Iterator[Line]:
+    """Every record of a file, in order, malformed ones included.
+
+    Raises:
+        PermissionDenied: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from _records(file)
+    except OSError as error:
+        raise PermissionDenied(f"cannot be read: {error.strerror}", reason="UNREADABLE", field=field) from error
+
+
+def _records(file: BinaryIO) -> Iterator[Line]:
+    blank: list[int] = []
+    for number, raw in enumerate(_bounded_lines(file), start=1):
+        if raw is not None and not raw.strip():
+            blank.append(number)
+            continue
+        # Lines were empty before the end after all.
+        yield from (Line(number=empty, problem="is empty") for empty in blank)
+        blank.clear()
+        try:
+            yield Line(number=number, sample=_sample(_parsed(raw)))
+        except _Malformed as error:
+            yield Line(number=number, problem=str(error))
+
+
+def _bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Lines without a byte order mark at the beginning; None for one that is too long."""
+    first = True
+    while raw := file.readline(MAX_LINE_BYTES + 1):
+        if first:
+            raw, first = raw.removeprefix(codecs.BOM_UTF8), False
+        if len(raw) <= MAX_LINE_BYTES:
+            yield raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = file.readline(MAX_LINE_BYTES)
+        yield None
+
+
+def _parsed(raw: bytes | None) -> dict[str, Any]:
+    if raw is None:
+        raise _Malformed(f"is longer than {MAX_LINE_BYTES:,} bytes")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _Malformed(f"is not UTF-8, at byte {error.start + 1}") from error
+    try:
+        record = json.loads(text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite)
+    except _Malformed:
+        raise
+    except json.JSONDecodeError as error:
+        raise _Malformed(f"is not JSON: {error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise _Malformed("is nested too deeply") from error
+    except ValueError as error:
+        raise _Malformed("holds an integer of too many digits") from error
+    if not isinstance(record, dict):
+        raise _Malformed(f"is {_kind(record)}, not an object")
+    if "\\u" in text:
+        # Only escapes can say what UTF-8 cannot.
+        _refuse_surrogates(record)
+    return record
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _Malformed(f"has the key {twice[:60]!r} twice")
+    return made
+
+
+def _not_a_number(text: str) -> float:
+    raise _Malformed(f"holds {text}, which JSON does not have")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _Malformed(f"holds {text[:60]}, which is beyond float64")
+    return value
+
+
+def _refuse_surrogates(record: dict[str, Any]) -> None:
+    try:
+        json.dumps(record, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _Malformed("holds half a surrogate pair, which is no text") from error
+
+
+def _sample(record: dict[str, Any]) -> Sample:
+    for key in record:
+        if key not in _KEYS:
+            raise _Malformed(
+                f"has an unknown key {key[:60]!r}: known are {', '.join(_KEYS)}; all else goes into metadata"
+            )
+    if "input" not in record:
+        raise _Malformed('has no "input"')
+    identity = record.get("id", "")
+    if isinstance(identity, int) and not isinstance(identity, bool):
+        identity = str(identity)
+    if not isinstance(identity, str):
+        raise _Malformed(f'has an "id" that is {_kind(identity)}, not text')
+    return Sample(
+        id=identity,
+        input=_input(record["input"]),
+        targets=_targets(record),
+        choices=_texts(record.get("choices", []), "choices"),
+        metadata=_metadata(record.get("metadata", {})),
+    )
+
+
+def _input(value: Any) -> str | Conversation:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise _Malformed(f'has an "input" that is {_kind(value)}, neither text nor a list of messages')
+    messages = []
+    for index, message in enumerate(value):
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise _Malformed(f'has an "input" whose message {index} is not {{"role", "content"}}')
+        if not isinstance(message["role"], str) or not isinstance(message["content"], str):
+            raise _Malformed(f'has an "input" whose message {index} holds something else than text')
+        messages.append(ChatMessage(message["role"], message["content"]))
+    if not messages:
+        raise _Malformed('has an "input" without messages')
+    return Conversation(tuple(messages))
+
+
+def _targets(record: dict[str, Any]) -> tuple[str, ...]:
+    if "target" in record and "targets" in record:
+        raise _Malformed('has both "target" and "targets"')
+    if "target" in record:
+        return _texts([record["target"]], "target")
+    return _texts(record.get("targets", []), "targets")
+
+
+def _texts(value: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _Malformed(f'has "{key}" that is {_kind(value)}, not a list of texts')
+    for item in value:
+        if not isinstance(item, str):
+            raise _Malformed(f'has "{key}" that holds {_kind(item)}, not text')
+    return tuple(value)
+
+
+def _metadata(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _Malformed(f'has "metadata" that is {_kind(value)}, not an object')
+    return {key: item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for key, item in value.items()}
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "a boolean", type(None): "null", dict: "an object", list: "a list", str: "text"}
+    return kinds.get(type(value), "a number")

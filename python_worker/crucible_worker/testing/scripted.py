@@ -1,0 +1,219 @@
+"""A model that does what a script says: answers, latency, failures, stalls, odd log-probabilities, and counts of it all.
+
+It is deterministic unless the script is not, so that an evaluation that was interrupted can be compared, bit for bit,
+with one that was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from crucible_bridge.errors import BridgeError, InvalidField, NotFound
+from crucible_bridge.types import (
+    BackendInfo,
+    ChatMessage,
+    Datum,
+    EmbeddedModel,
+    ModelInput,
+    ModelRef,
+    SampledSequence,
+    SamplingParams,
+)
+
+__all__ = ["STALL", "Call", "ScriptedBackend", "ScriptedModel", "Stall"]
+
+
+class Stall:
+    """What a script returns to have a call never answered."""
+
+
+STALL = Stall()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a scripted model was asked for."""
+
+    index: int
+    """How many calls came before it, of all methods."""
+    method: str
+    """"sample", "compute_logprobs" or "forward"."""
+    text: str
+    """The prompt, as text."""
+
+
+def _no_fault(call: Call) -> BridgeError | Stall | None:
+    return None
+
+
+def _token_logprob(token: int, position: int) -> float:
+    # Any fixed spread of negative numbers will do.
+    return -((token * 31 + position * 17) % 97 + 1) / 16
+
+
+@dataclasses.dataclass(kw_only=True)
+class ScriptedModel:
+    """A model, both sampling and training side. Its tokens are the code points of its text."""
+
+    answer: Callable[[str], str] = str.upper
+    """What it says to a prompt."""
+    logprob: Callable[[int, int], float] = _token_logprob
+    """Log-probability of a token at a position, nats; not finite if the script wants that."""
+    fault: Callable[[Call], BridgeError | Stall | None] = _no_fault
+    """What goes wrong with a call: an error that is raised, STALL, or None."""
+    latency: float = 0.0
+    """Seconds that each call takes."""
+    context_length: int | None = None
+    """Longest prompt, in tokens; unbounded if None."""
+    fingerprint: str = "scripted"
+    """What it says of its content."""
+    sampled: bool = True
+    """Whether it has a sampling side."""
+    trained: bool = True
+    """Whether it has a training side."""
+    call_file: Path | None = None
+    """Where a line is appended for every call, which outlives the process: `sample<TAB>prompt`."""
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    """Calls by method; "in_flight", "peak" (most at once) and "finished" beside them."""
+    calls: int = 0
+    """Calls so far."""
+    loads: int = 0
+    """How often it was loaded."""
+
+    @property
+    def sampling(self) -> ScriptedModel | None:
+        """Its sampling side."""
+        return self if self.sampled else None
+
+    @property
+    def training(self) -> ScriptedModel | None:
+        """Its training side."""
+        return self if self.trained else None
+
+    @property
+    def tokenizer(self) -> ScriptedModel:
+        """Its tokenizer."""
+        return self
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """It has none."""
+        return None
+
+    @property
+    def has_chat_template(self) -> bool:
+        """It has none: a conversation is its messages' text, one after the other."""
+        return True
+
+    async def load(self) -> None:
+        """Count that."""
+        self.loads += 1
+
+    async def encode(self, text: str) -> Sequence[int]:
+        """Its code points."""
+        return [ord(character) for character in text]
+
+    async def encode_continuation(self, text: str) -> Sequence[int]:
+        """Its code points."""
+        return await self.encode(text)
+
+    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
+        """The code points of all contents."""
+        return await self.encode("".join(message.content for message in messages))
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        """Answer as the script says, cut at `max_tokens`."""
+        text = await self._called("sample", prompt)
+        answer = self.answer(text)
+        cut = answer[: params.max_tokens]
+        tokens = tuple(ord(character) for character in cut)
+        sequence = SampledSequence(
+            text=cut,
+            tokens=tokens,
+            logprobs=tuple(self.logprob(token, index) for index, token in enumerate(tokens)),
+            stop_reason="stop" if cut == answer else "length",
+        )
+        return [sequence] * num_samples
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        """The script's log-probabilities; the first is None."""
+        await self._called("compute_logprobs", prompt)
+        tokens = prompt.tokens().tolist()
+        return [None, *(self.logprob(token, index) for index, token in enumerate(tokens[1:]))]
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        """The script's log-probabilities of the targets."""
+        results: list[np.ndarray] = []
+        for datum in data:
+            await self._called("forward", datum.model_input)
+            targets = np.asarray(datum.loss_fn_inputs["target_tokens"]).tolist()
+            results.append(np.array([self.logprob(token, index) for index, token in enumerate(targets)]))
+        return results
+
+    async def _called(self, method: str, prompt: ModelInput) -> str:
+        text = "".join(map(chr, prompt.tokens().tolist()))
+        call = Call(self.calls, method, text)
+        self.calls += 1
+        self.counts[method] += 1
+        if self.call_file is not None:
+            _append_line(self.call_file, f"{method}\t{text}")
+        if self.context_length is not None and len(text) > self.context_length:
+            raise InvalidField(
+                "prompt", f"has {len(text)} tokens, the context holds {self.context_length}", reason="PROMPT_TOO_LONG"
+            )
+        self.counts["in_flight"] += 1
+        self.counts["peak"] = max(self.counts["peak"], self.counts["in_flight"])
+        try:
+            fault = self.fault(call)
+            if isinstance(fault, Stall):
+                await asyncio.get_running_loop().create_future()
+            await asyncio.sleep(self.latency)
+            if isinstance(fault, BridgeError):
+                raise fault
+        finally:
+            self.counts["in_flight"] -= 1
+        self.counts["finished"] += 1
+        return text
+
+
+class ScriptedBackend:
+    """Opens scripted models by the names of embedded ones."""
+
+    def __init__(self, models: Mapping[str, ScriptedModel]) -> None:
+        """Take models by name: "embedded:<name>" opens them."""
+        self._models = dict(models)
+
+    def info(self) -> BackendInfo:
+        """What models there are."""
+        return BackendInfo(name="scripted", models=tuple(self._models))
+
+    async def open(self, model: ModelRef) -> ScriptedModel:
+        """Find a model by its name.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        if not isinstance(model, EmbeddedModel) or model.name not in self._models:
+            raise NotFound(f"is {model}, no scripted model", reason="UNKNOWN_MODEL", field="model")
+        return self._models[model.name]
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def _append_line(path: Path, line: str) -> None:
+    # One write to a file opened for appending: lines of several processes do not mix, and a SIGKILL loses none.
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, f"{line}\n".encode("utf-8", "surrogatepass"))
+    finally:
+        os.close(file)

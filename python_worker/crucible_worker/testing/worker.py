@@ -1,0 +1,70 @@
+"""A whole worker inside a test: its own journal, a real port on loopback, scripted models."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import crucible_bridge
+from crucible_bridge.client import Bridge
+from crucible_bridge.types import EmbeddedModel
+from crucible_worker.config import Settings
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.server import Worker
+from crucible_worker.server.parts import Build, Parts, build_with
+from crucible_worker.testing.scripted import ScriptedBackend, ScriptedModel
+
+__all__ = ["RunningWorker", "run_worker", "scripted_build"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunningWorker:
+    """A worker that serves."""
+
+    bridge: Bridge
+    """A client of it."""
+    address: str
+    """Where it listens, for clients of one's own."""
+    state_dir: Path
+    """Where its journal lies."""
+
+
+@contextlib.asynccontextmanager
+async def run_worker(
+    models: Mapping[str, ScriptedModel],
+    *,
+    state_dir: Path | None = None,
+    data_roots: Sequence[Path] = (),
+    limits: WorkerLimits | None = None,
+) -> AsyncIterator[RunningWorker]:
+    """Run a worker in this event loop, and drain it when the block is left.
+
+    Args:
+        models: scripted models by name; "embedded:<name>" opens them.
+        state_dir: where its journal lies; a temporary directory, removed afterwards, if None. Workers that are given
+            the same one share the journal, as those of one machine do.
+        data_roots: JSONL data sets lie below these.
+        limits: bounds, where the defaults will not do.
+    """
+    with contextlib.ExitStack() as stack:
+        if state_dir is None:
+            state_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crucible-")))
+        settings = Settings(
+            port=0, state_dir=state_dir, data_roots=tuple(data_roots), limits=limits or WorkerLimits()
+        ).validate()
+        async with Worker(settings, build=scripted_build(models)) as worker:
+            async with crucible_bridge.connect(worker.address) as bridge:
+                yield RunningWorker(bridge=bridge, address=worker.address, state_dir=state_dir)
+
+
+def scripted_build(models: Mapping[str, ScriptedModel]) -> Build:
+    """How a worker with scripted models is put together; `crucible_worker.server.serve` takes it too."""
+    backend = ScriptedBackend(models)
+
+    async def build(settings: Settings) -> Parts:
+        return await build_with(settings, backends={EmbeddedModel: backend}, infos=lambda: (backend.info(),))
+
+    return build

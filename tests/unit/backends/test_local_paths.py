@@ -1,0 +1,136 @@
+"""What a model reference may lead to."""
+
+import json
+
+import pytest
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_worker.backends.local.paths import check_files, resolve
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A model root with one model in it, beside a directory that is none of its business."""
+    model = tmp_path / "root" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "model.safetensors").write_bytes(b"secret")
+    return tmp_path / "root"
+
+
+def test_a_path_is_relative_to_a_root(root):
+    """The first root that has the directory wins."""
+    assert resolve([root], "model") == (root / "model").resolve()
+    assert resolve([root / "model", root], "model") == (root / "model").resolve()
+
+
+@pytest.mark.parametrize("path", ["../outside", "model/../../outside", "/etc", "..", "../does-not-exist"])
+def test_a_path_that_leads_out_is_denied(root, path):
+    """Whether something exists outside of the roots is not told."""
+    with pytest.raises(PermissionDenied) as caught:
+        resolve([root], path)
+
+    assert caught.value.reason == "PATH_OUT_OF_ROOT"
+
+
+def test_a_link_that_leads_out_is_denied(root):
+    """Symbolic links are followed before they are judged."""
+    (root / "link").symlink_to(root.parent / "outside")
+
+    with pytest.raises(PermissionDenied):
+        resolve([root], "link")
+
+
+def test_a_link_within_the_roots_is_followed(root):
+    """A link such as `latest` is fine as long as it stays inside."""
+    (root / "latest").symlink_to("model")
+
+    assert resolve([root], "latest") == (root / "model").resolve()
+
+
+def test_a_missing_directory_is_not_found(root):
+    """Below the root, what is missing is said to be."""
+    with pytest.raises(NotFound):
+        resolve([root], "nothing")
+    with pytest.raises(NotFound):
+        resolve([root], "model/config.json")
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_what_cannot_be_a_path_is_invalid(root, path):
+    """The error names the field."""
+    with pytest.raises(InvalidField, match=r"^model\.path"):
+        resolve([root], path)
+
+
+def test_without_roots_nothing_opens():
+    """Local models are an offer of whoever starts the worker."""
+    with pytest.raises(FailedPrecondition, match="--model-root"):
+        resolve([], "model")
+
+
+def test_a_checkpoint_of_safetensors_passes(root):
+    """Configuration and safetensors are all it takes."""
+    check_files(root / "model", [root])
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth", "model.ckpt", "model.pkl"])
+def test_pickled_weights_are_refused(root, name):
+    """Unpickling runs code: weights that exist as a pickle alone are never loaded."""
+    (root / "model" / "model.safetensors").rename(root / "model" / name)
+
+    with pytest.raises(FailedPrecondition) as caught:
+        check_files(root / "model", [root])
+
+    assert caught.value.reason == "PICKLED_WEIGHTS_REFUSED"
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"), [("model.safetensors", "NO_SAFETENSORS"), ("config.json", "NO_MODEL_CONFIG")]
+)
+def test_an_incomplete_checkpoint_is_refused(root, missing, reason):
+    """The error says what is missing."""
+    (root / "model" / missing).unlink()
+
+    with pytest.raises(FailedPrecondition) as caught:
+        check_files(root / "model", [root])
+
+    assert caught.value.reason == reason
+
+
+def test_an_adapter_is_refused(root):
+    """An adapter names its base model, which could lie anywhere."""
+    (root / "model" / "adapter_config.json").write_text('{"base_model_name_or_path": "/etc"}')
+
+    with pytest.raises(FailedPrecondition) as caught:
+        check_files(root / "model", [root])
+
+    assert caught.value.reason == "ADAPTER_REFUSED"
+
+
+def test_a_linked_file_that_lies_outside_is_denied(root):
+    """A directory inside does not make its links harmless."""
+    (root / "model" / "model-2.safetensors").symlink_to(root.parent / "outside" / "model.safetensors")
+
+    with pytest.raises(PermissionDenied, match=r"model-2\.safetensors"):
+        check_files(root / "model", [root])
+
+
+def test_a_shard_that_lies_outside_is_denied(root):
+    """The index of a sharded checkpoint cannot name a file outside of the roots."""
+    index = {"weight_map": {"a": "model.safetensors", "b": "../../outside/model.safetensors"}}
+    (root / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(PermissionDenied):
+        check_files(root / "model", [root])
+
+
+@pytest.mark.parametrize("index", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+def test_a_malformed_index_is_refused(root, index):
+    """Garbage in the index is an error of the files, not a crash."""
+    (root / "model" / "model.safetensors.index.json").write_text(index)
+
+    with pytest.raises(FailedPrecondition, match="malformed"):
+        check_files(root / "model", [root])

@@ -1,0 +1,281 @@
+"""What is malformed is refused with the path of its field, and with nothing but InvalidField."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crucible_bridge import codec
+from crucible_bridge.errors import InternalError, InvalidField
+from crucible_bridge.types import Dataset, Datum, EmbeddedModel, EvaluateRequest, EvaluatorSpec, Sample, SamplingParams
+from crucible_bridge.v1 import evaluation_pb2, events_pb2, types_pb2, worker_pb2
+
+
+def a_request() -> evaluation_pb2.EvaluateRequest:
+    """A request that is right, with everything in it."""
+    datum = Datum(model_input=[1, 2], loss_fn_inputs={"mask": np.ones(2, np.float32)})  # type: ignore[arg-type]
+    return codec.evaluate_request_to_v1(
+        EvaluateRequest(
+            evaluation_id="e",
+            model=EmbeddedModel("arithmetic@400"),
+            evaluators=(EvaluatorSpec(kind="nll", options={"a": {"b": [1]}}), EvaluatorSpec(kind="accuracy", name="n")),
+            dataset=Dataset.of([Sample(input="x"), Sample(input=datum)]),
+            sampling=SamplingParams(max_tokens=4, top_k=3),
+            labels={"k": "v"},
+        )
+    )
+
+
+def set_path(path: str, value: Any) -> Callable[[Any], None]:
+    """A change that assigns to a dotted path."""
+
+    def change(message: Any) -> None:
+        *parents, last = path.split(".")
+        for parent in parents:
+            message = getattr(message, parent)
+        setattr(message, last, value)
+
+    return change
+
+
+def mask(message: Any) -> types_pb2.Tensor:
+    """The tensor of the second sample."""
+    return message.dataset.inline.samples[1].datum.loss_fn_inputs["mask"]
+
+
+MASK = 'dataset.inline.samples[1].datum.loss_fn_inputs["mask"]'
+DATUM = "dataset.inline.samples[1].datum"
+CASES: list[tuple[str, Callable[[Any], Any]]] = [
+    ("model", lambda m: m.ClearField("model")),
+    ("model", lambda m: m.model.ClearField("embedded")),
+    ("model.embedded", set_path("model.embedded", "")),
+    ("model.local.path", set_path("model.local.path", "")),
+    ("dataset", lambda m: m.ClearField("dataset")),
+    ("dataset", lambda m: m.dataset.ClearField("inline")),
+    ("dataset.limit", set_path("dataset.limit", 0)),
+    ("evaluators", lambda m: m.ClearField("evaluators")),
+    ("evaluators", lambda m: m.evaluators.extend([m.evaluators[0]] * (codec.MAX_EVALUATORS - 1))),
+    ("evaluators[1].kind", lambda m: m.evaluators[1].ClearField("kind")),
+    ("evaluators[1].kind", lambda m: setattr(m.evaluators[1], "kind", "k" * (codec.MAX_NAME_BYTES + 1))),
+    ("evaluators[1].name", lambda m: setattr(m.evaluators[1], "name", "")),
+    ("evaluators[1].name", lambda m: setattr(m.evaluators[1], "name", "n" * (codec.MAX_NAME_BYTES + 1))),
+    (
+        'evaluators[0].options["a"]["b"][1]',
+        lambda m: m.evaluators[0].options.fields["a"].struct_value.fields["b"].list_value.values.add(),
+    ),
+    (
+        'evaluators[1].options["x"]',
+        lambda m: setattr(m.evaluators[1].options.fields["x"], "number_value", math.nan),
+    ),
+    ("sampling.max_tokens", set_path("sampling.max_tokens", 0)),
+    ("sampling.temperature", set_path("sampling.temperature", -0.1)),
+    ("sampling.temperature", set_path("sampling.temperature", math.nan)),
+    ("sampling.temperature", set_path("sampling.temperature", math.inf)),
+    ("sampling.top_p", set_path("sampling.top_p", 0.0)),
+    ("sampling.top_p", set_path("sampling.top_p", 1.01)),
+    ("sampling.top_p", set_path("sampling.top_p", math.nan)),
+    ("sampling.top_k", set_path("sampling.top_k", 0)),
+    ("sampling.stop[1]", lambda m: m.sampling.stop.extend(["\n", ""])),
+    ("limits.concurrency", set_path("limits.concurrency", 0)),
+    ("limits.deadline_ms", set_path("limits.deadline_ms", 0)),
+    ("limits.stall_timeout_ms", set_path("limits.stall_timeout_ms", -1)),
+    ("limits.sample_timeout_ms", set_path("limits.sample_timeout_ms", 0)),
+    ("limits.max_unscored_share", set_path("limits.max_unscored_share", 1.01)),
+    ("limits.max_unscored_share", set_path("limits.max_unscored_share", math.nan)),
+    ("limits.max_unscored", set_path("limits.max_unscored", -1)),
+    ("evaluation_id", set_path("evaluation_id", "é" * (codec.MAX_ID_BYTES // 2 + 1))),
+    ("run_id", set_path("run_id", "r" * (codec.MAX_ID_BYTES + 1))),
+    ("correlation_id", set_path("correlation_id", "c" * (codec.MAX_ID_BYTES + 1))),
+    ("metric_prefix", set_path("metric_prefix", "p" * (codec.MAX_NAME_BYTES + 1))),
+    ('labels["k"]', lambda m: m.labels.update({"k": "v" * (codec.MAX_LABEL_BYTES + 1)})),
+    ("labels", lambda m: m.labels.update({str(n): "" for n in range(codec.MAX_LABELS)})),
+    (
+        "dataset.inline.samples[0].id",
+        lambda m: setattr(m.dataset.inline.samples[0], "id", "i" * (codec.MAX_SAMPLE_ID_BYTES + 1)),
+    ),
+    ("dataset.inline.samples[0]", lambda m: m.dataset.inline.samples[0].ClearField("text")),
+    (
+        "dataset.inline.samples[0].conversation.messages",
+        lambda m: m.dataset.inline.samples[0].conversation.SetInParent(),
+    ),
+    (
+        "dataset.inline.samples[0].conversation.messages[0].role",
+        lambda m: m.dataset.inline.samples[0].conversation.messages.add(content="hello"),
+    ),
+    (f"{DATUM}.model_input", lambda m: m.dataset.inline.samples[1].datum.ClearField("model_input")),
+    (
+        f"{DATUM}.model_input.chunks[1]",
+        lambda m: m.dataset.inline.samples[1].datum.model_input.chunks.add(),
+    ),
+    (
+        f"{DATUM}.model_input.chunks[0].tokens",
+        lambda m: m.dataset.inline.samples[1].datum.model_input.chunks[0].tokens.CopyFrom(mask(m)),
+    ),
+    (
+        f"{DATUM}.model_input.chunks[1].image.format",
+        lambda m: m.dataset.inline.samples[1].datum.model_input.chunks.add(image=types_pb2.ImageChunk(format="gif")),
+    ),
+    (
+        f"{DATUM}.model_input.chunks[1].image_asset.format",
+        lambda m: m.dataset.inline.samples[1].datum.model_input.chunks.add().image_asset.SetInParent(),
+    ),
+    (f"{MASK}.dtype", lambda m: setattr(mask(m), "dtype", 0)),
+    (f"{MASK}.dtype", lambda m: setattr(mask(m), "dtype", 99)),
+    (MASK, lambda m: setattr(mask(m), "data", b"\0" * 7)),
+    (MASK, lambda m: mask(m).shape.append(-1)),
+    (MASK, lambda m: mask(m).shape.extend([2**62, 2**62, 0])),
+    (MASK, lambda m: mask(m).shape.extend([1] * 40)),
+]
+
+
+@pytest.mark.parametrize(("field", "change"), CASES, ids=[f"{n}-{field}" for n, (field, _) in enumerate(CASES)])
+def test_the_error_names_the_field(field: str, change: Callable[[Any], Any]):
+    """One thing wrong in a request that is right otherwise: the path leads to it."""
+    message = a_request()
+    assert codec.evaluate_request_from_v1(message).evaluation_id == "e"
+
+    change(message)
+
+    with pytest.raises(InvalidField) as caught:
+        codec.evaluate_request_from_v1(message)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_path("evaluation_id", "é" * (codec.MAX_ID_BYTES // 2)),
+        set_path("run_id", "r" * codec.MAX_ID_BYTES),
+        set_path("metric_prefix", "p" * codec.MAX_NAME_BYTES),
+        set_path("sampling.top_p", 1.0),
+        set_path("limits.max_unscored_share", 0.0),
+        set_path("dataset.limit", 1),
+        lambda m: m.labels.update({str(n): "" for n in range(codec.MAX_LABELS - 1)}),
+        lambda m: m.labels.update({"k": "v" * codec.MAX_LABEL_BYTES}),
+        lambda m: m.evaluators.extend([m.evaluators[0]] * (codec.MAX_EVALUATORS - 2)),
+        lambda m: setattr(m.dataset.inline.samples[0], "id", "i" * codec.MAX_SAMPLE_ID_BYTES),
+    ],
+)
+def test_what_is_at_the_limit_is_accepted(change: Callable[[Any], Any]):
+    """A limit refuses what is beyond it, not what reaches it."""
+    message = a_request()
+
+    change(message)
+
+    assert codec.evaluate_request_to_v1(codec.evaluate_request_from_v1(message)) == message
+
+
+def nested(depth: int) -> Any:
+    """Lists inside of each other."""
+    return [nested(depth - 1)] if depth > 1 else 1
+
+
+def test_options_nest_up_to_their_limit():
+    """A recursion is bounded before protobuf or Python give up."""
+    deep = {"k": nested(codec.MAX_OPTION_DEPTH)}
+    assert codec.options_from_v1(codec.options_to_v1(deep, "o"), "o") == deep
+
+    with pytest.raises(InvalidField, match="nested more than"):
+        codec.options_to_v1({"k": nested(codec.MAX_OPTION_DEPTH + 1)}, "o")
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("evaluators[0].options", {"evaluators": (EvaluatorSpec(kind="k", options={1: 2}),)}),  # type: ignore[dict-item]
+        ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": object()}),)}),
+        ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": math.inf}),)}),
+        ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": 2**53 + 1}),)}),
+        ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": "\ud800"}),)}),
+        ("evaluators[0]", {"evaluators": (EvaluatorSpec(kind="\ud800"),)}),
+        ("dataset.inline.samples[1]", {"dataset": Dataset.of([Sample(input="a"), Sample(input="\ud800")])}),
+        ("dataset.inline.samples[0]", {"dataset": Dataset.of(["not a sample"])}),
+        ("dataset", {"dataset": Dataset(source=Dataset.of("builtin:x").source, limit=2**63)}),
+        ("sampling", {"sampling": SamplingParams(max_tokens=2**31)}),
+        ("request", {"step": "three"}),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_by_its_sender(field: str, fields: dict[str, Any]):
+    """Encoding a request raises InvalidField, never an exception of protobuf's."""
+    right: dict[str, Any] = {
+        "model": EmbeddedModel("m"),
+        "evaluators": (EvaluatorSpec(kind="nll"),),
+        "dataset": Dataset.of("builtin:arithmetic"),
+    }
+
+    with pytest.raises(InvalidField) as caught:
+        codec.evaluate_request_to_v1(EvaluateRequest(**{**right, **fields}))
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_metrics_and_scores_are_finite(value: float):
+    """A number that is none never passes for a metric."""
+    with pytest.raises(InvalidField, match=r'm.values\["nll"\]'):
+        codec.metrics_from_v1(types_pb2.Metrics(values={"nll": value}), "m")
+    with pytest.raises(InvalidField, match=r"s.score"):
+        codec.sample_result_from_v1(evaluation_pb2.SampleResult(score=value, verdict=types_pb2.VERDICT_CORRECT), "s")
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_unknown_enums_are_refused(number: int):
+    """UNSPECIFIED and numbers of a later version are no values."""
+    with pytest.raises(InvalidField, match=r"s.verdict"):
+        codec.sample_result_from_v1(evaluation_pb2.SampleResult(verdict=number), "s")  # type: ignore[arg-type]
+    with pytest.raises(InvalidField, match=r"kind"):
+        codec.event_from_v1(events_pb2.Event(kind=number))  # type: ignore[arg-type]
+    with pytest.raises(InvalidField, match=r"states\[1\]"):
+        codec.states_from_v1([1, number], "states")
+
+
+@pytest.mark.parametrize("schema", ["", "{", "[]", "[" * 100_000])
+def test_a_schema_is_a_json_object(schema: str):
+    """Anything else in its place is refused."""
+    with pytest.raises(InvalidField, match=r"e.options_schema"):
+        codec.evaluator_info_from_v1(evaluation_pb2.EvaluatorInfo(options_schema=schema), "e")
+
+
+def test_a_damaged_record_is_an_error_of_ours():
+    """A journal that lies is no fault of the request."""
+    with pytest.raises(InternalError, match="event 8"):
+        codec.page_to_v1([(7, b""), (8, b"\xff\xff")], "log", 8)
+
+
+DECODERS: list[tuple[type[Any], Callable[[Any], Any]]] = [
+    (types_pb2.Tensor, lambda m: codec.array_from_v1(m, "x")),
+    (types_pb2.Datum, lambda m: codec.datum_from_v1(m, "x")),
+    (evaluation_pb2.EvaluateRequest, codec.evaluate_request_from_v1),
+    (evaluation_pb2.Evaluation, lambda m: codec.evaluation_from_v1(m, "x")),
+    (evaluation_pb2.SampleResult, lambda m: codec.sample_result_from_v1(m, "x")),
+    (evaluation_pb2.EvaluatorInfo, lambda m: codec.evaluator_info_from_v1(m, "x")),
+    (events_pb2.EventBatch, codec.batch_from_v1),
+    (worker_pb2.WorkerInfo, codec.worker_info_from_v1),
+]
+
+
+@pytest.mark.parametrize(("message", "decode"), DECODERS, ids=[message.__name__ for message, _ in DECODERS])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_arbitrary_bytes_never_raise_anything_else(
+    message: type[Any], decode: Callable[[Any], Any], data: st.DataObject
+):
+    """A message of any bytes that parse is decoded, or refused as InvalidField."""
+    seed = a_request().SerializeToString() if message is evaluation_pb2.EvaluateRequest else b""
+    position = data.draw(st.integers(0, len(seed)))
+    raw = seed[:position] + data.draw(st.binary(max_size=40)) + seed[position + data.draw(st.integers(0, 3)) :]
+    try:
+        parsed = message.FromString(raw)
+    except DecodeError:
+        return
+
+    with contextlib.suppress(InvalidField):
+        decode(parsed)

@@ -1,0 +1,51 @@
+"""Problems carry what errors say, in bounds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.errors import BackendError, BridgeError, InvalidField, NotFound
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, error_of, problem_of, shorten
+from crucible_bridge.types import Problem
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidField("prompt", "is longer than the context", reason="PROMPT_TOO_LONG"),
+        BackendError("timed out", reason="BACKEND_TIMEOUT", retryable=False),
+        NotFound("is gone"),
+        BridgeError("is odd", reason="ODD", retryable=True),
+    ],
+)
+def test_an_error_comes_back_from_its_problem(error: BridgeError):
+    """Class, reason, message, field and whether to retry survive."""
+    problem = problem_of(error)
+
+    assert problem == Problem(reason=error.reason, message=error.message, field=error.field, retryable=error.retryable)
+    restored = error_of(problem)
+    assert (type(restored), restored.reason, str(restored), restored.retryable) == (
+        type(error),
+        error.reason,
+        str(error),
+        error.retryable,
+    )
+
+
+def test_a_message_at_the_limit_is_whole():
+    """One byte more is cut, with an ellipsis, to the limit."""
+    assert problem_of(BridgeError("x" * MAX_PROBLEM_BYTES)).message == "x" * MAX_PROBLEM_BYTES
+    cut = problem_of(BridgeError("x" * (MAX_PROBLEM_BYTES + 1), field="f" * 2_000))
+
+    assert cut.message == "x" * (MAX_PROBLEM_BYTES - 3) + "..."
+    assert len(cut.field) == MAX_PROBLEM_BYTES
+
+
+@given(st.text(st.characters(), max_size=40), st.integers(3, 50))
+def test_text_is_cut_at_a_character(text: str, limit: int):
+    """Whatever the text, what is left can be encoded, fits, and begins as the text did."""
+    cut = shorten(text, limit)
+
+    assert len(cut.encode()) <= limit
+    clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert cut == clean or (cut.endswith("...") and clean.startswith(cut[:-3]))

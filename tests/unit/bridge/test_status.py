@@ -1,0 +1,199 @@
+"""Errors become statuses and come back as what they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import status_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge import errors
+from crucible_bridge.errors import BackendError, BridgeError, Code, InternalError, InvalidField, ResourceExhausted
+from crucible_bridge.status import (
+    DETAILS_KEY,
+    MAX_FACTS_BYTES,
+    MAX_FIELD_BYTES,
+    MAX_STATUS_BYTES,
+    MAX_STATUS_MESSAGE_BYTES,
+    STATUS_CODES,
+    from_rpc_error,
+    to_status,
+)
+from tests.unit.bridge import strategies as some
+
+CLASSES = [
+    kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, BridgeError) and kind is not InvalidField
+]
+
+
+def over_the_wire(error: BridgeError) -> BridgeError:
+    """What a client makes of the status of an error."""
+    code, message, trailers = to_status(error)
+    return from_rpc_error(rpc_error(code, message, trailers))
+
+
+def rpc_error(code: grpc.StatusCode, message: str, trailers: tuple[tuple[str, Any], ...] = ()) -> grpc.aio.AioRpcError:
+    """The error that grpc.aio raises for a status."""
+    return grpc.aio.AioRpcError(
+        code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailers), details=message, debug_error_string=None
+    )
+
+
+def facts(error: BridgeError) -> tuple[Any, ...]:
+    """Everything that an error says."""
+    return (
+        type(error),
+        error.code,
+        error.reason,
+        error.message,
+        error.field,
+        error.retryable,
+        error.retry_after,
+        error.metadata,
+        str(error),
+    )
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_its_status(code: Code):
+    """The table is total, one to one, and by the same names."""
+    assert STATUS_CODES[code].name == code
+    assert over_the_wire(BridgeError("is wrong", code=code)).code is code
+    assert len(set(STATUS_CODES.values())) == len(Code)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("retryable", [True, False])
+def test_every_class_comes_back_as_itself(kind: type[BridgeError], retryable: bool):
+    """Class, code, reason, message, whether and when to retry, and the facts survive."""
+    error = kind("is wrong", retryable=retryable, retry_after=1.25, metadata={"evaluation_id": "e-1"})
+
+    assert facts(over_the_wire(error)) == facts(error)
+
+
+def test_a_field_comes_back():
+    """The path and what is wrong with it are told apart again."""
+    error = InvalidField('data[3].loss_fn_inputs["mask"]', "has 3 values for 4 tokens", reason="LENGTH_MISMATCH")
+
+    assert facts(over_the_wire(error)) == facts(error)
+    assert to_status(error)[1] == str(error)
+
+
+def test_a_backends_error_is_known_by_its_reason():
+    """BackendError shares its code with Unavailable; reasons that begin with BACKEND_ are its own."""
+    error = BackendError("timed out", reason="BACKEND_TIMEOUT", code=Code.DEADLINE_EXCEEDED)
+
+    assert facts(over_the_wire(error)) == facts(error)
+
+
+@given(
+    message=st.text(max_size=3_000),
+    field=st.text(max_size=3_000),
+    reason=st.text(max_size=200),
+    metadata=st.dictionaries(st.text(max_size=300), st.text(max_size=800), max_size=4),
+    retry_after=st.none() | st.floats(),
+)
+def test_no_error_makes_a_status_too_large(
+    message: str, field: str, reason: str, metadata: dict[str, str], retry_after: float | None
+):
+    """Whatever an error holds, message and details stay below the limit and can be read."""
+    error = BridgeError(message, field=field, reason=reason, metadata=metadata, retry_after=retry_after)
+
+    code, text, trailers = to_status(error)
+
+    (key, details), *others = trailers
+    assert (key, others) == (DETAILS_KEY, [])
+    assert isinstance(details, bytes)
+    assert text.isascii()
+    wire = sum(1 if " " <= c <= "~" and c != "%" else 3 for c in text) + -(-len(details) // 3) * 4
+    assert wire <= MAX_STATUS_BYTES
+    assert status_pb2.Status.FromString(details).message == text
+    restored = from_rpc_error(rpc_error(code, text, trailers))
+    assert restored.retryable is error.retryable
+    assert len(restored.field.encode()) <= MAX_FIELD_BYTES
+
+
+@pytest.mark.parametrize("character", ["x", "%", "\n", "é", "\N{GRINNING FACE}"])
+def test_the_worst_case_fits(character: str):
+    """Field, facts and message at their longest leave room for a message that still says something."""
+    error = BridgeError(
+        character * 5_000,
+        field=character * 5_000,
+        metadata={"k": character * 140, "l": character * 4_000},
+        retry_after=9,
+    )
+
+    _, text, ((_, details),) = to_status(error)
+
+    assert sum(1 if " " <= c <= "~" and c != "%" else 3 for c in text) + len(details) * 4 / 3 <= MAX_STATUS_BYTES
+    assert text.endswith("...")
+    assert isinstance(details, bytes)
+    assert len(status_pb2.Status.FromString(details).message) > 300
+
+
+def test_a_message_at_its_limit_is_whole():
+    """One byte more, and an ellipsis says that it was cut."""
+    whole = over_the_wire(BridgeError("x" * MAX_STATUS_MESSAGE_BYTES)).message
+    cut = over_the_wire(BridgeError("x" * (MAX_STATUS_MESSAGE_BYTES + 1))).message
+
+    assert whole == "x" * MAX_STATUS_MESSAGE_BYTES
+    assert cut == "x" * (MAX_STATUS_MESSAGE_BYTES - 3) + "..."
+
+
+def test_facts_beyond_their_room_are_left_out():
+    """The first facts stand, whole."""
+    error = BridgeError("m", metadata={"a": "x" * (MAX_FACTS_BYTES - 1), "b": "y"})
+
+    assert over_the_wire(error).metadata == {"a": "x" * (MAX_FACTS_BYTES - 1)}
+
+
+def test_other_characters_are_escaped_in_the_message():
+    """A status message is ASCII, as not every client decodes more."""
+    assert to_status(BridgeError("café\ud800"))[1] == r"caf\xe9\ud800"
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_status_without_details_is_judged_by_its_code(code: Code):
+    """A broken connection or another server gives the class of the code; only what may pass is retryable."""
+    error = from_rpc_error(rpc_error(STATUS_CODES[code], "lost"))
+
+    assert error.code is code
+    assert error.message == "lost"
+    assert error.retryable == (code in (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED))
+
+
+def test_a_message_over_grpcs_limit_is_not_worth_a_retry():
+    """The transport says RESOURCE_EXHAUSTED for it, as for what may be free later."""
+    error = from_rpc_error(
+        rpc_error(grpc.StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (2 vs. 1)")
+    )
+
+    assert isinstance(error, ResourceExhausted)
+    assert (error.reason, error.retryable) == ("MESSAGE_TOO_LARGE", False)
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff", b"", status_pb2.Status(code=13).SerializeToString()])
+def test_details_that_are_not_ours_are_ignored(details: bytes):
+    """Damaged or foreign details never hide the status."""
+    error = from_rpc_error(rpc_error(grpc.StatusCode.INTERNAL, "broken", ((DETAILS_KEY, details),)))
+
+    assert isinstance(error, InternalError)
+    assert error.message == "broken"
+
+
+def test_an_error_without_a_status_is_unknown():
+    """A bare RpcError says no more than its text."""
+    assert from_rpc_error(grpc.RpcError("odd")).code is Code.UNKNOWN
+
+
+@given(some.text)
+def test_messages_that_fit_survive(message: str):
+    """Short ASCII messages come back as they were."""
+    if message.isascii() and message:
+        assert over_the_wire(BridgeError(message)).message == message

@@ -1,0 +1,287 @@
+"""Settings: where they come from, which source wins, and what is refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crucible_worker.config import Settings, SettingsError, load_settings
+from crucible_worker.limits import WorkerLimits
+
+
+def _file(path: Path, content: str, mode: int = 0o600) -> Path:
+    path.write_text(content)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A token file as it should be."""
+    return _file(tmp_path / "token", "secret\n")
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> dict[str, Path]:
+    """TLS files that exist; what is in them is the server's affair."""
+    return {"tls_cert": _file(tmp_path / "cert.pem", "cert"), "tls_key": _file(tmp_path / "key.pem", "key")}
+
+
+def test_defaults_are_safe():
+    """With nothing given, a worker listens to its own machine alone."""
+    settings = load_settings({}, {})
+
+    assert (settings.host, settings.port, settings.unix_socket) == ("127.0.0.1", 50051, None)
+    assert not settings.reachable_by_others
+    assert settings.token is None
+    assert settings.tls is None
+    assert settings.limits == WorkerLimits()
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path):
+    """Each field comes from the first source that has it."""
+    config = _file(tmp_path / "worker.toml", 'port = 1\ndevice = "cpu"\nlog_level = "error"')
+    environment = {"CRUCIBLE_PORT": "2", "CRUCIBLE_DEVICE": "cuda:1"}
+
+    settings = load_settings({"port": 3, "device": None}, environment, config)
+
+    assert (settings.port, settings.device, settings.log_level) == (3, "cuda:1", "error")
+
+
+def test_limits_come_from_all_three_sources(tmp_path: Path):
+    """A limit is set by its name, wherever settings are."""
+    config = _file(tmp_path / "worker.toml", "[limits]\nmax_streams = 1\nmax_concurrency = 40\nmax_message_bytes = 9")
+    environment = {"CRUCIBLE_MAX_STREAMS": "2", "CRUCIBLE_MAX_CONCURRENCY": "50"}
+
+    limits = load_settings({"limits": ["max_streams=3"]}, environment, config).limits
+
+    assert (limits.max_streams, limits.max_concurrency, limits.max_message_bytes) == (3, 50, 9)
+
+
+def test_paths_of_a_file_are_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A file means the same wherever the worker is started; flags are relative to where they are typed."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "here").mkdir()
+    config = _file(tmp_path / "worker.toml", 'model_roots = ["models"]\nstate_dir = "state"')
+    monkeypatch.chdir(tmp_path / "here")
+
+    settings = load_settings({"ready_file": "ready"}, {}, config)
+
+    assert settings.model_roots == (tmp_path / "models",)
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.ready_file == tmp_path / "here" / "ready"
+
+
+def test_folders_in_the_environment_are_separated_as_in_path(tmp_path: Path):
+    """One variable names several roots."""
+    roots = (tmp_path / "a", tmp_path / "b")
+    for root in roots:
+        root.mkdir()
+
+    settings = load_settings({}, {"CRUCIBLE_DATA_ROOTS": os.pathsep.join(map(str, roots))})
+
+    assert settings.data_roots == roots
+
+
+@pytest.mark.parametrize(
+    ("xdg", "expected"), [("/var/xdg", "/var/xdg/crucible-bridge"), ("relative", "{home}"), ("", "{home}")]
+)
+def test_the_journal_lies_in_the_state_home(xdg: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """XDG_STATE_HOME counts where it is absolute; otherwise it is ~/.local/state."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", xdg)
+
+    settings = load_settings({}, {})
+
+    assert str(settings.state_dir) == expected.format(home=tmp_path / ".local/state/crucible-bridge")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+def test_loopback_needs_neither_token_nor_tls(host: str):
+    """What only this machine can reach is served as it is."""
+    assert not load_settings({"host": host}, {}).reachable_by_others
+
+
+def test_a_unix_socket_needs_neither_token_nor_tls(tmp_path: Path):
+    """A socket file is guarded by its mode, whatever host is set beside it."""
+    settings = load_settings({"host": "0.0.0.0", "unix_socket": tmp_path / "socket"}, {})
+
+    assert not settings.reachable_by_others
+
+
+REACHABLE = ["0.0.0.0", "::", "192.168.1.5", "::ffff:127.0.0.1", "worker.example", "localhost.example"]
+
+
+@pytest.mark.parametrize("host", REACHABLE)
+def test_other_addresses_need_a_token(host: str, tls: dict[str, Path]):
+    """TLS alone does not say who may call."""
+    with pytest.raises(SettingsError, match=r"--token-file is needed"):
+        load_settings({"host": host, "insecure_no_tls": True, **tls}, {})
+
+
+@pytest.mark.parametrize("host", REACHABLE)
+def test_other_addresses_need_tls(host: str, token_file: Path):
+    """A token alone could be read on the way."""
+    with pytest.raises(SettingsError, match=r"--tls-cert and --tls-key are needed"):
+        load_settings({"host": host, "token_file": token_file}, {})
+
+
+def test_other_addresses_are_served_with_token_and_tls(token_file: Path, tls: dict[str, Path]):
+    """Both together let other machines in."""
+    settings = load_settings({"host": "0.0.0.0", "token_file": token_file, **tls}, {})
+
+    assert settings.reachable_by_others
+    assert settings.token == "secret"
+    assert settings.tls == (tls["tls_cert"], tls["tls_key"])
+
+
+def test_tls_can_be_left_to_others_beside_a_token(token_file: Path):
+    """Behind something that encrypts, the worker can be told so; the token stays."""
+    settings = load_settings({"host": "0.0.0.0", "token_file": token_file, "insecure_no_tls": True}, {})
+
+    assert settings.token == "secret"
+    assert settings.tls is None
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o666])
+def test_a_token_that_everybody_can_read_is_refused(mode: int, tmp_path: Path):
+    """A secret is no secret then; the error says what to do."""
+    path = _file(tmp_path / "token", "secret", mode)
+
+    with pytest.raises(SettingsError, match="chmod 600"):
+        load_settings({"token_file": path}, {})
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640])
+def test_a_token_may_be_readable_by_its_group(mode: int, tmp_path: Path):
+    """Secrets are often handed over by group."""
+    assert load_settings({"token_file": _file(tmp_path / "token", "secret", mode)}, {}).token == "secret"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [("", "is empty"), (" \n", "is empty"), ("two words", "one word"), ("schlüssel", "one word")]
+)
+def test_a_token_is_one_word_of_ascii(content: str, why: str, tmp_path: Path):
+    """What cannot travel in a header, or is nothing, is refused at the start."""
+    path = _file(tmp_path / "token", content)
+
+    with pytest.raises(SettingsError, match=why):
+        load_settings({"token_file": path}, {})
+
+
+def test_a_token_file_must_exist(tmp_path: Path):
+    """A missing file never means that no token is needed."""
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings({"token_file": tmp_path / "absent"}, {})
+
+
+@pytest.mark.parametrize("given", ["tls_cert", "tls_key"])
+def test_tls_needs_both_files(given: str, tls: dict[str, Path]):
+    """Half a pair is a mistake, on loopback too."""
+    with pytest.raises(SettingsError, match="both"):
+        load_settings({given: tls[given]}, {})
+
+
+def test_tls_files_must_exist(tls: dict[str, Path], tmp_path: Path):
+    """The file that is missing is named."""
+    with pytest.raises(SettingsError, match=r"absent\.pem does not exist"):
+        load_settings({**tls, "tls_key": tmp_path / "absent.pem"}, {})
+
+
+@pytest.mark.parametrize("field", ["model_roots", "data_roots"])
+def test_roots_must_be_folders(field: str, token_file: Path):
+    """A root that is none would only be noticed by the first evaluation."""
+    with pytest.raises(SettingsError, match="is not a folder"):
+        load_settings({field: [token_file]}, {})
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_ports_have_a_range(port: int):
+    """One below and one above are refused."""
+    with pytest.raises(SettingsError, match="0 to 65535"):
+        load_settings({"port": port}, {})
+
+
+@pytest.mark.parametrize("port", [0, 65535])
+def test_ports_at_the_ends_of_the_range_are_taken(port: int):
+    """0 and 65535 are ports."""
+    assert load_settings({"port": port}, {}).port == port
+
+
+BAD_VALUES = [
+    ("PORT", "many", "a whole number"),
+    ("PORT", "1.5", "a whole number"),
+    ("INSECURE_NO_TLS", "perhaps", "true or false"),
+    ("DEVICE", "tpu", "auto, cpu, cuda or cuda:N"),
+    ("DEVICE", "cuda:", "auto, cpu, cuda or cuda:N"),
+    ("LOG_FORMAT", "xml", "one of json, console"),
+    ("LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+    ("MAX_STREAMS", "2.5", "a whole number"),
+    ("EVALUATION_RETENTION_SECONDS", "long", "a number"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "expected"), BAD_VALUES)
+def test_a_value_of_the_wrong_kind_names_its_variable(variable: str, value: str, expected: str):
+    """The error says where the value stands, what it is and what it should be."""
+    with pytest.raises(SettingsError, match=f"CRUCIBLE_{variable} is '{value}', not {expected}"):
+        load_settings({}, {f"CRUCIBLE_{variable}": value})
+
+
+BAD_FILES = [
+    ("colour = 1", "there is no 'colour'"),
+    ("[limits]\nmax_colour = 1", "there is no 'max_colour'"),
+    ("limits = 3", "limits is not a table"),
+    ("port = ", "is not TOML"),
+    ("port = true", "port is True, not a whole number"),
+    ("host = 5", "host is 5, not a text"),
+    ('host = ""', "not a text"),
+    ("state_dir = 5", "not a path"),
+    ("model_roots = 5", "not a list of paths"),
+]
+
+
+@pytest.mark.parametrize(("content", "why"), BAD_FILES)
+def test_a_file_that_makes_no_sense_is_refused(content: str, why: str, tmp_path: Path):
+    """Nothing in a file is passed over in silence."""
+    config = _file(tmp_path / "worker.toml", content)
+
+    with pytest.raises(SettingsError, match=why):
+        load_settings({}, {}, config)
+
+
+def test_a_file_that_is_missing_is_refused(tmp_path: Path):
+    """Whoever names a file means it."""
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings({}, {}, tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("max_streams", "not NAME=VALUE"),
+        ("streams=3", "there is no 'streams'"),
+        ("max_streams=0", "not above zero"),
+        ("max_streams=-1", "not above zero"),
+        ("evaluation_retention_seconds=nan", "not above zero"),
+        ("evaluation_retention_seconds=inf", "not above zero"),
+        ("default_concurrency=1025", "above max_concurrency 1024"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(limit: str, why: str):
+    """A limit has a known name and bounds something."""
+    with pytest.raises(SettingsError, match=why):
+        load_settings({"limits": [limit]}, {})
+
+
+def test_a_limit_may_be_one():
+    """The smallest bound is one."""
+    assert load_settings({"limits": ["max_streams=1"]}, {}).limits.max_streams == 1
+
+
+def test_every_field_can_be_set_by_every_source():
+    """The readers cover all of Settings and all limits: a new field cannot be forgotten."""
+    from crucible_worker import config
+
+    assert set(config._FIELDS) == set(Settings.__dataclass_fields__) - {"limits"}
+    assert set(config._LIMITS) == set(WorkerLimits.__dataclass_fields__)
