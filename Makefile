@@ -26,12 +26,13 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "Python 3.11 or later is needed: PYTHON=python3.12 make ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "Python's venv module is missing; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV): PyTorch and the rest take some minutes the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,dev]'
 	@touch $@
 
-demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the report and the events
+demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 test: lint ## lint, then every test but torture

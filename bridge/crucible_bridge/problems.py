@@ -75,4 +75,4 @@ def shorten(text: str, limit: int) -> str:
     encoded = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
     if len(encoded) <= limit:
         return encoded.decode()
-    return encoded[: limit - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
+    return encoded[: max(limit - len(_ELLIPSIS), 0)].decode(errors="ignore") + _ELLIPSIS

@@ -108,6 +108,8 @@ _RETRYABLE = "retryable"
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
 _TRANSPORT_REASON = "TRANSPORT"
 _TOO_LARGE_REASON = "MESSAGE_TOO_LARGE"
+# Base64 grows by groups, so the size is off by less than this.
+_BASE64_STEP = 4
 # protobuf's Duration ends at 10,000 years; a day is already more than anybody waits.
 _MAX_RETRY_AFTER_S = 86_400.0
 
@@ -122,8 +124,8 @@ def to_status(error: BridgeError) -> tuple[grpc.StatusCode, str, tuple[tuple[str
     message = shorten(_ascii(error.message), MAX_STATUS_MESSAGE_BYTES)
     text, details = _encode(error, message, field, facts)
     if (excess := _wire_bytes(text) + _base64_bytes(details) - MAX_STATUS_BYTES) > 0:
-        # A byte of the message stands in the text and, in base64, in the details: at least two on the wire.
-        message = shorten(message, len(message) - excess // 2 - 2)
+        # A byte of the message takes one in the text, and 4/3 at each place in the details: two with a field, or one.
+        message = shorten(message, len(message) - math.ceil(excess * 3 / (11 if field else 7)) - _BASE64_STEP)
         text, details = _encode(error, message, field, facts)
     return STATUS_CODES[error.code], text, ((DETAILS_KEY, details),)
 

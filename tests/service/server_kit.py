@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc.aio
 import structlog
+from grpc_health.v1 import health_pb2_grpc
 
 from crucible_bridge.channel import authorization
 from crucible_bridge.codec.events import event_to_record
@@ -28,7 +29,7 @@ from crucible_bridge.types import (
     EvaluatorKind,
     EvaluatorSpec,
 )
-from crucible_bridge.v1 import evaluation_pb2, types_pb2
+from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
 from crucible_worker.config import Settings
 from crucible_worker.server import Parts, Worker
 
@@ -92,6 +93,9 @@ class ScriptedEvaluations:
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         return dataclasses.replace(stands(evaluation_id), state=EvaluationState.CANCELLED)
 
+    async def report(self, evaluation_ids: Sequence[str], report_format: object) -> str:
+        return f"{report_format}: {', '.join(evaluation_ids)}"
+
     async def watch(self, evaluation_id: str, **position: Any) -> AsyncIterator[Page]:
         yield page(1)
         await self._wait()
@@ -148,6 +152,23 @@ class Rig:
     backend: ScriptedBackend
     channel: grpc.aio.Channel
 
+    # Any: the generated stubs are typed for blocking channels first.
+    @property
+    def evaluation(self) -> Any:
+        return evaluation_pb2_grpc.EvaluationServiceStub(self.channel)
+
+    @property
+    def telemetry(self) -> Any:
+        return events_pb2_grpc.TelemetryServiceStub(self.channel)
+
+    @property
+    def about(self) -> Any:
+        return worker_pb2_grpc.WorkerServiceStub(self.channel)
+
+    @property
+    def health(self) -> Any:
+        return health_pb2_grpc.HealthStub(self.channel)
+
 
 def stands(evaluation_id: str) -> Evaluation:
     """An evaluation as the engine would tell of it."""
@@ -197,9 +218,6 @@ async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Ri
         kind="nll", kinds=(EvaluatorKind.TRAINING,), description="", options_schema={}, keys={"nll": "nats"}
     )
 
-    async def report(ids: Sequence[str], report_format: object) -> str:
-        return f"{report_format}: {', '.join(ids)}"
-
     async def build(_: Settings) -> Parts:
         return Parts(
             evaluations=evaluations,  # pyright: ignore[reportArgumentType] - stands in for it
@@ -207,18 +225,19 @@ async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Ri
             backend_infos=lambda: (backend.info(),),
             evaluators=lambda: (info,),
             datasets=("arithmetic",),
-            report=report,
         )
 
-    async with Worker(settings, build=build, **worker_options) as worker:
-        async with grpc.aio.insecure_channel(worker.address) as channel:
-            yield Rig(worker, evaluations, backend, channel)
+    async with (
+        Worker(settings, **{"build": build, **worker_options}) as worker,
+        grpc.aio.insecure_channel(worker.address) as channel,
+    ):
+        yield Rig(worker, evaluations, backend, channel)
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that the event loop's own work brings about; at most five seconds."""
     async with asyncio.timeout(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event, and is not to have one for tests
             await asyncio.sleep(0.001)
 
 

@@ -3,10 +3,14 @@
 import asyncio
 from pathlib import Path
 
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from crucible_bridge.errors import Code
-from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, events_pb2_grpc, worker_pb2, worker_pb2_grpc
+from crucible_bridge.v1 import (
+    evaluation_pb2,
+    events_pb2,
+    worker_pb2,
+)
 from crucible_worker.interceptors.calls import RETRY_AFTER_SECONDS
 from crucible_worker.limits import WorkerLimits
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for, until
@@ -22,7 +26,7 @@ def limited(folder: Path):
 async def test_calls_up_to_the_limit_wait_and_one_more_is_refused(tmp_path):
     """The limit itself is admitted; the next call is told so, and when to come again."""
     async with serving(limited(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         held = [stub.Evaluate(evaluate_request(f"e{n}")) for n in range(LIMIT)]
         await until(lambda: rig.evaluations.waiting == LIMIT)
 
@@ -37,7 +41,7 @@ async def test_calls_up_to_the_limit_wait_and_one_more_is_refused(tmp_path):
 async def test_a_call_that_ends_makes_room(tmp_path):
     """Room is given back by calls that go well, fail, and are cancelled alike."""
     async with serving(limited(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         for _ in range(LIMIT + 1):
             call = stub.Evaluate(evaluate_request())
             await until(lambda: rig.evaluations.waiting == 1)
@@ -55,7 +59,7 @@ async def test_a_call_that_ends_makes_room(tmp_path):
 async def test_streams_are_bounded_apart_from_calls(tmp_path):
     """A service full of streams still answers calls; one stream more is refused."""
     async with serving(limited(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         request = evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1")
         streams = [aiter(stub.WatchEvaluation(request)) for _ in range(LIMIT)]
         for stream in streams:
@@ -70,17 +74,13 @@ async def test_streams_are_bounded_apart_from_calls(tmp_path):
 async def test_a_full_service_starves_no_other(tmp_path):
     """Each service has its own room, and neither probes nor the worker's own service are ever refused."""
     async with serving(limited(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         held = [stub.Evaluate(evaluate_request(f"e{n}")) for n in range(LIMIT)]
         await until(lambda: rig.evaluations.waiting == LIMIT)
 
-        batch = await anext(aiter(events_pb2_grpc.TelemetryServiceStub(rig.channel).Subscribe(events_pb2.SubscribeRequest())))
-        infos = await asyncio.gather(
-            *(worker_pb2_grpc.WorkerServiceStub(rig.channel).GetInfo(worker_pb2.GetInfoRequest()) for _ in range(2 * LIMIT))
-        )
-        probes = await asyncio.gather(
-            *(health_pb2_grpc.HealthStub(rig.channel).Check(health_pb2.HealthCheckRequest()) for _ in range(2 * LIMIT))
-        )
+        batch = await anext(aiter(rig.telemetry.Subscribe(events_pb2.SubscribeRequest())))
+        infos = await asyncio.gather(*(rig.about.GetInfo(worker_pb2.GetInfoRequest()) for _ in range(2 * LIMIT)))
+        probes = await asyncio.gather(*(rig.health.Check(health_pb2.HealthCheckRequest()) for _ in range(2 * LIMIT)))
 
         assert batch.through_sequence == 1
         assert {info.worker.calls for info in infos} == {LIMIT + 1}

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from crucible_bridge.errors import Code
-from crucible_bridge.v1 import events_pb2, events_pb2_grpc, worker_pb2, worker_pb2_grpc
+from crucible_bridge.v1 import events_pb2, worker_pb2
 from tests.service.server_kit import bearer, error_of, serving, settings_for, token_file
 
 TOKEN = "s3cret-token"
@@ -22,7 +22,7 @@ async def rig(tmp_path: Path):
 
 async def test_the_right_token_passes(rig):
     """A caller that shows the token is served."""
-    stub = worker_pb2_grpc.WorkerServiceStub(rig.channel)
+    stub = rig.about
 
     answer = await stub.GetInfo(worker_pb2.GetInfoRequest(), metadata=bearer(TOKEN))
 
@@ -42,7 +42,7 @@ async def test_the_right_token_passes(rig):
 )
 async def test_anything_else_is_unauthenticated(rig, metadata, reason):
     """Without the very token a call is refused, and the refusal does not repeat what was shown."""
-    stub = worker_pb2_grpc.WorkerServiceStub(rig.channel)
+    stub = rig.about
 
     error = await error_of(stub.GetInfo(worker_pb2.GetInfoRequest(), metadata=metadata))
 
@@ -52,7 +52,7 @@ async def test_anything_else_is_unauthenticated(rig, metadata, reason):
 
 async def test_streams_need_the_token_too(rig):
     """A stream without a token ends before its first message."""
-    stub = events_pb2_grpc.TelemetryServiceStub(rig.channel)
+    stub = rig.telemetry
 
     error = await error_of(anext(aiter(stub.Subscribe(events_pb2.SubscribeRequest()))))
 
@@ -61,7 +61,7 @@ async def test_streams_need_the_token_too(rig):
 
 async def test_probes_need_no_token(rig):
     """An orchestrator's health check holds no secret."""
-    answer = await health_pb2_grpc.HealthStub(rig.channel).Check(health_pb2.HealthCheckRequest())
+    answer = await rig.health.Check(health_pb2.HealthCheckRequest())
 
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 

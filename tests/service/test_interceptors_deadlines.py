@@ -6,18 +6,18 @@ import time
 import pytest
 
 from crucible_bridge.errors import Code
-from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
+from crucible_bridge.v1 import evaluation_pb2
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for
 
 
-@pytest.mark.parametrize("timeout", [0.15, 0.6])
-async def test_a_waiting_call_is_answered_before_its_deadline(tmp_path, timeout):
+@pytest.mark.parametrize("seconds", [0.15, 0.6])
+async def test_a_waiting_call_is_answered_before_its_deadline(tmp_path, seconds):
     """The answer names the evaluation and leaves before gRPC's own deadline, at which nobody would hear it."""
     async with serving(settings_for(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         await rig.channel.channel_ready()
 
-        error = await error_of(stub.Evaluate(evaluate_request("mine"), timeout=timeout))
+        error = await error_of(stub.Evaluate(evaluate_request("mine"), timeout=seconds))
 
         # The client's own DEADLINE_EXCEEDED has neither reason nor metadata: this one is the worker's.
         assert (error.code, error.reason) == (Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED")
@@ -28,7 +28,7 @@ async def test_a_waiting_call_is_answered_before_its_deadline(tmp_path, timeout)
 async def test_an_evaluation_without_an_id_is_named_by_the_answer(tmp_path):
     """A caller that gave no id can still find what it started: what the engine binds, the answer tells."""
     async with serving(settings_for(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
 
         error = await error_of(stub.Evaluate(evaluate_request(""), timeout=0.5))
 
@@ -38,7 +38,7 @@ async def test_an_evaluation_without_an_id_is_named_by_the_answer(tmp_path):
 async def test_a_stream_ends_before_its_deadline(tmp_path):
     """A watch with a deadline is told that it is over, after all that came before."""
     async with serving(settings_for(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         batches = aiter(stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1"), timeout=0.5))
 
         first = await anext(batches)
@@ -51,7 +51,7 @@ async def test_a_stream_ends_before_its_deadline(tmp_path):
 async def test_a_call_without_a_deadline_waits(tmp_path):
     """Nothing but its caller, a drain or its end ends a call that has no deadline."""
     async with serving(settings_for(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         asyncio.get_running_loop().call_later(0.3, rig.evaluations.gate.set)
         started = time.monotonic()
 
@@ -64,11 +64,9 @@ async def test_a_call_without_a_deadline_waits(tmp_path):
 async def test_a_timeout_inside_of_a_service_is_not_the_deadline(tmp_path):
     """Only the call's own timer makes DEADLINE_EXCEEDED; a TimeoutError from within is a bug like any other."""
     async with serving(settings_for(tmp_path)) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         rig.evaluations.raises = TimeoutError("from within")
 
-        error = await error_of(
-            stub.GetEvaluation(evaluation_pb2.GetEvaluationRequest(evaluation_id="e1"), timeout=30)
-        )
+        error = await error_of(stub.GetEvaluation(evaluation_pb2.GetEvaluationRequest(evaluation_id="e1"), timeout=30))
 
         assert error.code is Code.INTERNAL

@@ -5,7 +5,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from crucible_bridge.errors import Code, FailedPrecondition
-from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
+from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.limits import WorkerLimits
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for, until
 
@@ -25,7 +25,7 @@ async def test_a_bridge_error_crosses_whole(rig):
         "the data set changed", reason="DATASET_CHANGED", retryable=False, metadata={"evaluation_id": "e1"}
     )
 
-    error = await error_of(evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).GetEvaluation(GET))
+    error = await error_of(rig.evaluation.GetEvaluation(GET))
 
     assert isinstance(error, FailedPrecondition)
     assert (error.reason, error.message, error.metadata) == (
@@ -41,7 +41,7 @@ async def test_an_unexpected_error_hides_its_text(tmp_path):
         async with serving(settings_for(tmp_path)) as rig:
             rig.evaluations.raises = RuntimeError("a secret of the model")
 
-            error = await error_of(evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).GetEvaluation(GET))
+            error = await error_of(rig.evaluation.GetEvaluation(GET))
 
     logged = next(line for line in lines if line["event"] == "unexpected_error")
     assert error.code is Code.INTERNAL
@@ -73,7 +73,7 @@ async def test_a_message_above_the_limit_is_refused(tmp_path, excess):
     """A message of the limit passes; one byte more is RESOURCE_EXHAUSTED, and not worth a retry."""
     limit = 4_096
     async with serving(settings_for(tmp_path, limits=WorkerLimits(max_message_bytes=limit))) as rig:
-        stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+        stub = rig.evaluation
         rig.evaluations.gate.set()
 
         call = stub.Evaluate(request_of(limit + excess))
@@ -99,7 +99,7 @@ async def test_a_client_that_leaves_is_no_error(tmp_path):
     """A cancelled call ends what waits for it, and the log says no more than that."""
     with capture_logs() as lines:
         async with serving(settings_for(tmp_path)) as rig:
-            call = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel).Evaluate(evaluate_request())
+            call = rig.evaluation.Evaluate(evaluate_request())
             await until(lambda: rig.evaluations.waiting == 1)
             call.cancel()
             await until(lambda: rig.evaluations.cancelled_waits == 1)
@@ -112,7 +112,7 @@ async def test_a_watcher_that_leaves_is_no_error(tmp_path):
     """A stream whose reader hangs up leaves no trace above info."""
     with capture_logs() as lines:
         async with serving(settings_for(tmp_path)) as rig:
-            stub = evaluation_pb2_grpc.EvaluationServiceStub(rig.channel)
+            stub = rig.evaluation
             watch = stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id="e1"))
             await anext(aiter(watch))
             watch.cancel()

@@ -16,7 +16,7 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 async def status(rig: Rig, service: str = "") -> int:
     """What a probe is told."""
-    answer = await health_pb2_grpc.HealthStub(rig.channel).Check(health_pb2.HealthCheckRequest(service=service))
+    answer = await rig.health.Check(health_pb2.HealthCheckRequest(service=service))
     return answer.status
 
 
@@ -48,7 +48,7 @@ async def test_a_started_worker_serves_and_its_services_follow(rig):
 
 async def test_an_unknown_service_is_not_found(rig):
     """A probe for what the worker does not have is told so."""
-    call = health_pb2_grpc.HealthStub(rig.channel).Check(health_pb2.HealthCheckRequest(service="nothing"))
+    call = rig.health.Check(health_pb2.HealthCheckRequest(service="nothing"))
 
     assert (await error_of(call)).code is Code.NOT_FOUND
 
@@ -70,7 +70,7 @@ async def test_an_unwritable_journal_stops_evaluations_alone_and_for_as_long(rig
 async def test_every_watcher_hears_of_a_change(rig):
     """A watcher that leaves takes nothing from the others."""
     await warm(rig)
-    stub = health_pb2_grpc.HealthStub(rig.channel)
+    stub = rig.health
     watches = [stub.Watch(health_pb2.HealthCheckRequest(service=EVALUATION)) for _ in range(3)]
     answers = [aiter(watch) for watch in watches]
     first = [(await anext(answer)).status for answer in answers]
@@ -86,7 +86,7 @@ async def test_every_watcher_hears_of_a_change(rig):
 
 async def test_a_watched_service_may_be_unknown(rig):
     """A watch for what the worker does not have says SERVICE_UNKNOWN and stays open, as the protocol asks for."""
-    watch = health_pb2_grpc.HealthStub(rig.channel).Watch(health_pb2.HealthCheckRequest(service="nothing"))
+    watch = rig.health.Watch(health_pb2.HealthCheckRequest(service="nothing"))
 
     assert (await anext(aiter(watch))).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 

@@ -74,7 +74,8 @@ class EventStream(AsyncIterator[Event]):
     async def aclose(self) -> None:
         """End the call. Idempotent; pending and later reads end as if the stream had."""
         self._closed = True
-        self._events = iter(())
+        # What was read but not handed out is not passed: the position stays where it is.
+        self._events, self._batch_through = iter(()), self.through_sequence
         self._call.cancel()
 
     async def __aenter__(self) -> EventStream:

@@ -34,7 +34,7 @@ WARM_SECONDS = 30.0
 MAX_TOKENS = 8
 """The longest sum has three digits."""
 
-_Output = Annotated[Path, typer.Option(metavar="DIR", help="Where the report and the events go.")]
+_Output = Annotated[Path, typer.Option(metavar="DIR", help="Where the report, the events and the worker's log go.")]
 _Samples = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Samples a checkpoint is evaluated on.")]
 
 
@@ -64,7 +64,8 @@ class _DemoFailed(Exception):
 def demo(output: _Output = Path("demo-output"), limit: _Samples = 200, as_json: Json = False) -> None:
     """Evaluate embedded checkpoints as a training loop would.
 
-    Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.md and events.jsonl.
+    Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.md, events.jsonl and
+    worker.log.
     """
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.worker_process import WorkerFailed
@@ -74,6 +75,7 @@ def demo(output: _Output = Path("demo-output"), limit: _Samples = 200, as_json: 
         run = asyncio.run(_demo(output, limit, quiet=as_json))
     except (_DemoFailed, WorkerFailed, BridgeError, OSError) as error:
         typer.echo(f"crucible-worker: {error}", err=True)
+        typer.echo(f"The worker's log is {output / 'worker.log'}.", err=True)
         raise typer.Exit(EXIT_FAILED) from None
     _write(run, as_json=as_json)
 
@@ -86,7 +88,7 @@ async def _demo(output: Path, limit: int, *, quiet: bool) -> _Run:
     events_file, report = output / "events.jsonl", output / "report.md"
     steps: list[_Step] = []
     counted = 0
-    async with worker_process() as address, connect(address) as bridge:
+    async with worker_process(output / "worker.log") as address, connect(address) as bridge:
         models = await _models(bridge)
         with events_file.open("w", encoding="ascii") as file, progress(sys.stderr, quiet=quiet) as show:
             for name, step in models:

@@ -33,24 +33,27 @@ class WorkerFailed(Exception):
 
 
 @contextlib.asynccontextmanager
-async def worker_process() -> AsyncIterator[str]:
+async def worker_process(log_file: Path) -> AsyncIterator[str]:
     """Run a worker on a temporary state directory; give its address.
 
     Leaving the block sends SIGTERM and waits for the end.
+
+    Args:
+        log_file: takes what the worker logs.
 
     Raises:
         WorkerFailed: it does not get ready, or does not exit with 0.
     """
     with tempfile.TemporaryDirectory(prefix="crucible-demo-") as name:
         folder = Path(name)
-        with (folder / "worker.log").open("wb") as log:
+        with log_file.open("wb") as log:
             process = await _start(folder, log.fileno())
         try:
-            yield await _address(process, folder)
+            yield await _address(process, folder / "ready", log_file)
         except BaseException:
-            await _end(process, folder, must_be_clean=False)
+            await _end(process, log_file, must_be_clean=False)
             raise
-        await _end(process, folder, must_be_clean=True)
+        await _end(process, log_file, must_be_clean=True)
 
 
 async def _start(folder: Path, log: int) -> asyncio.subprocess.Process:
@@ -58,6 +61,8 @@ async def _start(folder: Path, log: int) -> asyncio.subprocess.Process:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
     return await asyncio.create_subprocess_exec(
         sys.executable,
+        # The folder that the demo is typed in is no place to import from.
+        "-P",
         "-m",
         "crucible_worker",
         "serve",
@@ -73,20 +78,19 @@ async def _start(folder: Path, log: int) -> asyncio.subprocess.Process:
     )
 
 
-async def _address(process: asyncio.subprocess.Process, folder: Path) -> str:
-    ready = folder / "ready"
+async def _address(process: asyncio.subprocess.Process, ready_file: Path, log_file: Path) -> str:
     try:
         async with asyncio.timeout(READY_SECONDS):
-            while not ready.exists():
+            while (address := await asyncio.to_thread(_read_if_there, ready_file)) is None:
                 if process.returncode is not None:
-                    raise WorkerFailed(f"the worker ended with {process.returncode} at its start{_tail(folder)}")
+                    raise WorkerFailed(f"the worker ended with {process.returncode} at its start{_tail(log_file)}")
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        raise WorkerFailed(f"the worker was not ready within {READY_SECONDS:g} s{_tail(folder)}") from None
-    return ready.read_text()
+        raise WorkerFailed(f"the worker was not ready within {READY_SECONDS:g} s{_tail(log_file)}") from None
+    return address
 
 
-async def _end(process: asyncio.subprocess.Process, folder: Path, *, must_be_clean: bool) -> None:
+async def _end(process: asyncio.subprocess.Process, log_file: Path, *, must_be_clean: bool) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:
@@ -96,9 +100,16 @@ async def _end(process: asyncio.subprocess.Process, folder: Path, *, must_be_cle
         process.kill()
         code = await process.wait()
     if must_be_clean and code != 0:
-        raise WorkerFailed(f"the worker ended with {code}{_tail(folder)}")
+        raise WorkerFailed(f"the worker ended with {code}{_tail(log_file)}")
 
 
-def _tail(folder: Path) -> str:
-    lines = (folder / "worker.log").read_text(errors="replace").splitlines()
+def _read_if_there(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _tail(log_file: Path) -> str:
+    lines = log_file.read_text(errors="replace").splitlines()
     return "".join(f"\n  {line}" for line in lines[-LOG_LINES:])

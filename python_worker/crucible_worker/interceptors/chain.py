@@ -51,7 +51,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
             wrapped = self._wrapped[path] = self._wrap(path, handler)
         return wrapped
 
-    def _wrap(self, path: str, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+    def _wrap(self, path: str, handler: Any) -> grpc.RpcMethodHandler:
         method = Method(path=path, streams=handler.response_streaming)
         handle = _streamed(handler) if method.streams else _answered(handler)
         handle = bounded(handle, method, self._calls)
@@ -65,7 +65,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         return make(handle, None, handler.response_serializer)
 
 
-def _answered(handler: grpc.RpcMethodHandler) -> Handle:
+def _answered(handler: Any) -> Handle:
     if handler.request_streaming:
         return handler.stream_unary
     behaviour, parse = handler.unary_unary, _parser(handler)
@@ -76,7 +76,7 @@ def _answered(handler: grpc.RpcMethodHandler) -> Handle:
     return handle
 
 
-def _streamed(handler: grpc.RpcMethodHandler) -> Handle:
+def _streamed(handler: Any) -> Handle:
     behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
     parse = (lambda requests: requests) if handler.request_streaming else _parser(handler)
 
@@ -89,7 +89,7 @@ def _streamed(handler: grpc.RpcMethodHandler) -> Handle:
     return handle
 
 
-def _parser(handler: grpc.RpcMethodHandler) -> Callable[[bytes], Any]:
+def _parser(handler: Any) -> Callable[[bytes], Any]:
     deserialize = handler.request_deserializer
 
     def parse(request: bytes) -> Any:

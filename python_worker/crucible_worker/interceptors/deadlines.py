@@ -31,8 +31,9 @@ def bounded(inner: Handle, method: Method, calls: Calls) -> Handle:
     async def handle(request: Any, context: Context) -> Any:
         remaining = context.time_remaining()
         delay = None if remaining is None else remaining - min(MARGIN_SECONDS, remaining * MARGIN_SHARE)
+        timer = asyncio.timeout(delay)
         try:
-            async with asyncio.timeout(delay) as timer:
+            async with timer:
                 if not cut_by_drain:
                     return await inner(request, context)
                 calls.watch(timer)

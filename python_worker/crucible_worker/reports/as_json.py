@@ -7,7 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult, SamplingParams, format_model
+from crucible_bridge.types import (
+    Evaluation,
+    EvaluatorResult,
+    Limits,
+    Problem,
+    SampleResult,
+    SamplingParams,
+    format_model,
+)
 from crucible_worker.reports.facts import format_dataset, replace_surrogates, shown_failures
 
 __all__ = ["render_json"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from crucible_bridge.types import Evaluation, Limits, Problem, SampleResult
 from crucible_worker.reports.facts import (
-    column_of,
+    columns_of,
     facts_of,
     metric_keys,
     replace_surrogates,
@@ -23,11 +23,11 @@ _NOTHING = "-"
 # Line ends, control characters, and those that change the direction of what follows.
 _SPACES = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# What Markdown, its tables, HTML in it, or GitHub (links, mentions, issues, formulas) would act on.
-_ESCAPES = {
-    **{ord(character): f"\\{character}" for character in "\\`*_{}[]()#+-.!|~$^="},
-    **{ord(character): f"&#{ord(character)};" for character in "<>&\"':@"},
-}
+# What Markdown, HTML in it, or GitHub (formulas, issues) would act on inside of a line. An underscore inside of a word
+# is none: keys of metrics stay as they are. What makes a line a list or a heading never begins one here.
+_ACTIVE = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])")
+# What becomes a link or a mention by itself; and the characters of HTML.
+_ENTITIES = re.compile(r"[<>&]|:(?=//)|(?<=www)\.|(?<!\w)@|@(?=[\w-]+\.)", re.IGNORECASE)
 
 
 def render_markdown(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
@@ -53,7 +53,7 @@ def _comparison(evaluations: Sequence[Evaluation]) -> Iterator[str]:
         [key, *(_value(evaluation.metrics.values.get(key)) for evaluation in evaluations)]
         for key in metric_keys(evaluations)
     )
-    return _table(["metric", *map(column_of, evaluations)], rows)
+    return _table(["metric", *columns_of(evaluations)], rows)
 
 
 def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterator[str]:
@@ -146,4 +146,6 @@ def _safe(text: str) -> str:
     line = _CONTROLS.sub("\ufffd", _SPACES.sub(" ", replace_surrogates(text))).strip()
     if len(line) > MAX_CELL_CHARS:
         line = line[: MAX_CELL_CHARS - 1] + "…"
-    return line.translate(_ESCAPES)
+    line = _ENTITIES.sub(lambda match: f"&\0{ord(match[0])};", line)
+    # The zero byte, of which the line has none left, keeps the number sign of an entity from being escaped.
+    return _ACTIVE.sub(r"\\\g<0>", line).replace("\0", "#")

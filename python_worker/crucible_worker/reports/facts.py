@@ -9,14 +9,21 @@ from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
     Evaluation,
-    EvaluationState,
     InlineDataset,
     JsonlDataset,
     SampleResult,
     format_model,
 )
 
-__all__ = ["MAX_FAILURES", "column_of", "facts_of", "format_dataset", "metric_keys", "replace_surrogates", "shown_failures"]
+__all__ = [
+    "MAX_FAILURES",
+    "columns_of",
+    "facts_of",
+    "format_dataset",
+    "metric_keys",
+    "replace_surrogates",
+    "shown_failures",
+]
 
 MAX_FAILURES = 10
 """Failed samples that a report shows of one evaluation."""
@@ -40,8 +47,6 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
-    if evaluation.state is not EvaluationState.COMPLETED and not evaluation.state.terminal:
-        facts["state"] += ", not ended"
     return {key: value for key, value in facts.items() if value}
 
 
@@ -63,10 +68,12 @@ def format_dataset(dataset: Dataset) -> str:
     return ", ".join(words)
 
 
-def column_of(evaluation: Evaluation) -> str:
-    """What an evaluation is called beside others: its step, or its id where it has none."""
-    step = evaluation.request.step
-    return evaluation.evaluation_id if step is None else f"step {step}"
+def columns_of(evaluations: Sequence[Evaluation]) -> Sequence[str]:
+    """What evaluations are called beside each other: by their steps where these tell them apart, else by their ids."""
+    steps = {evaluation.request.step for evaluation in evaluations}
+    if None in steps or len(steps) < len(evaluations):
+        return [evaluation.evaluation_id for evaluation in evaluations]
+    return [f"step {evaluation.request.step}" for evaluation in evaluations]
 
 
 def metric_keys(evaluations: Sequence[Evaluation]) -> Sequence[str]:
@@ -78,9 +85,7 @@ def metric_keys(evaluations: Sequence[Evaluation]) -> Sequence[str]:
     return tuple(keys)
 
 
-def shown_failures(
-    evaluation: Evaluation, failures: Mapping[str, Sequence[SampleResult]]
-) -> Sequence[SampleResult]:
+def shown_failures(evaluation: Evaluation, failures: Mapping[str, Sequence[SampleResult]]) -> Sequence[SampleResult]:
     """The first failed samples of an evaluation, of those that are given."""
     return failures.get(evaluation.evaluation_id, ())[:MAX_FAILURES]
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from crucible_bridge.codec.events import event_to_record
-from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef, ReportFormat
+from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef
 from crucible_worker.backends.base import Backend
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.config import Settings
@@ -32,8 +32,6 @@ class Parts:
     """The kinds of evaluators."""
     datasets: Sequence[str]
     """Built-in data sets."""
-    report: Callable[[Sequence[str], ReportFormat], Awaitable[str]]
-    """Writes about evaluations, by their ids."""
 
 
 Build = Callable[[Settings], Awaitable[Parts]]
@@ -73,5 +71,4 @@ async def build_with(
         backend_infos=infos,
         evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
         datasets=tuple(BUILTIN_DATASETS),
-        report=evaluations.report,
     )

@@ -154,7 +154,7 @@ class Worker:
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
-        evaluation = EvaluationService(parts.evaluations, parts.evaluators, parts.report)
+        evaluation = EvaluationService(parts.evaluations, parts.evaluators)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.info, self.drain), server)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
 from crucible_bridge.codec.events import page_to_v1
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluateRequest, EvaluatorInfo, ReportFormat
+from crucible_bridge.types import EvaluateRequest, EvaluatorInfo
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2
 from crucible_worker.interceptors.methods import Context
@@ -33,16 +33,10 @@ SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, 10_000
 class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
     """Evaluations, over the wire."""
 
-    def __init__(
-        self,
-        evaluations: Evaluations,
-        evaluators: Callable[[], Iterable[EvaluatorInfo]],
-        report: Callable[[Sequence[str], ReportFormat], Awaitable[str]],
-    ) -> None:
-        """Serve these evaluations; `evaluators` lists the kinds there are, `report` writes about evaluations by id."""
+    def __init__(self, evaluations: Evaluations, evaluators: Callable[[], Iterable[EvaluatorInfo]]) -> None:
+        """Serve these evaluations; `evaluators` lists the kinds there are."""
         self._evaluations = evaluations
         self._evaluators = evaluators
-        self._report = report
 
     async def ListEvaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
         """What evaluators there are."""
@@ -113,7 +107,7 @@ class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
         if not request.evaluation_ids:
             raise InvalidField("evaluation_ids", "is empty, at least one is needed")
         report_format = report_format_from_v1(request.format, "format")
-        return pb.GenerateReportResponse(report=await self._report(tuple(request.evaluation_ids), report_format))
+        return pb.GenerateReportResponse(report=await self._evaluations.report(request.evaluation_ids, report_format))
 
 
 async def _decoded(message: pb.EvaluateRequest, field: str) -> EvaluateRequest:

@@ -15,7 +15,9 @@ __all__ = ["WorkerService"]
 class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     """The worker itself, over the wire."""
 
-    def __init__(self, info: Callable[[], Awaitable[WorkerInfo]], drain: Callable[[], Awaitable[Sequence[str]]]) -> None:
+    def __init__(
+        self, info: Callable[[], Awaitable[WorkerInfo]], drain: Callable[[], Awaitable[Sequence[str]]]
+    ) -> None:
         """Ask `info` what the worker is; `drain` sends it home and gives the evaluations it interrupted."""
         self._info = info
         self._drain = drain

@@ -49,21 +49,18 @@ class HostedModels:
         self._life = 0
 
     async def open(self, directory: Path) -> HostedModel:
-        """Open the checkpoint that lies in a directory now.
+        """The checkpoint that lies in a directory now; the host is not asked before its `load`.
 
         Raises:
             NotFound: the directory is gone.
-            FailedPrecondition: the files cannot be loaded, or changed under the loading.
-            BackendError: the host failed.
         """
         fingerprint = await asyncio.to_thread(self._fingerprints.of, directory)
-        facts = await self._ensure(directory, fingerprint)
-        return HostedModel(models=self, directory=directory, fingerprint=fingerprint, facts=facts)
+        return HostedModel(models=self, directory=directory, fingerprint=fingerprint)
 
     async def call(self, op: str, directory: Path, fingerprint: str, **fields: Any) -> Any:
         """Ask a model, wherever it is open; it is opened again if need be."""
         while True:
-            await self._ensure(directory, fingerprint)
+            await self.ensure(directory, fingerprint)
             try:
                 return await self.host.call(op, model=fingerprint, **fields)
             except BridgeError as error:
@@ -71,7 +68,13 @@ class HostedModels:
                     raise
             self._open.pop(fingerprint, None)
 
-    async def _ensure(self, directory: Path, fingerprint: str) -> _Facts:
+    async def ensure(self, directory: Path, fingerprint: str) -> _Facts:
+        """Have the host hold a model, and return what it says of it.
+
+        Raises:
+            FailedPrecondition: the files cannot be loaded, or are no longer those of the fingerprint.
+            BackendError: the host failed.
+        """
         if self._life != self.host.life:
             self._open.clear()
         facts = self._open.get(fingerprint)
@@ -90,12 +93,21 @@ class HostedModels:
 class HostedModel:
     """A model in the host, bound to the content of its checkpoint: a file that changes makes its calls fail."""
 
-    def __init__(self, *, models: HostedModels, directory: Path, fingerprint: str, facts: _Facts) -> None:
+    def __init__(self, *, models: HostedModels, directory: Path, fingerprint: str) -> None:
         self._models = models
         self._directory = directory
         self._fingerprint = fingerprint
-        self._facts = facts
-        self._tokenizer = _HostedTokenizer(self, facts) if facts.has_tokenizer else None
+        self._facts: _Facts | None = None
+        self._tokenizer: _HostedTokenizer | None = None
+
+    async def load(self) -> None:
+        """Have the host load it: starting the host takes seconds, a large checkpoint minutes.
+
+        Raises:
+            FailedPrecondition: the files cannot be loaded, or have changed since the model was opened.
+            BackendError: the host failed.
+        """
+        await self._known()
 
     @property
     def fingerprint(self) -> str:
@@ -114,7 +126,7 @@ class HostedModel:
 
     @property
     def tokenizer(self) -> _HostedTokenizer | None:
-        """Its tokenizer; None where there is none beside the weights."""
+        """Its tokenizer, once it is loaded; None where there is none beside the weights."""
         return self._tokenizer
 
     async def sample(
@@ -132,8 +144,9 @@ class HostedModel:
         _check_params(params, num_samples)
         if params.stop and not self._facts.has_tokenizer:
             raise InvalidField("sampling.stop", "cannot be used: the model has no tokenizer")
-        tokens = self._checked(prompt, "prompt", room=1)
-        room = params.max_tokens if self._facts.context is None else self._facts.context - len(tokens)
+        facts = await self._known()
+        tokens = _checked(facts, prompt, "prompt", room=1)
+        room = params.max_tokens if facts.context is None else facts.context - len(tokens)
         sequences = await self.call(
             "sample",
             prompt=tokens_to_bytes(tokens),
@@ -162,7 +175,7 @@ class HostedModel:
         Raises:
             InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context.
         """
-        tokens = self._checked(prompt, "prompt", room=0)
+        tokens = _checked(await self._known(), prompt, "prompt", room=0)
         (logprobs,) = await self._score([(tokens[:-1], tokens[1:])])
         return (None, *logprobs.tolist())
 
@@ -172,11 +185,13 @@ class HostedModel:
         Raises:
             InvalidField: names the datum: lengths differ, tokens are unknown, the input is longer than the context.
         """
+        facts = await self._known()
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for index, datum in enumerate(data):
             field = f"data[{index}]"
-            tokens = self._checked(datum.model_input, f"{field}.model_input", room=0)
-            pairs.append((tokens, self._checked_targets(datum, tokens, f'{field}.loss_fn_inputs["target_tokens"]')))
+            tokens = _checked(facts, datum.model_input, f"{field}.model_input", room=0)
+            targets = _checked_targets(facts, datum, tokens, f'{field}.loss_fn_inputs["target_tokens"]')
+            pairs.append((tokens, targets))
         return await self._score(pairs) if pairs else ()
 
     async def call(self, op: str, **fields: Any) -> Any:
@@ -187,41 +202,13 @@ class HostedModel:
         items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets)) for tokens, targets in pairs]
         return tuple(floats_from_bytes(values) for values in await self.call("score", items=items))
 
-    def _checked(self, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
-        """The input's tokens, if they are known ones and leave `room` for so many more in the context."""
-        try:
-            tokens = model_input.tokens()
-        except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
-            raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
-        if tokens.size == 0:
-            raise InvalidField(field, "is empty: a model needs at least one token")
-        context = self._facts.context
-        if context is not None and len(tokens) + room > context:
-            more = f", of which {room} must stay free" if room else ""
-            raise InvalidField(
-                field, f"has {len(tokens)} tokens; the context holds {context}{more}", reason="PROMPT_TOO_LONG"
-            )
-        self._check_known(tokens, field)
-        return tokens
-
-    def _checked_targets(self, datum: Datum, tokens: np.ndarray, field: str) -> np.ndarray:
-        targets = datum.loss_fn_inputs.get("target_tokens")
-        if targets is None:
-            raise InvalidField(field, "is missing")
-        if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
-            raise InvalidField(field, f"holds {targets.dtype}, not token ids")
-        if targets.shape != tokens.shape:
-            raise InvalidField(field, f"has shape {targets.shape}, model_input {tokens.shape}")
-        self._check_known(targets, field)
-        return targets
-
-    def _check_known(self, tokens: np.ndarray, field: str) -> None:
-        unknown = (tokens < 0) | (tokens >= self._facts.vocabulary)
-        if unknown.any():
-            index = int(unknown.argmax())
-            raise InvalidField(
-                f"{field}[{index}]", f"is {tokens[index]}; the vocabulary has {self._facts.vocabulary} tokens"
-            )
+    async def _known(self) -> _Facts:
+        facts = self._facts
+        if facts is None:
+            facts = await self._models.ensure(self._directory, self._fingerprint)
+            self._facts = facts
+            self._tokenizer = _HostedTokenizer(self, facts) if facts.has_tokenizer else None
+        return facts
 
 
 class _HostedTokenizer:
@@ -281,3 +268,40 @@ def _check_params(params: SamplingParams, num_samples: int) -> None:
         raise InvalidField("sampling.top_p", f"is {params.top_p}, must be above 0 and at most 1")
     if params.top_k is not None and params.top_k < 1:
         raise InvalidField("sampling.top_k", f"is {params.top_k}, must be at least 1")
+
+
+def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
+    """The input's tokens, if they are known ones and leave `room` for so many more in the context."""
+    try:
+        tokens = model_input.tokens()
+    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+        raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
+    if tokens.size == 0:
+        raise InvalidField(field, "is empty: a model needs at least one token")
+    context = facts.context
+    if context is not None and len(tokens) + room > context:
+        more = f", of which {room} must stay free" if room else ""
+        raise InvalidField(
+            field, f"has {len(tokens)} tokens; the context holds {context}{more}", reason="PROMPT_TOO_LONG"
+        )
+    _check_known(facts, tokens, field)
+    return tokens
+
+
+def _checked_targets(facts: _Facts, datum: Datum, tokens: np.ndarray, field: str) -> np.ndarray:
+    targets = datum.loss_fn_inputs.get("target_tokens")
+    if targets is None:
+        raise InvalidField(field, "is missing")
+    if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
+        raise InvalidField(field, f"holds {targets.dtype}, not token ids")
+    if targets.shape != tokens.shape:
+        raise InvalidField(field, f"has shape {targets.shape}, model_input {tokens.shape}")
+    _check_known(facts, targets, field)
+    return targets
+
+
+def _check_known(facts: _Facts, tokens: np.ndarray, field: str) -> None:
+    unknown = (tokens < 0) | (tokens >= facts.vocabulary)
+    if unknown.any():
+        index = int(unknown.argmax())
+        raise InvalidField(f"{field}[{index}]", f"is {tokens[index]}; the vocabulary has {facts.vocabulary} tokens")

@@ -81,11 +81,12 @@ class Batch:
     def _forward(self, tokens: list[list[int]], mask: list[list[int]], positions: list[list[int]]) -> torch.Tensor:
         loaded = self._loaded
         self._mask = torch.cat([self._mask, torch.tensor(mask, device=loaded.device)], dim=1)
+        given = {"input_ids": torch.tensor(tokens, device=loaded.device), loaded.cache_argument: self._cache}
         optional = {"position_ids": torch.tensor(positions, device=loaded.device), "logits_to_keep": 1}
         output = loaded.model(
-            input_ids=torch.tensor(tokens, device=loaded.device),
-            attention_mask=self._mask,
-            past_key_values=self._cache,
+            **given,
+            # A row that is alone for good has no padding, and recurrent models read a mask as one of the new tokens.
+            attention_mask=self._mask if loaded.joins_batches else None,
             use_cache=True,
             **{name: value for name, value in optional.items() if name in loaded.arguments},
         )

@@ -16,6 +16,8 @@ from crucible_bridge.errors import FailedPrecondition
 
 __all__ = ["LoadedModel", "load", "resolve_device"]
 
+_CACHE_ARGUMENTS = ("past_key_values", "cache_params")
+"""Of attention (and of what is mixed with it), and of recurrent models."""
 _UNLIMITED = 1_000_000_000
 """A tokenizer without a limit says 1e30."""
 
@@ -38,6 +40,8 @@ class LoadedModel:
     """Tokens that end a text."""
     arguments: frozenset[str]
     """What the forward pass takes."""
+    cache_argument: str
+    """Under which name it takes a cache."""
     joins_batches: bool
     """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
 
@@ -91,6 +95,13 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         raise FailedPrecondition(
             f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
         ) from error
+    arguments = frozenset(inspect.signature(model.forward).parameters)
+    cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
+    if cache_argument is None:
+        # It would take the last token for the whole text, and not say so.
+        raise FailedPrecondition(
+            f"{type(model).__name__} takes no cache, without which it cannot generate here", reason="MODEL_REFUSED"
+        )
     model.eval().requires_grad_(False)
     _detach_from_files(model)
     model.to(device)
@@ -101,7 +112,8 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         context=_context(model.config, tokenizer),
         vocabulary=min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size),
         stop_tokens=_stop_tokens(model, tokenizer),
-        arguments=frozenset(inspect.signature(model.forward).parameters),
+        arguments=arguments,
+        cache_argument=cache_argument,
         joins_batches=_joins_batches(model.config),
     )
 

@@ -1,0 +1,105 @@
+"""Logs: what every line bears, and that a reader who stops reading stops nobody else."""
+
+import io
+import json
+import logging
+import os
+import threading
+
+import pytest
+import structlog
+
+from crucible_worker.telemetry.logging import BackgroundWriter, bind_contextvars, configure_logging
+
+
+@pytest.fixture
+def stream():
+    """Where lines go; the logging of other tests is restored afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield io.StringIO()
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+    root.handlers, root.level = handlers, level
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, object]]:
+    """Every line, as JSON."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_every_line_bears_time_level_and_event(stream):
+    """Our events and those of libraries are lines of one kind, in JSON."""
+    writer = configure_logging("json", "info", stream)
+    bind_contextvars(evaluation_id="e1")
+
+    structlog.get_logger().info("ours", number=1)
+    logging.getLogger("a.library").warning("theirs %d", 2)
+    writer.close(5)
+
+    ours, theirs = lines_of(stream)
+    assert (ours["event"], ours["level"], ours["number"]) == ("ours", "info", 1)
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("theirs 2", "warning", "a.library")
+    assert all(str(line["timestamp"]).endswith("Z") and line["evaluation_id"] == "e1" for line in (ours, theirs))
+
+
+def test_a_traceback_is_part_of_its_line(stream):
+    """An exception does not spread over several lines, nor does it carry local variables."""
+    writer = configure_logging("json", "info", stream)
+    secret = "a local variable"
+
+    try:
+        raise RuntimeError("what happened")
+    except RuntimeError:
+        structlog.get_logger().exception("failed")
+    writer.close(5)
+
+    (line,) = lines_of(stream)
+    assert "RuntimeError: what happened" in str(line["exception"])
+    assert secret not in stream.getvalue().replace('secret = "a local variable"', "")
+
+
+def test_what_json_lacks_is_written_as_text(stream):
+    """Lines are ASCII and hold no bare NaN, whatever is logged."""
+    writer = configure_logging("json", "info", stream)
+
+    structlog.get_logger().info("odd", number=float("nan"), text="\u00fc\n", thing=object)
+    writer.close(5)
+
+    assert stream.getvalue().isascii()
+    assert "NaN" not in stream.getvalue()
+    assert len(lines_of(stream)) == 1
+
+
+def test_what_is_below_the_level_is_not_written(stream):
+    """The level holds for our events and for those of libraries."""
+    writer = configure_logging("console", "warning", stream)
+
+    structlog.get_logger().info("quiet")
+    logging.getLogger("asyncio").info("quiet")
+    structlog.get_logger().warning("loud")
+    writer.close(5)
+
+    assert "quiet" not in stream.getvalue()
+    assert "loud" in stream.getvalue()
+
+
+def test_a_full_pipe_holds_nobody_up():
+    """Lines beyond the queue are dropped and counted, and the count is logged once there is room."""
+    reader, pipe = os.pipe()
+    with os.fdopen(reader, encoding="ascii") as read_end, os.fdopen(pipe, "w", encoding="ascii") as write_end:
+        writer = BackgroundWriter(write_end, capacity=4)
+        line = "x" * 32_767 + "\n"  # two of them fill a pipe
+        while writer.dropped < 3:
+            writer.write(line)
+
+        dropped = writer.dropped
+        received: list[str] = []
+        reading = threading.Thread(target=lambda: received.extend(read_end))
+        reading.start()
+        writer.close(5)
+        write_end.close()
+        reading.join(5)
+
+    assert json.loads(received[-1]) == {"event": "log_lines_dropped", "level": "warning", "count": dropped}
+    assert set(received[:-1]) == {line}

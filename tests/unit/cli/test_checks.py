@@ -1,0 +1,117 @@
+"""Doctor's checks: what is looked at, and what is said of it."""
+
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from crucible_worker.cli import checks
+from crucible_worker.cli.checks import Check, run_checks
+from crucible_worker.config import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A worker that could start."""
+    return Settings(port=0, state_dir=tmp_path / "state")
+
+
+def _checks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Check]:
+    monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
+    return {check.name: check for check in run_checks(settings)}
+
+
+def test_a_worker_that_can_serve_passes_all_that_is_required(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """On a machine where tests run, nothing that is required is missing."""
+    found = _checks(settings, monkeypatch)
+
+    assert [check.detail for check in found.values() if check.required and not check.ok] == []
+    assert found["state directory"].detail == str(settings.state_dir)
+    assert "WAL" in found["sqlite"].detail
+
+
+def test_a_port_that_is_taken_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Where somebody listens already, serving would be refused."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = Settings(port=taken.getsockname()[1], state_dir=settings.state_dir)
+
+        address = _checks(busy, monkeypatch)["address"]
+
+    assert (address.ok, address.required) == (False, True)
+    assert "in use" in address.detail
+
+
+def test_a_socket_that_is_there_is_told(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """A Unix socket is not to be taken from another worker."""
+    (tmp_path / "socket").write_text("")
+    busy = Settings(unix_socket=tmp_path / "socket", state_dir=settings.state_dir)
+
+    address = _checks(busy, monkeypatch)["address"]
+
+    assert not address.ok
+    assert "is a worker running?" in address.detail
+
+
+def test_a_journal_that_cannot_be_opened_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """What lies there and is no journal of ours is refused, and the other checks are made all the same."""
+    settings.state_dir.mkdir()
+    _checks(settings, monkeypatch)
+    for database in settings.state_dir.glob("journal*"):
+        database.write_bytes(b"not a database" * 1000)
+
+    found = _checks(settings, monkeypatch)
+
+    assert (found["journal"].ok, found["journal"].required) == (False, True)
+    assert found["sqlite"].ok
+
+
+def test_checks_leave_nothing_of_their_own(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Beside the journal that a worker would make, the state directory stays as it was."""
+    _checks(settings, monkeypatch)
+
+    assert list(settings.state_dir.glob(".doctor-*")) == []
+
+
+def test_an_extra_that_is_missing_is_optional(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Without the local extra a worker serves; doctor says what to install for more."""
+    present = checks.importlib.metadata.version
+
+    def version(package: str) -> str:
+        if package == "torch":
+            raise checks.importlib.metadata.PackageNotFoundError(package)
+        return present(package)
+
+    monkeypatch.setattr(checks.importlib.metadata, "version", version)
+
+    torch = _checks(settings, monkeypatch)["torch"]
+
+    assert (torch.ok, torch.required) == (False, False)
+    assert "crucible-bridge[local]" in torch.detail
+
+
+def test_a_tool_that_is_missing_says_what_it_is_for(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """System tools are optional, and each has its purpose."""
+    monkeypatch.setattr(checks.shutil, "which", lambda name, path: None)
+
+    found = _checks(settings, monkeypatch)
+
+    assert (found["elixir"].ok, found["elixir"].required) == (False, False)
+    assert "Elixir" in found["elixir"].purpose
+
+
+def test_a_file_system_without_wal_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Several workers can share a journal in WAL mode alone."""
+
+    class WithoutWal(sqlite3.Connection):
+        def execute(self, sql: str, /, *arguments: object) -> sqlite3.Cursor:
+            return super().execute(sql.replace("=WAL", "=DELETE"))
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        checks.sqlite3,
+        "connect",
+        lambda path, **options: connect(path, **options, **({"factory": WithoutWal} if not options else {})),
+    )
+
+    assert "has no WAL" in _checks(settings, monkeypatch)["sqlite"].detail

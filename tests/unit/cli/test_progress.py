@@ -1,0 +1,71 @@
+"""Progress for who watches: lines where there is no terminal, nothing where nothing is wanted."""
+
+import io
+
+import pytest
+
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import Problem
+from crucible_worker.cli import progress as module
+from crucible_worker.cli.progress import progress
+
+START = Event(kind=EventKind.EVALUATION_START, measurements={"total": 20, "done": 0})
+HALF = Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": 10})
+SAMPLE = Event(kind=EventKind.SAMPLE_COMPLETE, evaluator="nll")
+NLL = Event(kind=EventKind.EVALUATOR_COMPLETE, evaluator="nll", measurements={"nll": 0.5, "n": 20, "n_scored": 19})
+COMPLETE = Event(kind=EventKind.EVALUATION_COMPLETE, measurements={"nll": 0.5, "sample_count": 20})
+STOP = Event(kind=EventKind.EVALUATION_STOP, metadata={"state": "completed"})
+FAILED = Event(kind=EventKind.EVALUATION_EXCEPTION, problem=Problem(reason="X", message="no evaluator finished"))
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _shown(stream: io.StringIO, *events: Event, quiet: bool = False) -> str:
+    with progress(stream, quiet=quiet) as show:
+        for event in events:
+            show("step 180", event)
+    return stream.getvalue()
+
+
+def test_without_a_terminal_there_are_plain_lines():
+    """A log gets what began, how far it is, and how it ended; no sample and no control character."""
+    text = _shown(io.StringIO(), START, SAMPLE, HALF, SAMPLE, NLL, COMPLETE, STOP)
+
+    assert text.splitlines() == [
+        "step 180: 20 to do",
+        "step 180: 10 of 20 done",
+        "step 180: nll: 19 of 20 scored",
+        "step 180: completed",
+    ]
+
+
+def test_lines_on_the_way_come_now_and_then(monkeypatch: pytest.MonkeyPatch):
+    """Four progress events a second do not become four lines a second."""
+    clock = iter([100.0, 100.0 + module.LINE_SECONDS / 2, 100.0 + module.LINE_SECONDS])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+
+    text = _shown(io.StringIO(), HALF, HALF, HALF)
+
+    assert text.count("10 of 20 done") == 2
+
+
+def test_a_failure_says_why():
+    """The last line of an evaluation that failed has its reason."""
+    assert _shown(io.StringIO(), FAILED) == "step 180: the evaluation failed: no evaluator finished\n"
+
+
+def test_quiet_writes_nothing():
+    """Who reads JSON gets nothing else."""
+    assert _shown(io.StringIO(), START, HALF, STOP, quiet=True) == ""
+
+
+def test_on_a_terminal_there_is_a_bar():
+    """A bar per evaluation fills up to its end."""
+    text = _shown(_Terminal(), START, HALF, NLL, COMPLETE, STOP)
+
+    assert "step 180" in text
+    assert "20/20" in text
+    assert "completed" in text

@@ -1,0 +1,78 @@
+"""Options: what a schema refuses, with its path, and what it fills in."""
+
+import math
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import InvalidField
+from crucible_worker.grading import registry
+from crucible_worker.grading.options import checked_options
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer", "minimum": 1, "maximum": 3, "default": 2},
+        "mode": {"type": "string", "enum": ["fast", "slow"]},
+        "nested": {"type": "object", "properties": {"list": {"type": "array", "items": {"type": "number"}}}},
+        "short": {"type": "string", "maxLength": 2},
+    },
+    "required": ["mode"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "says"),
+    [
+        ({}, 'options["mode"]', "is missing"),
+        ({"mode": "other"}, 'options["mode"]', "'other', not one of: fast, slow"),
+        ({"mode": "fast", "count": 0}, 'options["count"]', "is 0, at least 1"),
+        ({"mode": "fast", "count": 4}, 'options["count"]', "is 4, at most 3"),
+        ({"mode": "fast", "count": 1.5}, 'options["count"]', "not of type integer"),
+        ({"mode": "fast", "count": True}, 'options["count"]', "not of type integer"),
+        ({"mode": "fast", "cuont": 1}, 'options["cuont"]', "is unknown; known are: count, mode"),
+        ({"mode": "fast", "nested": {"list": [1, "x"]}}, 'options["nested"]["list"][1]', "not of type number"),
+        ({"mode": "fast", "nested": {"list": [1, math.nan]}}, 'options["nested"]["list"][1]', "is nan"),
+        ({"mode": "fast", "short": "abc"}, 'options["short"]', "maxLength"),
+        ({"mode": "x" * 1000}, 'options["mode"]', "..."),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], field: str, says: str) -> None:
+    """An error points at the option that is wrong, says what is, and never repeats a long value."""
+    with pytest.raises(InvalidField) as caught:
+        checked_options(options, SCHEMA, "options")
+
+    assert caught.value.field == field
+    assert says in caught.value.message
+    assert len(caught.value.message) < 200
+
+
+def test_defaults_are_filled_in() -> None:
+    """An option that is not given has its default, or is left out where there is none."""
+    assert checked_options({"mode": "fast"}, SCHEMA, "options") == {"mode": "fast", "count": 2}
+
+
+def test_whole_numbers_become_integers() -> None:
+    """JSON knows no integers apart, and google.protobuf.Struct has doubles only: 3.0 is 3 where an integer is asked."""
+    count = checked_options({"mode": "fast", "count": 3.0}, SCHEMA, "options")["count"]
+
+    assert count == 3
+    assert isinstance(count, int)
+
+
+def test_an_unknown_grader_is_refused_with_those_that_are_known() -> None:
+    """The error names the field and every grader that there is."""
+    with pytest.raises(InvalidField, match="exact_match, contains, numeric, multiple_choice") as caught:
+        registry.create("rubric", {}, name_field="grader", options_field="options")
+
+    assert (caught.value.field, caught.value.reason) == ("grader", "UNKNOWN_GRADER")
+
+
+@pytest.mark.parametrize("name", registry.GRADERS)
+def test_every_grader_refuses_unknown_options(name: str) -> None:
+    """A misspelt option is an error, not a grader with other rules than its user thinks."""
+    with pytest.raises(InvalidField) as caught:
+        registry.create(name, {"fold_csae": True}, name_field="grader", options_field="grader_options")
+
+    assert (caught.value.field, caught.value.reason) == ('grader_options["fold_csae"]', "UNKNOWN_OPTION")
