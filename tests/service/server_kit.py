@@ -210,22 +210,27 @@ def token_file(folder: Path, token: str) -> Path:
     return path
 
 
+def parts_of(evaluations: ScriptedEvaluations, backend: ScriptedBackend) -> Parts:
+    """What a worker is put together from, scripted."""
+    info = EvaluatorInfo(
+        kind="nll", kinds=(EvaluatorKind.TRAINING,), description="", options_schema={}, keys={"nll": "nats"}
+    )
+    return Parts(
+        evaluations=evaluations,  # pyright: ignore[reportArgumentType] - stands in for it
+        backends=(backend,),
+        backend_infos=lambda: (backend.info(),),
+        evaluators=lambda: (info,),
+        datasets=("arithmetic",),
+    )
+
+
 @contextlib.asynccontextmanager
 async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Rig]:
     """A worker in this event loop, and a plain channel to it."""
     evaluations, backend = ScriptedEvaluations(), ScriptedBackend()
-    info = EvaluatorInfo(
-        kind="nll", kinds=(EvaluatorKind.TRAINING,), description="", options_schema={}, keys={"nll": "nats"}
-    )
 
     async def build(_: Settings) -> Parts:
-        return Parts(
-            evaluations=evaluations,  # pyright: ignore[reportArgumentType] - stands in for it
-            backends=(backend,),
-            backend_infos=lambda: (backend.info(),),
-            evaluators=lambda: (info,),
-            datasets=("arithmetic",),
-        )
+        return parts_of(evaluations, backend)
 
     async with (
         Worker(settings, **{"build": build, **worker_options}) as worker,

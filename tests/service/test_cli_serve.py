@@ -82,7 +82,8 @@ def test_nothing_heavy_is_imported_until_it_serves(serve: Serve, tmp_path: Path)
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=SECONDS)
 
-    imported = set(re.findall(r"^import time: .*\| +(\w+)", log, re.MULTILINE))
+    # By their submodules: an import that is tried and refused is listed as well.
+    imported = set(re.findall(r"^import time: .*\| +(\w+)\.", log, re.MULTILINE))
     assert {"crucible_worker", "grpc", "sqlite3"} <= imported
     assert imported.isdisjoint({"torch", "transformers", "sympy", "tinker", "rich"})
 

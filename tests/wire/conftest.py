@@ -36,6 +36,7 @@ def _unary(name: str) -> Any:
 def _streaming(name: str) -> Any:
     async def answer(self: CannedWorker, request: Any, context: Any) -> AsyncIterator[Any]:
         self.requests.append((name, request))
+        self.stream_arrived.set()
         try:
             for page in self.pages:
                 if isinstance(page, BridgeError):
@@ -65,6 +66,7 @@ class CannedWorker(
         """What streams carry: (records, log_id, through_sequence), or an error that ends them."""
         self.hold_streams = False
         """Keep a stream open after its pages, until its caller goes."""
+        self.stream_arrived = asyncio.Event()
         self.streams_ended = asyncio.Event()
 
     ListEvaluators = _unary("ListEvaluators")

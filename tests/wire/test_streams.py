@@ -76,6 +76,18 @@ async def test_batches_carry_the_same(worker: CannedWorker, address: str):
     assert worker.requests[0][1].until_now
 
 
+async def test_batches_go_on_where_events_stopped(worker: CannedWorker, address: str):
+    """What is left of a batch whose events were partly taken comes as a batch of its own: nothing is lost."""
+    worker.pages = [(records(1, 2, 3), "log", 4), (records(5), "log", 5)]
+
+    async with crucible_bridge.connect(address) as bridge:
+        stream = bridge.telemetry.subscribe()
+        await anext(stream)
+        batches = [([event.sequence for event in b.events], b.through_sequence) async for b in stream.batches()]
+
+    assert batches == [([2, 3], 4), ([5], 5)]
+
+
 @pytest.mark.parametrize(
     "error",
     [OutOfRange("the oldest is 40", metadata={"oldest_sequence": "40"}), FailedPrecondition("the log is another")],
@@ -115,7 +127,7 @@ async def test_closing_wakes_a_pending_read(worker: CannedWorker, address: str):
     async with crucible_bridge.connect(address) as bridge:
         stream = bridge.telemetry.subscribe()
         reader = asyncio.create_task(anext(stream, None))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
+        await worker.stream_arrived.wait()
         await stream.aclose()
         await stream.aclose()
 
@@ -124,13 +136,12 @@ async def test_closing_wakes_a_pending_read(worker: CannedWorker, address: str):
 
 async def test_cancelling_a_read_ends_the_call(worker: CannedWorker, address: str):
     """A cancelled task gets its CancelledError, and the worker is told."""
-    worker.pages, worker.hold_streams = [(records(1), "log", 1)], True
+    worker.hold_streams = True
 
     async with crucible_bridge.connect(address) as bridge:
         stream = bridge.telemetry.subscribe()
-        await anext(stream)
         reader = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0)
+        await worker.stream_arrived.wait()
         reader.cancel()
 
         with pytest.raises(asyncio.CancelledError):
@@ -157,7 +168,7 @@ async def test_closing_the_client_ends_its_streams(worker: CannedWorker, address
     async with crucible_bridge.connect(address) as bridge:
         stream = bridge.telemetry.subscribe()
         reader = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0)
+        await worker.stream_arrived.wait()
 
     with pytest.raises(Cancelled) as caught:
         await reader

@@ -65,8 +65,11 @@ class EventStream(AsyncIterator[Event]):
     async def batches(self) -> AsyncIterator[EventBatch]:
         """The same stream by batches: cheaper where events come by the thousand.
 
-        Use either this or the events; a batch whose events were partly taken is not seen here again.
+        May follow events that were taken one by one: what is left of their batch comes first.
         """
+        if rest := tuple(self._events):
+            self.through_sequence = self._batch_through
+            yield EventBatch(events=rest, log_id=self.log_id, through_sequence=self._batch_through)
         while (batch := await self._read()) is not None:
             self.through_sequence = batch.through_sequence
             yield batch

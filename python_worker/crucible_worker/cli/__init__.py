@@ -5,7 +5,6 @@ Importing it is cheap, as every worker of a pool does: what a command needs is i
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -33,6 +32,8 @@ for _command in (serve, demo, evaluate, doctor):
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        import importlib.metadata  # 15 ms, which no worker needs to start
+
         typer.echo(f"crucible-worker {importlib.metadata.version('crucible-bridge')}")
         raise typer.Exit
 

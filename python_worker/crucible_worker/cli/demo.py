@@ -61,7 +61,7 @@ class _DemoFailed(Exception):
     """The demo cannot go on; the text says why and what to do."""
 
 
-def demo(output: _Output = Path("demo-output"), limit: _Samples = 200, as_json: Json = False) -> None:
+def demo(output: _Output = Path("demo-output"), limit: _Samples = 400, as_json: Json = False) -> None:
     """Evaluate embedded checkpoints as a training loop would.
 
     Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.md, events.jsonl and
@@ -154,7 +154,7 @@ def _write(run: _Run, *, as_json: bool) -> None:
         return
     from crucible_worker.cli.tables import write_table
 
-    columns = ("step", "nll", "perplexity", "accuracy", "95 % interval", "samples", "unscored")
+    columns = ("step", "nll", "accuracy", "95 % interval", "samples", "unscored")
     write_table(sys.stdout, "Two-digit addition, held out of training", columns, list(_rows(run.steps)))
     typer.echo(f"report: {run.report}\nevents: {run.events_file} ({run.events})")
 
@@ -168,7 +168,6 @@ def _rows(steps: Iterable[_Step]) -> Iterable[Sequence[str]]:
         yield (
             str(step.step),
             _number(values.get("nll")),
-            _number(values.get("perplexity")),
             _percent(values.get("accuracy")),
             f"{low} to {high}",
             str(step.sample_count),

@@ -12,6 +12,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -70,20 +71,28 @@ class BackgroundWriter:
 
     def close(self, timeout: float) -> None:
         """Write what waits, for at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(None)
-        self._thread.join(timeout)
+            self._lines.put(None, timeout=timeout)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
-        # A reader that went away is no reason to stop: whoever logs would then find the queue full for ever.
         while (line := self._lines.get()) is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._stream.write(line)
-                if self._lines.empty() and self._dropped:
-                    dropped, self._dropped = self._dropped, 0
-                    self._stream.write(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}))
-                    self._stream.write("\n")
-                self._stream.flush()
+            self._put(line)
+            if self._dropped and self._lines.empty():
+                self._account()
+        if self._dropped:
+            self._account()
+
+    def _account(self) -> None:
+        dropped, self._dropped = self._dropped, 0
+        self._put(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n")
+
+    def _put(self, line: str) -> None:
+        # A reader that went away is no reason to stop: whoever logs would then find the queue full for ever.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line)
+            self._stream.flush()
 
 
 def configure_logging(log_format: LogFormat, level: str, stream: TextIO | None = None) -> BackgroundWriter:

@@ -6,7 +6,11 @@ ARCHITECTURES = {
     "llama": {},
     "mistral": {"sliding_window": 4},
     "qwen3": {},
-    "gemma3_text": {"sliding_window": 4, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    "gemma3_text": {
+        "sliding_window": 4,
+        "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48},
     "gpt_neox": {},
     "bloom": {"hidden_size": 16, "n_layer": 2, "n_head": 2},
@@ -43,7 +47,9 @@ def make_model(tmp_path_factory):
     def make(name):
         if name not in made:
             torch.manual_seed(0)
-            sizes = {"vocab_size": 40} | ARCHITECTURES[name] if name in ("gpt2", "bloom") else _SIZES | ARCHITECTURES[name]
+            sizes = (
+                {"vocab_size": 40} | ARCHITECTURES[name] if name in ("gpt2", "bloom") else _SIZES | ARCHITECTURES[name]
+            )
             model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **sizes))
             for parameter in model.parameters():  # far apart: no ties that rounding could break
                 parameter.data.mul_(8)

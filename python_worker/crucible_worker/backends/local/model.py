@@ -142,9 +142,9 @@ class HostedModel:
                 (reason PROMPT_TOO_LONG); the parameters are out of range.
         """
         _check_params(params, num_samples)
-        if params.stop and not self._facts.has_tokenizer:
-            raise InvalidField("sampling.stop", "cannot be used: the model has no tokenizer")
         facts = await self._known()
+        if params.stop and not facts.has_tokenizer:
+            raise InvalidField("sampling.stop", "cannot be used: the model has no tokenizer")
         tokens = _checked(facts, prompt, "prompt", room=1)
         room = params.max_tokens if facts.context is None else facts.context - len(tokens)
         sequences = await self.call(

@@ -1,0 +1,84 @@
+"""200 samples on a backend with 100 ms latency: the worker against the serial loop of a custom evaluator.
+
+The serial loop is the shape of tinker-cookbook's CustomEvaluator: `for datum in data: await client.sample(...)`, graded
+one after the other, in process, with no journal and no events. Ours is the whole remote call: request, data set,
+journal, events, reply. Both ask the same scripted model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+
+import structlog
+from _report import Claim, arguments, report
+
+from crucible_bridge.types import Limits, ModelInput, Sample, SamplingParams
+from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+
+SAMPLES, LATENCY_SECONDS = 200, 0.1
+CLAIMS = {64: ">= 45x, of 50x that are possible", 100: ">= 80x, of 100x that are possible"}
+
+
+async def main() -> None:
+    options = arguments(__doc__)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    model = ScriptedModel(answer=lambda prompt: "42", latency=LATENCY_SECONDS)
+    serial: list[float] = []
+    ours: dict[int, list[float]] = {concurrency: [] for concurrency in CLAIMS}
+    async with run_worker({"scripted": model}) as worker:
+        await remote(worker, "warm-up", 100)
+        for run in range(options.runs):
+            for concurrency, times in ours.items():
+                times.append(await remote(worker, f"{concurrency}-{run}", concurrency))
+            # The serial loop takes 20 s and hardly varies: once is enough for its side of the pair.
+            if not serial:
+                serial.append(await one_by_one(model))
+    report(
+        [
+            Claim(
+                name=f"200 samples at concurrency {concurrency}",
+                ours=times,
+                rival=serial,
+                unit="s",
+                ratio=serial[0] / statistics.median(times),
+                claim=CLAIMS[concurrency],
+            )
+            for concurrency, times in ours.items()
+        ],
+        as_json=options.json,
+    )
+
+
+async def remote(worker: RunningWorker, evaluation_id: str, concurrency: int) -> float:
+    """Seconds of one evaluation through the worker."""
+    started = time.perf_counter()
+    evaluation = await worker.bridge.evaluation.evaluate(
+        evaluation_id=evaluation_id,
+        model="embedded:scripted",
+        evaluators=["accuracy"],
+        dataset=[Sample(input=f"{index}*7=", targets=("42",)) for index in range(SAMPLES)],
+        sampling=SamplingParams(max_tokens=4),
+        limits=Limits(concurrency=concurrency),
+    )
+    seconds = time.perf_counter() - started
+    assert evaluation.metrics.values["accuracy"] == 1.0
+    return seconds
+
+
+async def one_by_one(model: ScriptedModel) -> float:
+    """Seconds of the serial loop."""
+    started = time.perf_counter()
+    correct = 0
+    for index in range(SAMPLES):
+        prompt = ModelInput.of([ord(character) for character in f"{index}*7="])
+        (answer,) = await model.sample(prompt, SamplingParams(max_tokens=4))
+        correct += answer.text == "42"
+    assert correct == SAMPLES
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,210 @@
+"""Workers as real processes, to be killed with real signals; nothing that is started here outlives its test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import crucible_bridge
+from crucible_bridge.client import Bridge
+from crucible_bridge.errors import BridgeError
+
+__all__ = ["EVALUATION_SERVICE", "Workshop", "WorkerProcess", "count_lines", "until", "workshop"]
+
+EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
+"""As health knows it."""
+READY_SECONDS = 60.0
+"""For a worker to serve, on a machine that has other things to do; a bound, not an expectation."""
+POLL_SECONDS = 0.005
+"""How often a condition outside of this process is looked at."""
+LOG_TAIL_BYTES = 4096
+"""Of a worker's log, in the message of a test that fails."""
+
+_SCRIPT = Path(__file__).with_name("scripted_worker.py")
+
+
+class WorkerProcess:
+    """A worker, and a client of it. Made by `Workshop.launch`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], ready_file: Path, log_file: Path) -> None:
+        self.process = process
+        """The process."""
+        self.log_file = log_file
+        """What it writes to stdout and stderr."""
+        self._ready_file = ready_file
+        self._address = ""
+        self._bridge: Bridge | None = None
+        self._clients = contextlib.AsyncExitStack()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        assert self._address, "it is not ready"
+        return self._address
+
+    @property
+    def bridge(self) -> Bridge:
+        """A client of it."""
+        assert self._bridge is not None, "it is not ready"
+        return self._bridge
+
+    async def ready(self) -> WorkerProcess:
+        """Wait until it serves."""
+        async with asyncio.timeout(READY_SECONDS):
+            while not self._ready_file.exists():
+                assert self.alive, f"the worker ended with {self.process.returncode} at its start:\n{self.log_tail()}"
+                await asyncio.sleep(POLL_SECONDS)
+        self._address = self._ready_file.read_text()
+        self._bridge = await self._clients.enter_async_context(crucible_bridge.connect(self._address))
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end: the kernel has given its locks back then."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    async def exit_code(self, seconds: float) -> int:
+        """Wait for its end."""
+        async with asyncio.timeout(seconds):
+            while self.alive:
+                await asyncio.sleep(POLL_SECONDS)
+        return self.process.returncode
+
+    def rss(self) -> int:
+        """Its resident memory in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    @contextlib.contextmanager
+    def unable_to_write(self):
+        """Every write of it to a file beyond its first bytes fails meanwhile, as on a full disk (EFBIG)."""
+        before = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            yield
+        finally:
+            resource.prlimit(self.pid, resource.RLIMIT_FSIZE, before)
+
+    async def is_serving(self, service: str = EVALUATION_SERVICE) -> bool:
+        """What health says of a service."""
+        return await self.bridge.worker.health(service)
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        return self.log_file.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    async def close(self) -> None:
+        """End it by force if need be, and every client of it."""
+        self.kill()
+        await self._clients.aclose()
+
+
+@dataclasses.dataclass(kw_only=True)
+class Workshop:
+    """Starts workers on one state directory. Made by `workshop`."""
+
+    folder: Path
+    """Of this test."""
+    models: Mapping[str, Mapping[str, Any]]
+    """Scripted models by name; see `scripted_worker`. Those that are started later see what is put here."""
+    limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Of the workers, where the defaults will not do."""
+    data_roots: tuple[Path, ...] = ()
+    """JSONL data sets lie below these."""
+    state_dir: Path
+    """Where the journal lies."""
+    workers: list[WorkerProcess] = dataclasses.field(default_factory=list)
+    """All that were started, in order."""
+
+    def launch(self) -> WorkerProcess:
+        """Start a worker without waiting for it."""
+        number = len(self.workers)
+        ready_file, log_file = self.folder / f"ready-{number}", self.folder / f"worker-{number}.log"
+        configuration = {
+            "ready_file": str(ready_file),
+            "state_dir": str(self.state_dir),
+            "data_roots": list(map(str, self.data_roots)),
+            "limits": dict(self.limits),
+            "models": {name: dict(fields) for name, fields in self.models.items()},
+        }
+        with log_file.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, _SCRIPT, json.dumps(configuration)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.workers.append(WorkerProcess(process, ready_file, log_file))
+        return self.workers[-1]
+
+    async def start(self) -> WorkerProcess:
+        """Start a worker and wait until it serves."""
+        return await self.launch().ready()
+
+    async def start_several(self, count: int) -> list[WorkerProcess]:
+        """Start workers side by side."""
+        launched = [self.launch() for _ in range(count)]
+        return [await worker.ready() for worker in launched]
+
+    @property
+    def tracebacks(self) -> list[str]:
+        """Logs in which a worker tells of a bug of its own."""
+        logs = [worker.log_file.read_text(errors="replace") for worker in self.workers]
+        return [log for log in logs if "Traceback" in log]
+
+
+@contextlib.asynccontextmanager
+async def workshop(
+    folder: Path, models: Mapping[str, Mapping[str, Any]], *, state_dir: Path | None = None, **fields: Any
+) -> AsyncIterator[Workshop]:
+    """Start workers inside the block; whatever still runs at its end is killed, and every one of them reaped."""
+    made = Workshop(folder=folder, models=models, state_dir=state_dir or folder / "state", **fields)
+    try:
+        yield made
+        assert not made.tracebacks, made.tracebacks[0][-LOG_TAIL_BYTES:]
+    finally:
+        for worker in made.workers:
+            await worker.close()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    """Wait for a condition outside of this process; a coroutine function that is refused is asked again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found = condition()
+            if await found if asyncio.iscoroutine(found) else found:
+                return
+        except BridgeError as error:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the condition was never met") from error
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition was never met")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def count_lines(path: Path) -> int:
+    """Lines of a call file: model calls so far, of every process that was given it."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0

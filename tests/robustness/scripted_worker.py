@@ -1,0 +1,45 @@
+"""A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
+
+The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `limits` as a worker's settings have them, and
+`models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold.
+"""
+
+import ctypes
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from crucible_worker.config import Settings
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.server import serve
+from crucible_worker.testing import ScriptedModel, scripted_build
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(configuration: dict[str, Any]) -> int:
+    """Serve until told to go; returns the exit code."""
+    # Tests that are killed leave no worker behind.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    settings = Settings(
+        port=0,
+        ready_file=Path(configuration["ready_file"]),
+        state_dir=Path(configuration["state_dir"]),
+        data_roots=tuple(map(Path, configuration["data_roots"])),
+        limits=WorkerLimits(**configuration["limits"]),
+    ).validate()
+    return serve(settings, build=scripted_build({name: _model(**fields) for name, fields in _models(configuration)}))
+
+
+def _models(configuration: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return list(configuration["models"].items())
+
+
+def _model(*, call_file: str | None = None, **fields: Any) -> ScriptedModel:
+    return ScriptedModel(call_file=None if call_file is None else Path(call_file), **fields)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

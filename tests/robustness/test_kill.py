@@ -1,0 +1,109 @@
+"""kill -9 at any instant, then the same StartEvaluation at a new process: as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_bridge.types import Evaluation
+from tests.robustness.evidence import SAMPLES, bits, check_events, check_interrupted_run, log_of, request, samples_of
+from tests.robustness.harness import WorkerProcess, Workshop, count_lines, until, workshop
+
+LATENCY = 0.02
+"""Of a model call, seconds: an evaluation takes some 0.4 s."""
+BEYOND = 1.15
+"""Kills happen until this multiple of the time that an evaluation takes when nobody disturbs it."""
+AT_THE_END = 4
+"""Every so manieth kill waits for the last model calls: the end is short, and would hardly ever be hit."""
+TWICE = 5
+"""Every so manieth evaluation is killed at its second attempt, too."""
+CALLS = 2 * SAMPLES
+
+
+async def _kill_after(worker: WorkerProcess, number: int, seconds: float) -> None:
+    """Start an evaluation, and kill its worker after so many seconds, whether it has answered or not."""
+    async with _started(worker, number):
+        await asyncio.sleep(seconds)
+        worker.kill()
+
+
+async def _kill_at_the_end(worker: WorkerProcess, number: int, seconds: float, call_file: Path) -> None:
+    """Start an evaluation, and kill its worker so many seconds after the last model call began."""
+    before = count_lines(call_file)
+    async with _started(worker, number):
+        await until(lambda: count_lines(call_file) - before >= CALLS)
+        await asyncio.sleep(seconds)
+        worker.kill()
+
+
+@contextlib.asynccontextmanager
+async def _started(worker: WorkerProcess, number: int) -> AsyncIterator[None]:
+    start = asyncio.create_task(worker.bridge.evaluation.start_evaluation(request(f"killed-{number}")))
+    yield
+    try:
+        await start
+    except BridgeError as error:
+        assert isinstance(error, Unavailable), error
+
+
+async def _finish(worker: WorkerProcess, number: int) -> Evaluation:
+    """Start it again and wait for its end by its events, as an orchestrator would."""
+    evaluation_id = f"killed-{number}"
+    await worker.bridge.evaluation.start_evaluation(request(evaluation_id))
+    async with worker.bridge.evaluation.watch_evaluation(evaluation_id, without_samples=True) as events:
+        async for _ in events:
+            pass
+    return await worker.bridge.evaluation.get_evaluation(evaluation_id)
+
+
+async def _rounds(shop: Workshop, rounds: int, call_file: Path, rng: random.Random) -> list[Evaluation]:
+    worker = await shop.start()
+    started = time.monotonic()
+    await worker.bridge.evaluation.evaluate(request("whole"))
+    undisturbed = time.monotonic() - started
+    # One instant in each of so many equal parts of the time: all of it is covered, by few rounds, too.
+    instants = [rng.uniform(part, part + 1) / rounds * BEYOND * undisturbed for part in range(rounds)]
+    instants[0] = 0.0
+    rng.shuffle(instants)
+    finished = []
+    for number, instant in enumerate(instants):
+        if number % AT_THE_END == AT_THE_END - 1:
+            await _kill_at_the_end(worker, number, rng.uniform(0, 2 * LATENCY), call_file)
+        else:
+            await _kill_after(worker, number, instant)
+        worker = await shop.start()
+        if number % TWICE == TWICE - 1:
+            await _kill_after(worker, number, rng.uniform(0, undisturbed / 2))
+            worker = await shop.start()
+        finished.append(await _finish(worker, number))
+    return finished
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.torture)])
+async def test_killed_evaluation_ends_as_if_undisturbed(tmp_path, rounds):
+    """No sample is lost or graded twice, every event is there once, and metrics are those of an undisturbed run."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    call_file = tmp_path / "calls"
+    async with workshop(tmp_path, {"m": {"latency": LATENCY, "call_file": str(call_file)}}) as shop:
+        finished = await _rounds(shop, rounds, call_file, random.Random(seed))
+        bridge = shop.workers[-1].bridge
+        whole = await bridge.evaluation.get_evaluation("whole")
+        wanted = await samples_of(bridge, "whole")
+        log = await log_of(bridge)
+        check_events(log)
+        assert len(wanted) == CALLS
+        attempts = [evaluation.attempt for evaluation in finished]
+        assert max(attempts) > 1, "no kill hit"
+        print(f"attempts {attempts}")
+        for evaluation in finished:
+            check_interrupted_run(log, evaluation)
+            assert bits(evaluation.metrics) == bits(whole.metrics)
+            assert await samples_of(bridge, evaluation.evaluation_id) == wanted

@@ -1,0 +1,39 @@
+"""A worker in a process of its own, whose evaluations do as they are told: `python -m` this, with settings as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from crucible_worker.config import Settings
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.server import Parts, serve
+from tests.service.server_kit import ScriptedBackend, ScriptedEvaluations, parts_of
+
+
+def main(options: dict[str, Any]) -> int:
+    """Serve; `blocks` and `starts_slowly` say what a worker may be busy with when it is told to go."""
+    blocks, starts_slowly = options.pop("blocks", False), options.pop("starts_slowly", False)
+    drain_seconds = options.pop("drain_seconds", 5.0)
+
+    async def build(settings: Settings) -> Parts:
+        if starts_slowly:
+            Path(options["state_dir"], "starting").touch()
+            await asyncio.sleep(60)
+        evaluations = ScriptedEvaluations()
+        evaluations.drain_hangs = bool(options.get("hangs"))
+        if blocks:
+            # Neither the event loop nor Python's own signal handlers run during one call into C.
+            asyncio.get_running_loop().call_later(0.2, time.sleep, 60)
+        return parts_of(evaluations, ScriptedBackend())
+
+    paths = {name: Path(options[name]) for name in ("state_dir", "ready_file", "unix_socket") if name in options}
+    return serve(Settings(port=0, limits=WorkerLimits(drain_seconds=drain_seconds), **paths), build=build)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,108 @@
+"""`crucible-worker evaluate` on an embedded model: table, JSON, exit codes."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
+)
+
+MODEL = ("--model=embedded:arithmetic@600", "--max-tokens=8")
+
+
+def _evaluate(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "crucible_worker", "evaluate", *MODEL, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def test_json_tells_metrics_and_counts(tmp_path: Path):
+    """Several evaluators, options and a limit: one object on stdout, nothing else anywhere."""
+    done = _evaluate(
+        *("--data=builtin:arithmetic", "--limit=20", "--evaluator=nll", "--evaluator=accuracy"),
+        *("--evaluator=loose=accuracy", "--option=loose.grader=contains", "--json"),
+        cwd=tmp_path,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert result["state"] == "completed"
+    assert {"nll", "accuracy", "loose/accuracy"} <= set(result["metrics"])
+    assert [(each["evaluator"], each["n"]) for each in result["evaluators"]] == [
+        ("nll", 20),
+        ("accuracy", 20),
+        ("loose", 20),
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_people_get_a_table(tmp_path: Path):
+    """Without a terminal there are plain lines and a table."""
+    done = _evaluate("--data=builtin:arithmetic", "--limit=5", "--evaluator=nll", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "embedded:arithmetic@600: completed" in done.stdout
+    assert "5 of 5" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_data_of_the_current_folder_can_be_named(tmp_path: Path):
+    """Without roots, what lies here may be named; one line that is wrong refuses the data set with its number."""
+    (tmp_path / "good.jsonl").write_text('{"input": "12+34=", "target": "46"}\n')
+    (tmp_path / "bad.jsonl").write_text('{"input": "12+34=", "target": "46"}\nnot json\n')
+
+    good = _evaluate("--data=jsonl:good.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
+    bad = _evaluate("--data=jsonl:bad.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
+
+    assert good.returncode == 0, good.stderr
+    assert json.loads(good.stdout)["metrics"]["accuracy"] == 1
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert "2" in bad.stderr
+
+
+def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):
+    """The others' metrics are shown all the same; the exit code is 1."""
+    (tmp_path / "data.jsonl").write_text('{"input": "12+34="}\n')
+
+    done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["state"] != "completed" or any(
+        each["problem"] for each in json.loads(done.stdout)["evaluators"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--model=embedded:arithmetic@1", "--data=builtin:arithmetic", "--evaluator=nll"), 1),
+        (("--data=builtin:history", "--evaluator=nll"), 2),
+        (("--data=builtin:arithmetic", "--evaluator=charm"), 2),
+        (("--data=builtin:arithmetic", "--evaluator=accuracy", "--option=accuracy.colour=red"), 2),
+        (("--data=jsonl:absent.jsonl", "--evaluator=nll"), 1),
+        (("--data=jsonl:../data.jsonl", "--evaluator=nll"), 1),
+    ],
+    ids=["model", "data set", "evaluator", "option", "file", "path out of the root"],
+)
+def test_what_is_not_there_is_refused(arguments: tuple[str, ...], code: int, tmp_path: Path):
+    """One line says what is wrong; no table, no traceback."""
+    done = _evaluate(*arguments, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("crucible-worker: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_state_directory_keeps_the_evaluation(tmp_path: Path):
+    """With --state-dir the journal stays, for a worker to tell of it."""
+    done = _evaluate(
+        *("--data=builtin:arithmetic", "--limit=2", "--evaluator=nll", f"--state-dir={tmp_path / 'state'}"),
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert any((tmp_path / "state").glob("journal*"))

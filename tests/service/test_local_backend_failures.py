@@ -1,0 +1,163 @@
+"""The host process dies, hangs, or loses its worker: real signals on real processes."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.errors import BackendError, Unavailable
+from crucible_bridge.types import EmbeddedModel, ModelInput, SamplingParams
+from crucible_worker.backends.local import LocalBackend
+
+pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
+pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+
+PROMPT = ModelInput.of([4, 5, 13, 6, 7, 14])
+GREEDY = SamplingParams(max_tokens=8)
+WAIT_SECONDS = 30
+
+
+def hosts_of(parent):
+    """Process ids of the hosts that are children of a process."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if b"backends.local.host" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def wait_until(condition, what):
+    """Wait for a condition of the operating system, which has nothing to await."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+async def local():
+    """A backend of its own, as its host is to die."""
+    local = LocalBackend(device="cpu")
+    yield local
+    await local.aclose()
+
+
+async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
+    """Every call in flight fails at once, retryable; the next one is served by another host."""
+    model = await local.open(EmbeddedModel("arithmetic@600"))
+    (host,) = hosts_of(os.getpid())
+    before = await model.compute_logprobs(PROMPT)
+    os.kill(host, signal.SIGSTOP)  # so that the calls are in flight for certain
+    calls = [asyncio.create_task(model.sample(PROMPT, GREEDY)) for _ in range(5)]
+    calls.append(asyncio.create_task(model.compute_logprobs(PROMPT)))
+    await asyncio.sleep(0)  # let them write their requests
+
+    os.kill(host, signal.SIGKILL)
+    results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), WAIT_SECONDS)
+
+    for result in results:
+        assert isinstance(result, BackendError)
+        assert (result.reason, result.retryable) == ("HOST_DIED", True)
+    assert (await model.sample(PROMPT, GREEDY))[0].text == "46"
+    assert await model.compute_logprobs(PROMPT) == before
+    assert (await local.open(EmbeddedModel("arithmetic@600"))).fingerprint == model.fingerprint
+    assert len(hosts_of(os.getpid())) == 1
+
+
+async def test_closing_ends_the_host_within_a_second(local):
+    """Calls in flight fail, later ones are refused, no child is left; closing twice is closing."""
+    model = await local.open(EmbeddedModel("arithmetic@600"))
+    calls = [asyncio.create_task(model.sample(PROMPT, GREEDY, 64)) for _ in range(50)]
+    await asyncio.sleep(0)
+
+    started = time.monotonic()
+    await local.aclose()
+    took = time.monotonic() - started
+    results = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert took < 1
+    assert all(isinstance(result, tuple | BackendError) for result in results)
+    assert hosts_of(os.getpid()) == []
+    with pytest.raises(Unavailable) as caught:
+        await model.sample(PROMPT, GREEDY)
+    assert not caught.value.retryable
+    await local.aclose()
+
+
+async def test_closing_ends_a_host_that_does_not_listen(local):
+    """A stopped host cannot see the end of its input: it is killed."""
+    await local.open(EmbeddedModel("arithmetic@600"))
+    (host,) = hosts_of(os.getpid())
+    os.kill(host, signal.SIGSTOP)
+
+    started = time.monotonic()
+    await local.aclose()
+
+    assert time.monotonic() - started < 1
+    assert hosts_of(os.getpid()) == []
+
+
+async def test_closing_before_anything_was_opened_does_nothing():
+    """No host is started in order to be ended."""
+    local = LocalBackend()
+
+    await local.aclose()
+
+    assert hosts_of(os.getpid()) == []
+
+
+async def test_a_worker_that_is_killed_leaves_no_host():
+    """The host dies with its worker, even amid work."""
+    program = (
+        "import asyncio, sys\n"
+        "from crucible_bridge.types import *\n"
+        "from crucible_worker.backends.local import LocalBackend\n"
+        "async def main():\n"
+        "    model = await LocalBackend(device='cpu').open(EmbeddedModel('arithmetic@600'))\n"
+        "    print('open', flush=True)\n"
+        "    while True:\n"
+        "        await model.sample(ModelInput.of([4, 5]), SamplingParams(max_tokens=20), 64)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert await asyncio.to_thread(worker.stdout.readline) == b"open\n"
+        (host,) = hosts_of(worker.pid)
+        worker.kill()
+
+    await asyncio.to_thread(wait_until, lambda: not _runs(host), "the host has ended")
+
+
+async def test_what_libraries_print_does_not_reach_the_frames():
+    """File descriptor 1 of the host is its stderr: only frames go to the worker."""
+    host = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "crucible_worker.backends.local.host", f"--parent={os.getpid()}",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert host.stdin is not None
+
+    def fd(number):
+        return os.readlink(f"/proc/{host.pid}/fd/{number}")
+
+    await asyncio.to_thread(wait_until, lambda: fd(1) == fd(2) == os.devnull, "it has claimed its pipes")
+    host.stdin.close()
+
+    assert await asyncio.wait_for(host.wait(), WAIT_SECONDS) == 0
+
+
+async def test_a_host_whose_worker_is_gone_does_not_start():
+    """If the worker died before the host could ask to die with it, the host ends by itself."""
+    host = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "crucible_worker.backends.local.host", "--parent=1", stdin=subprocess.PIPE
+    )
+
+    assert await asyncio.wait_for(host.wait(), WAIT_SECONDS) == 1
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,74 @@
+"""Test doubles: models that answer what a test says, and keep what they were asked."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.evaluators.base import SampleContext
+
+
+@dataclasses.dataclass
+class Letters:
+    """A tokenizer whose tokens are code points; without a chat template."""
+
+    eos_token_id: int | None = 0
+    has_chat_template: bool = False
+
+    async def encode(self, text: str) -> Sequence[int]:
+        return [ord(character) for character in text]
+
+    async def encode_continuation(self, text: str) -> Sequence[int]:
+        return await self.encode(text)
+
+    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
+        text = "".join(f"<{message.role}>{message.content}</>" for message in messages)
+        return await self.encode(text + ("<assistant>" if generation_prompt else ""))
+
+
+@dataclasses.dataclass
+class Sampling:
+    """Answers in turn, and gives log-probabilities."""
+
+    answers: Sequence[str] = ("46",)
+    logprobs: Sequence[float | None] = ()
+    asked: list[tuple[list[int], SamplingParams]] = dataclasses.field(default_factory=list)
+    measured: list[list[int]] = dataclasses.field(default_factory=list)
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        self.asked.append((prompt.tokens().tolist(), params))
+        return [SampledSequence(text=text, tokens=(1,) * len(text)) for text in self.answers]
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        self.measured.append(prompt.tokens().tolist())
+        return self.logprobs
+
+
+@dataclasses.dataclass
+class Training:
+    """Gives the same log-probabilities for every datum."""
+
+    logprobs: Sequence[float]
+    data: list[Datum] = dataclasses.field(default_factory=list)
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        self.data.extend(data)
+        return [np.array(self.logprobs, np.float32) for _ in data]
+
+
+@dataclasses.dataclass
+class Double:
+    """A model."""
+
+    sampling: Sampling | None = None
+    training: Training | None = None
+    tokenizer: Letters | None = dataclasses.field(default_factory=Letters)
+    fingerprint: str = "double"
+
+
+def context(model: Double, *, repeat: int = 0, seed: int = 7) -> SampleContext:
+    """What an evaluator has at hand, with this model."""
+    return SampleContext(model=model, repeat=repeat, seed=seed)

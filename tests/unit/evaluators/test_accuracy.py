@@ -1,0 +1,178 @@
+"""The evaluator accuracy: how an answer is asked for and judged, and what the judgements make together."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
+from crucible_bridge.types import EvaluatorSpec, Sample, SampleResult, SamplingParams, Verdict
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.accuracy import MAX_EXTRACTED_CHARS, Accuracy
+from crucible_worker.evaluators.base import Evaluator
+from crucible_worker.grading.base import Grade
+from tests.unit.evaluators.doubles import Double, Sampling, Training, context
+
+SAMPLE = Sample(id="a", input="12+34=", targets=("46",))
+GREEDY = SamplingParams(max_tokens=4, seed=3)
+
+
+def _accuracy(sampling: SamplingParams = GREEDY, **options: Any) -> Evaluator:
+    return registry.create(EvaluatorSpec(kind="accuracy", options=options), 0, sampling)
+
+
+def _result(sample_id: str, verdict: Verdict, score: float | None = None, repeat: int = 0) -> SampleResult:
+    return SampleResult(evaluator="accuracy", sample_id=sample_id, repeat=repeat, verdict=verdict, score=score)
+
+
+@dataclasses.dataclass
+class _Says:
+    """A grader that says one thing."""
+
+    grade_: Grade
+
+    async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
+        return self.grade_
+
+
+async def test_an_answer_is_sampled_and_graded() -> None:
+    """The input is the prompt, the request's parameters are used, and the outcome keeps what was said and found."""
+    sampling = Sampling(answers=[" 46\n"])
+
+    outcome = await _accuracy().run(SAMPLE, context(Double(sampling=sampling)))
+
+    assert sampling.asked == [([ord(character) for character in "12+34="], GREEDY)]
+    assert (outcome.verdict, outcome.score) == (Verdict.CORRECT, 1.0)
+    assert (outcome.output, outcome.extracted, outcome.method) == (" 46\n", "46", "exact")
+    assert (outcome.stop_reason, outcome.output_tokens, outcome.problem) == ("stop", 4, None)
+
+
+@pytest.mark.parametrize(("temperature", "seed"), [(0.0, 3), (0.7, 99)])
+async def test_random_sampling_uses_the_samples_own_seed(temperature: float, seed: int) -> None:
+    """Above temperature 0 the seed is the one that the sample and the repeat determine."""
+    sampling = Sampling()
+
+    await _accuracy(dataclasses.replace(GREEDY, temperature=temperature)).run(
+        SAMPLE, context(Double(sampling=sampling), seed=99)
+    )
+
+    assert sampling.asked[0][1].seed == seed
+
+
+async def test_the_grader_and_its_options_are_those_asked_for() -> None:
+    """Another grader finds the answer in a sentence, within its tolerance."""
+    evaluator = _accuracy(grader="numeric", grader_options={"absolute_tolerance": 1})
+
+    outcome = await evaluator.run(SAMPLE, context(Double(sampling=Sampling(answers=["It is 47."]))))
+
+    assert (outcome.verdict, outcome.extracted, outcome.method) == (Verdict.CORRECT, "47", "number")
+
+
+async def test_an_undecided_answer_says_why() -> None:
+    """Without a target nothing is right or wrong: the sample is unscored, with the reason as its problem."""
+    outcome = await _accuracy().run(Sample(id="a", input="?"), context(Double(sampling=Sampling())))
+
+    assert (outcome.verdict, outcome.score) == (Verdict.UNDECIDED, None)
+    assert outcome.problem is not None
+    assert (outcome.problem.reason, outcome.problem.message) == ("UNDECIDED", "there is no target")
+
+
+async def test_a_grader_that_fails_leaves_an_error() -> None:
+    """A grader's own failure is ERROR, never a wrong answer."""
+    evaluator = Accuracy(grader=_Says(Grade(verdict=Verdict.ERROR, score=0.0, reason="it broke")), sampling=GREEDY)
+
+    outcome = await evaluator.run(SAMPLE, context(Double(sampling=Sampling())))
+
+    assert (outcome.verdict, outcome.score) == (Verdict.ERROR, None)
+    assert outcome.problem is not None
+    assert outcome.problem.reason == "GRADER_FAILED"
+
+
+@pytest.mark.parametrize("score", [None, -0.1, 1.1, float("nan")])
+async def test_a_score_that_is_none_is_not_counted(score: float | None) -> None:
+    """A scored verdict with a score outside of 0 to 1 is a bug of the grader, not a metric."""
+    evaluator = Accuracy(grader=_Says(Grade(verdict=Verdict.PARTIAL, score=score)), sampling=GREEDY)
+
+    with pytest.raises(InternalError) as caught:
+        await evaluator.run(SAMPLE, context(Double(sampling=Sampling())))
+
+    assert caught.value.reason == "BAD_SCORE"
+
+
+async def test_invalid_code_points_are_replaced() -> None:
+    """What is no text in the model's output becomes U+FFFD, and is counted."""
+    outcome = await _accuracy().run(SAMPLE, context(Double(sampling=Sampling(answers=["4\ud800\udc00\udfff6"]))))
+
+    assert outcome.output == "4\ufffd\ufffd\ufffd6"
+    assert outcome.measurements == {"replaced_code_points": 3.0}
+
+
+@pytest.mark.parametrize("size", [MAX_EXTRACTED_CHARS - 1, MAX_EXTRACTED_CHARS, MAX_EXTRACTED_CHARS + 1])
+async def test_what_is_extracted_is_cut(size: int) -> None:
+    """The output is kept whole; what the grader took of it is kept up to the limit."""
+    outcome = await _accuracy().run(SAMPLE, context(Double(sampling=Sampling(answers=["x" * size]))))
+
+    assert len(outcome.output) == size
+    assert len(outcome.extracted) == min(size, MAX_EXTRACTED_CHARS)
+    assert outcome.extracted.endswith("…") is (size > MAX_EXTRACTED_CHARS)
+
+
+@pytest.mark.parametrize("answers", [[], ["46", "46"]])
+async def test_another_number_of_answers_is_an_error(answers: list[str]) -> None:
+    """One answer is asked for: none, or two, is nonsense."""
+    with pytest.raises(BackendError) as caught:
+        await _accuracy().run(SAMPLE, context(Double(sampling=Sampling(answers=answers))))
+
+    assert (caught.value.reason, caught.value.retryable) == ("BACKEND_ANSWER", False)
+
+
+def test_a_model_that_cannot_generate_is_refused() -> None:
+    """The evaluator says so before the first sample."""
+    with pytest.raises(FailedPrecondition) as caught:
+        _accuracy().check(Double(training=Training([])))
+
+    assert caught.value.reason == "MISSING_CLIENT"
+    _accuracy().check(Double(sampling=Sampling()))
+
+
+def test_sampling_must_be_given() -> None:
+    """How long an answer may be is for the request to say."""
+    with pytest.raises(InvalidField, match="max_tokens") as caught:
+        registry.create(EvaluatorSpec(kind="accuracy"), 2, None)
+
+    assert caught.value.field == "sampling"
+
+
+def test_unscored_samples_are_not_wrong() -> None:
+    """ERROR and UNDECIDED count in accuracy_strict alone, even where a score came along."""
+    results = [
+        _result("a", Verdict.CORRECT, 1.0),
+        _result("b", Verdict.PARTIAL, 0.5),
+        _result("c", Verdict.UNDECIDED, 0.0),
+        _result("d", Verdict.ERROR),
+    ]
+
+    values = _accuracy().aggregate(iter(results)).values
+
+    assert (values["accuracy"], values["accuracy_strict"]) == (1.5 / 2, 1.5 / 4)
+
+
+def test_every_sample_failing_leaves_accuracy_undefined() -> None:
+    """No answer scored is no accuracy, and every key says so."""
+    metrics = _accuracy().aggregate([_result("a", Verdict.ERROR), _result("b", Verdict.ERROR)])
+
+    assert metrics.values == {}
+    assert metrics.undefined == dict.fromkeys(registry.info("accuracy").keys, "no sample was scored")
+
+
+def test_repeats_are_clustered_by_sample() -> None:
+    """Four equal answers to each of two samples are no more certain than one answer to each."""
+    evaluator = _accuracy(samples_per_prompt=4)
+    once = [_result("a", Verdict.CORRECT, 1.0), _result("b", Verdict.INCORRECT, 0.0)]
+    often = [_result(one.sample_id, one.verdict, one.score, repeat) for one in once for repeat in range(4)]
+
+    assert evaluator.repeats == 4
+    assert evaluator.aggregate(often).values["accuracy_stderr"] == pytest.approx(
+        evaluator.aggregate(once).values["accuracy_stderr"]
+    )

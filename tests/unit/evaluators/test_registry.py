@@ -1,0 +1,87 @@
+"""The registry of evaluators: what is known, what is refused, and at which path."""
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
+from crucible_bridge.types.results import SampleResult
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
+
+SAMPLING = SamplingParams(max_tokens=4)
+
+
+def _create(kind: str, **options: Any) -> Any:
+    return registry.create(EvaluatorSpec(kind=kind, options=options), 2, SAMPLING)
+
+
+def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
+    """The error names the field and every kind that there is."""
+    with pytest.raises(InvalidField, match="'bleu', known are: accuracy, nll") as caught:
+        _create("bleu")
+
+    assert (caught.value.field, caught.value.reason) == ("evaluators[2].kind", "UNKNOWN_EVALUATOR")
+    with pytest.raises(InvalidField):
+        registry.info("bleu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "field"),
+    [
+        ("accuracy", {"max_tokens": 3}, 'evaluators[2].options["max_tokens"]'),
+        ("accuracy", {"samples_per_prompt": 0}, 'evaluators[2].options["samples_per_prompt"]'),
+        ("accuracy", {"samples_per_prompt": MAX_SAMPLES_PER_PROMPT + 1}, 'evaluators[2].options["samples_per_prompt"]'),
+        ("accuracy", {"grader": "math"}, 'evaluators[2].options["grader"]'),
+        ("accuracy", {"grader_options": []}, 'evaluators[2].options["grader_options"]'),
+        ("accuracy", {"grader_options": {"x": 1}}, 'evaluators[2].options["grader_options"]["x"]'),
+        (
+            "accuracy",
+            {"grader": "numeric", "grader_options": {"relative_tolerance": -1}},
+            'evaluators[2].options["grader_options"]["relative_tolerance"]',
+        ),
+        ("nll", {"client": "both"}, 'evaluators[2].options["client"]'),
+        ("nll", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
+        ("nll", {"client": None}, 'evaluators[2].options["client"]'),
+    ],
+)
+def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any], field: str) -> None:
+    """An option that is unknown or wrong is refused at its path in the request."""
+    with pytest.raises(InvalidField) as caught:
+        _create(kind, **options)
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("count", [1, MAX_SAMPLES_PER_PROMPT, 4.0])
+def test_repeats_within_the_limit_are_accepted(count: float) -> None:
+    """From 1 to the limit, also as the doubles of google.protobuf.Struct."""
+    assert _create("accuracy", samples_per_prompt=count).repeats == count
+
+
+@pytest.mark.parametrize("kind", registry.EVALUATORS)
+def test_every_kind_describes_itself(kind: str) -> None:
+    """A listing holds a valid schema that refuses unknown options, and its own defaults pass it."""
+    info = registry.info(kind)
+
+    Draft202012Validator.check_schema(info.options_schema)
+    defaults = {key: rule["default"] for key, rule in info.options_schema["properties"].items()}
+    Draft202012Validator(dict(info.options_schema)).validate(defaults)
+    assert info.options_schema["additionalProperties"] is False
+    assert info.kind == kind
+    assert info.kinds
+    assert info.description.endswith(".")
+    assert not info.unavailable
+
+
+@pytest.mark.parametrize("kind", registry.EVALUATORS)
+@pytest.mark.parametrize("verdict", [Verdict.ERROR, Verdict.UNDECIDED])
+def test_keys_are_those_that_are_announced(kind: str, verdict: Verdict) -> None:
+    """Whatever became of the samples, each announced key has a value or a reason, and there is no other."""
+    results = [SampleResult(evaluator=kind, sample_id=name, verdict=verdict) for name in "ab"]
+
+    metrics = _create(kind).aggregate(results)
+
+    assert {*metrics.values, *metrics.undefined} == set(registry.info(kind).keys)

@@ -1,0 +1,79 @@
+"""A client over Unix sockets and TLS."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+import crucible_bridge
+from crucible_bridge.errors import Unavailable
+from crucible_bridge.types import WorkerInfo
+from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
+from tests.wire.conftest import CannedWorker
+
+INFO = WorkerInfo(worker_id="w", version="1")
+
+
+def server_of(worker: CannedWorker) -> grpc.aio.Server:
+    """A server without ports that answers GetInfo."""
+    worker.replies["GetInfo"] = worker_pb2.GetInfoResponse(worker=worker_pb2.WorkerInfo(worker_id="w", version="1"))
+    server = grpc.aio.server()
+    worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
+    return server
+
+
+async def test_a_unix_socket_is_an_address(worker: CannedWorker, tmp_path: Path):
+    """Both sides name it alike."""
+    server = server_of(worker)
+    address = f"unix:{tmp_path}/w.sock"
+    server.add_insecure_port(address)
+    await server.start()
+
+    try:
+        async with crucible_bridge.connect(address) as bridge:
+            assert await bridge.worker.get_info() == INFO
+    finally:
+        await server.stop(None)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that signs itself, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    return cert, key
+
+
+async def test_tls_needs_the_right_authority(worker: CannedWorker, certificate: tuple[Path, Path]):
+    """The path of a certificate, a Tls of files and one of bytes are the same; plain text and others are refused."""
+    cert, key = certificate
+    server = server_of(worker)
+    pair = (key.read_bytes(), cert.read_bytes())
+    credentials = grpc.ssl_server_credentials([pair], root_certificates=cert.read_bytes(), require_client_auth=False)
+    port = server.add_secure_port("localhost:0", credentials)
+    await server.start()
+
+    try:
+        for tls in (
+            str(cert),
+            crucible_bridge.Tls(ca=cert),
+            crucible_bridge.Tls(ca=pair[1], cert=pair[1], key=pair[0]),
+        ):
+            async with crucible_bridge.connect(f"localhost:{port}", token="s3cret", tls=tls) as bridge:
+                assert await bridge.worker.get_info() == INFO
+        for refused in (None, crucible_bridge.Tls()):
+            async with crucible_bridge.connect(f"localhost:{port}", tls=refused) as bridge:
+                with pytest.raises(Unavailable):
+                    await bridge.worker.drain()
+    finally:
+        await server.stop(None)
