@@ -1,6 +1,6 @@
 """The closed catalogue of events: their kinds, their `:telemetry` names, and the one event type.
 
-A span is a start followed by a stop or an exception. Names are fixed here, so that no consumer makes atoms from strings.
+A span is a start followed by a stop or an exception. Names are fixed here: no consumer makes atoms from strings.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ AT_THE_END = 4
 """Every so manieth kill waits for the last model calls: the end is short, and would hardly ever be hit."""
 TWICE = 5
 """Every so manieth evaluation is killed at its second attempt, too."""
+WHILE_IT_STARTS = 7
+"""After every so manieth kill, the next worker is killed as well, while it starts."""
 CALLS = 2 * SAMPLES
 
 
@@ -78,6 +80,10 @@ async def _rounds(shop: Workshop, rounds: int, call_file: Path, rng: random.Rand
             await _kill_at_the_end(worker, number, rng.uniform(0, 2 * LATENCY), call_file)
         else:
             await _kill_after(worker, number, instant)
+        if number % WHILE_IT_STARTS == WHILE_IT_STARTS - 1:
+            starting = shop.launch()
+            await asyncio.sleep(rng.uniform(0, undisturbed))
+            starting.kill()
         worker = await shop.start()
         if number % TWICE == TWICE - 1:
             await _kill_after(worker, number, rng.uniform(0, undisturbed / 2))

@@ -41,46 +41,46 @@ def test_json_tells_metrics_and_counts(tmp_path: Path):
 
 
 def test_people_get_a_table(tmp_path: Path):
-    """Without a terminal there are plain lines and a table."""
-    done = _evaluate("--data=builtin:arithmetic", "--limit=5", "--evaluator=nll", cwd=tmp_path)
+    """Without a terminal there are plain lines and a table; with --state-dir the journal stays."""
+    done = _evaluate(
+        *("--data=builtin:arithmetic", "--limit=5", "--evaluator=nll", f"--state-dir={tmp_path / 'state'}"),
+        cwd=tmp_path,
+    )
 
     assert done.returncode == 0, done.stderr
     assert "embedded:arithmetic@600: completed" in done.stdout
     assert "5 of 5" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
-
-
-def test_data_of_the_current_folder_can_be_named(tmp_path: Path):
-    """Without roots, what lies here may be named; one line that is wrong refuses the data set with its number."""
-    (tmp_path / "good.jsonl").write_text('{"input": "12+34=", "target": "46"}\n')
-    (tmp_path / "bad.jsonl").write_text('{"input": "12+34=", "target": "46"}\nnot json\n')
-
-    good = _evaluate("--data=jsonl:good.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
-    bad = _evaluate("--data=jsonl:bad.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
-
-    assert good.returncode == 0, good.stderr
-    assert json.loads(good.stdout)["metrics"]["accuracy"] == 1
-    assert (bad.returncode, bad.stdout) == (2, "")
-    assert "2" in bad.stderr
+    assert any((tmp_path / "state").glob("journal*"))
 
 
 def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):
-    """The others' metrics are shown all the same; the exit code is 1."""
-    (tmp_path / "data.jsonl").write_text('{"input": "12+34="}\n')
+    """Data of the current folder can be named; more unscored samples than are allowed exit with 1, results shown."""
+    (tmp_path / "data.jsonl").write_text('{"input": "12+34=", "target": "46"}\n{"input": "12+34="}\n')
 
-    done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
+    done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--max-unscored=0", "--json", cwd=tmp_path)
 
     assert done.returncode == 1
-    assert json.loads(done.stdout)["state"] != "completed" or any(
-        each["problem"] for each in json.loads(done.stdout)["evaluators"]
-    )
+    (evaluator,) = json.loads(done.stdout)["evaluators"]
+    assert (evaluator["n"], evaluator["n_scored"], evaluator["n_unscored"]) == (2, 1, 1)
+    assert evaluator["problem"] is not None
+
+
+def test_a_line_that_is_wrong_is_named(tmp_path: Path):
+    """A malformed line is a usage error with its number."""
+    (tmp_path / "data.jsonl").write_text('{"input": "12+34=", "target": "46"}\nnot json\n')
+
+    done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "line 2" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (("--model=embedded:arithmetic@1", "--data=builtin:arithmetic", "--evaluator=nll"), 1),
-        (("--data=builtin:history", "--evaluator=nll"), 2),
+        (("--data=builtin:history", "--evaluator=nll"), 1),
         (("--data=builtin:arithmetic", "--evaluator=charm"), 2),
         (("--data=builtin:arithmetic", "--evaluator=accuracy", "--option=accuracy.colour=red"), 2),
         (("--data=jsonl:absent.jsonl", "--evaluator=nll"), 1),
@@ -95,14 +95,3 @@ def test_what_is_not_there_is_refused(arguments: tuple[str, ...], code: int, tmp
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("crucible-worker: ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_state_directory_keeps_the_evaluation(tmp_path: Path):
-    """With --state-dir the journal stays, for a worker to tell of it."""
-    done = _evaluate(
-        *("--data=builtin:arithmetic", "--limit=2", "--evaluator=nll", f"--state-dir={tmp_path / 'state'}"),
-        cwd=tmp_path,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert any((tmp_path / "state").glob("journal*"))

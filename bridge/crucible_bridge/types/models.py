@@ -6,7 +6,15 @@ import dataclasses
 
 from crucible_bridge.errors import InvalidField
 
-__all__ = ["EmbeddedModel", "LocalModel", "ModelRef", "SampledSequence", "SamplingParams", "format_model", "parse_model"]
+__all__ = [
+    "EmbeddedModel",
+    "LocalModel",
+    "ModelRef",
+    "SampledSequence",
+    "SamplingParams",
+    "format_model",
+    "parse_model",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

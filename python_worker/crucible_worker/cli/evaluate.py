@@ -47,6 +47,9 @@ _MaxTokens = Annotated[int, typer.Option(metavar="N", min=1, help="Generate at m
 _Temperature = Annotated[float, typer.Option(metavar="T", min=0.0, help="0 is greedy.")]
 _Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
 _Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop string; repeatable.")]
+_MaxUnscored = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Fail an evaluator that leaves more samples unscored.")
+]
 _State = Annotated[
     Path | None, typer.Option("--state-dir", metavar="DIR", help="Keep the evaluation in this journal. [default: none]")
 ]
@@ -62,6 +65,7 @@ def evaluate(
     temperature: _Temperature = 0.0,
     seed: _Seed = None,
     stop: _Stop = None,
+    max_unscored: _MaxUnscored = None,
     config: Config = None,
     state_dir: _State = None,
     model_root: ModelRoot = None,
@@ -78,7 +82,7 @@ def evaluate(
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
     from crucible_bridge.errors import BridgeError, InvalidField
-    from crucible_bridge.types import Dataset, EvaluateRequest, SamplingParams, parse_model
+    from crucible_bridge.types import Dataset, EvaluateRequest, Limits, SamplingParams, parse_model
 
     try:
         request = EvaluateRequest(
@@ -86,6 +90,7 @@ def evaluate(
             evaluators=_evaluators(evaluator, option or ()),
             dataset=Dataset(source=Dataset.of(data).source, limit=limit),
             sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ())),
+            limits=Limits(max_unscored=max_unscored),
         )
         with _state(state_dir) as folder:
             settings = settings_or_exit(

@@ -18,13 +18,16 @@ def write_table(stream: TextIO, title: str, columns: Sequence[str], rows: Sequen
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         # Text, as what comes from files and models may look like markup.
         table.add_row(*(Text(cell) for cell in row))
-    Console(file=stream).print(table)
+    console = Console(file=stream)
+    # Not the table's own title, which is broken to the table's width.
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(table)
 
 
 def unscored(evaluation: Evaluation) -> int:

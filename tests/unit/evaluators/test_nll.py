@@ -74,7 +74,7 @@ async def test_a_sampling_client_is_asked_for_the_full_sequence(options: dict[st
 
 
 async def test_a_sampling_client_knows_no_other_targets() -> None:
-    """Targets that are not the input moved by one cannot be had of a sampling client, except where they have no weight."""
+    """A sampling client has no targets but the input moved by one; those without weight do not matter."""
     model = Double(sampling=Sampling(logprobs=[None, -1.0, -2.0, -4.0]))
 
     with pytest.raises(InvalidField, match="moved by one token"):

@@ -92,7 +92,7 @@ async def test_a_response_above_the_limit_is_undecided(grader, size: int, decide
     """A response of one byte more than the limit is not looked at."""
     grade = await grader.grade("z" * size, ["46 a"], ["46 a", "b"])
 
-    assert grade.verdict.scored is decided or (decided and grade.reason != "")
+    assert grade.verdict.scored is decided
     assert (f"longer than {MAX_TEXT_BYTES:,} bytes" in grade.reason) is not decided
 
 
@@ -140,7 +140,7 @@ def test_tokens_between_words_are_found(before: str, target: str) -> None:
     """A text stands in another one whole where spaces part it from the rest."""
     target = " ".join(target.split())
 
-    assert tokens_of(target) in tokens_of(f"{before}\n {target} .") or before.strip()[-1:] in tuple(")]}")
+    assert tokens_of(target) in tokens_of(f"{before}\n {target} .")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""A journal that cannot be written: evaluations are interrupted, the service says so, the process lives and recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_bridge.events import EventKind
+from crucible_bridge.types import EvaluationState
+from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
+from tests.robustness.harness import WorkerProcess, until, workshop
+
+SLOW = {"m": {"latency": 0.02}}
+TMPFS_KIB = 768
+"""Size of the disk that is filled: an empty journal and one evaluation fit."""
+
+
+async def _running(worker: WorkerProcess, evaluation_id: str, **fields: object) -> None:
+    """Start an evaluation, and wait for its first samples."""
+    await worker.bridge.evaluation.start_evaluation(request(evaluation_id, **fields))
+
+    async def some_done() -> bool:
+        return (await worker.bridge.evaluation.get_evaluation(evaluation_id)).done > 20
+
+    await until(some_done)
+
+
+async def _not_serving(worker: WorkerProcess) -> bool:
+    return not await worker.is_serving()
+
+
+async def _refusal(worker: WorkerProcess, evaluation_id: str) -> BridgeError:
+    with pytest.raises(Unavailable) as refused:
+        await worker.bridge.evaluation.start_evaluation(request(evaluation_id))
+    return refused.value
+
+
+async def _check_while_full(worker: WorkerProcess) -> None:
+    """What holds while nothing can be written, once that was noticed."""
+    await until(lambda: _not_serving(worker))
+    assert await worker.is_serving("")
+    assert (await worker.bridge.worker.get_info()).worker_id
+    stands = await worker.bridge.evaluation.get_evaluation("full")
+    assert stands.state is EvaluationState.INTERRUPTED
+    for evaluation_id in ("full", "another"):
+        error = await _refusal(worker, evaluation_id)
+        assert (error.reason, error.retryable) == ("JOURNAL_UNWRITABLE", True)
+        assert error.retry_after
+    assert worker.alive
+
+
+async def _check_after(worker: WorkerProcess) -> None:
+    """What holds once there is room again."""
+    await until(worker.is_serving)
+    ended = await worker.bridge.evaluation.evaluate(request("full"))
+    whole = await worker.bridge.evaluation.get_evaluation("whole")
+    log = await log_of(worker.bridge)
+    check_events(log)
+    check_interrupted_run(log, ended)
+    assert ended.attempt == 2
+    assert bits(ended.metrics) == bits(whole.metrics)
+    assert await samples_of(worker.bridge, "full") == await samples_of(worker.bridge, "whole")
+    # Nothing of what was refused is left: no event, and no lock that an owner would be refused for.
+    assert not [event for event in log if event.evaluation_id == "another"]
+    assert (await worker.bridge.evaluation.evaluate(request("another"))).state is EvaluationState.COMPLETED
+
+
+async def test_unwritable_journal_interrupts_and_recovers(tmp_path):
+    """While no write succeeds the evaluation waits, NOT_SERVING is said, and everything else is answered."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await worker.bridge.evaluation.evaluate(request("whole"))
+        await _running(worker, "full")
+        with worker.unable_to_write():
+            await _check_while_full(worker)
+        await _check_after(worker)
+
+
+async def test_claim_that_could_not_be_written_leaves_no_owner(tmp_path):
+    """A StartEvaluation that is the first to find the disk full can be repeated once there is room."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await _running(worker, "drained", concurrency=1)
+        worker.terminate()
+        assert await worker.exit_code(6) == 0
+        worker = await shop.start()
+        for number, evaluation_id in enumerate(("drained", "new")):
+            with worker.unable_to_write():
+                error = await _refusal(worker, evaluation_id)
+                assert error.reason == "JOURNAL_UNWRITABLE"
+            await until(worker.is_serving)
+            ended = await worker.bridge.evaluation.evaluate(request(evaluation_id))
+            assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 2 - number)
+
+
+async def test_cancel_while_nothing_can_be_written_is_refused_and_can_be_repeated(tmp_path):
+    """A cancel that cannot be written down is UNAVAILABLE, not lost: repeated, it ends the evaluation."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await _running(worker, "full", concurrency=1)
+        with worker.unable_to_write():
+            await until(lambda: _not_serving(worker))
+            with pytest.raises(Unavailable) as refused:
+                await worker.bridge.evaluation.cancel_evaluation("full")
+            assert refused.value.reason == "JOURNAL_UNWRITABLE"
+        await until(worker.is_serving)
+        assert (await worker.bridge.evaluation.cancel_evaluation("full")).state is EvaluationState.CANCELLED
+        kinds = [event.kind for event in await log_of(worker.bridge) if event.evaluation_id == "full"]
+        assert kinds.count(EventKind.EVALUATION_INTERRUPT) == 1
+        assert kinds[-1] is EventKind.EVALUATION_STOP
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_KIB}k", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_full_disk_interrupts_and_recovers(tmp_path):
+    """A disk without a free byte is an unwritable journal; where no small disk can be mounted, this is skipped."""
+    with _small_disk(tmp_path / "disk") as disk:
+        async with workshop(tmp_path, SLOW, state_dir=disk / "state") as shop:
+            worker = await shop.start()
+            await worker.bridge.evaluation.evaluate(request("whole"))
+            await _running(worker, "full")
+            filling = disk / "filling"
+            with filling.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(b"\0" * 4096)
+            await _check_while_full(worker)
+            filling.unlink()
+            await _check_after(worker)

@@ -1,0 +1,207 @@
+"""Reports: what they say, and that nothing from outside breaks out of them."""
+
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.types import (
+    Dataset,
+    EmbeddedModel,
+    EvaluateRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorResult,
+    EvaluatorSpec,
+    Limits,
+    Metrics,
+    Problem,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.reports import render_json, render_markdown
+from crucible_worker.reports.as_markdown import MAX_CELL_CHARS
+from crucible_worker.reports.facts import MAX_FAILURES
+
+SPEC = EvaluatorSpec(kind="accuracy", name="strict", options={"grader": "numeric"})
+METRICS = Metrics({"strict/accuracy": 0.75}, {"strict/accuracy_stderr": "only one sample was scored"})
+
+
+def _evaluation(step: int | None = 400, **changes: Any) -> Evaluation:
+    request = EvaluateRequest(
+        run_id="run-1",
+        step=step,
+        model=EmbeddedModel("arithmetic@400"),
+        evaluators=(SPEC,),
+        dataset=Dataset.of("builtin:arithmetic"),
+        sampling=SamplingParams(max_tokens=4),
+        limits=Limits(concurrency=8),
+        labels={"team": "a|b"},
+    )
+    problem = Problem(reason="TOO_MANY_UNSCORED", message="3 of 8 samples are unscored")
+    result = EvaluatorResult(
+        evaluator=SPEC, metrics=METRICS, n=8, n_scored=5, n_unscored=3, n_errors=2, problem=problem
+    )
+    fields: dict[str, Any] = {
+        "evaluation_id": f"e-{step}",
+        "state": EvaluationState.COMPLETED,
+        "request": request,
+        "metrics": METRICS,
+        "results": (result,),
+        "done": 8,
+        "total": 8,
+    }
+    return Evaluation(**{**fields, **changes})
+
+
+def _failure(output: str = "no idea", **changes: Any) -> SampleResult:
+    return SampleResult(evaluator="strict", sample_id="12+34", verdict=Verdict.INCORRECT, output=output, **changes)
+
+
+def _cells(markdown: str) -> list[list[str]]:
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def test_markdown_says_what_was_found() -> None:
+    """Metrics, undefined keys with their reasons, counts, problems and limits are all there."""
+    cells = _cells(render_markdown([_evaluation(problem=Problem(reason="DRAINED", message="it was told to"))], {}))
+
+    assert ["strict/accuracy", "0.75"] in cells
+    assert ["strict/accuracy_stderr", "only one sample was scored"] in cells
+    problem = "TOO_MANY_UNSCORED: 3 of 8 samples are unscored"
+    assert ["strict", "accuracy", "8", "5", "3", "2", problem] in cells
+    assert ["concurrency", "8"] in cells
+    assert ["model", "embedded:arithmetic@400"] in cells
+    assert ["step", "400"] in cells
+
+
+def test_a_problem_is_told() -> None:
+    """Why an evaluation failed stands in its report."""
+    report = render_markdown([_evaluation(problem=Problem(reason="STALLED", message="nothing came"))], {})
+
+    assert "STALLED: nothing came" in report
+
+
+def test_several_steps_share_a_table() -> None:
+    """Each metric has a row and each step a column; what a step lacks is a dash."""
+    later = _evaluation(800, metrics=Metrics({"strict/accuracy": 0.9, "nll": 1.23456789}))
+
+    cells = _cells(render_markdown([_evaluation(), later], {}))
+
+    assert cells[0] == ["metric", "step 400", "step 800"]
+    assert cells[2] == ["strict/accuracy", "0.75", "0.9"]
+    assert ["nll", "-", "1.23457"] in cells
+
+
+@pytest.mark.parametrize("steps", [(400, 400), (None, 400), (None, None)])
+def test_columns_are_ids_where_steps_do_not_tell(steps: tuple[int | None, int | None]) -> None:
+    """Two evaluations of one step, or of none, are told apart by their ids."""
+    one, other = (_evaluation(step, evaluation_id=name) for step, name in zip(steps, "ab"))
+
+    assert _cells(render_markdown([one, other], {}))[0] == ["metric", "a", "b"]
+
+
+@pytest.mark.parametrize("count", [MAX_FAILURES - 1, MAX_FAILURES, MAX_FAILURES + 1])
+def test_failures_are_shown_up_to_the_limit(count: int) -> None:
+    """A few failed samples are shown, of the evaluation that they belong to."""
+    failures = {"e-400": [_failure(repeat=index) for index in range(count)], "other": [_failure("not this one")]}
+
+    markdown = render_markdown([_evaluation()], failures)
+    report = json.loads(render_json([_evaluation()], failures))
+
+    assert sum("no idea" in cells for cells in _cells(markdown)) == min(count, MAX_FAILURES)
+    assert "not this one" not in markdown
+    assert len(report["evaluations"][0]["failures"]) == min(count, MAX_FAILURES)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "never"),
+    [
+        ("a|b", "a|b"),
+        ("a\n# b\r\nc\u2028d", "\n# b"),
+        ("<script>alert(1)</script>", "<"),
+        ("&lt;b&gt;", "&lt;"),
+        ("`code`", " `"),
+        ("![x](javascript:y)", "!["),
+        ("see https://evil.example", "https://"),
+        ("see www.evil.example", "www."),
+        ("@everyone", "@everyone"),
+        ("*bold* _it_ ~~gone~~", " _it"),
+        ("\u202eevil", "\u202e"),
+        ("\x1b[31mred", "\x1b"),
+        ("\ud800", "\ud800"),
+    ],
+)
+def test_markdown_from_outside_is_shown_as_it_is(hostile: str, never: str) -> None:
+    """Pipes, line ends, HTML, links and controls in a model's output or in labels neither break nor do anything."""
+    evaluation = _evaluation(evaluation_id=hostile)
+    plain = render_markdown([_evaluation(evaluation_id="x")], {"x": [_failure("x", extracted="x")]})
+
+    report = render_markdown([evaluation], {hostile: [_failure(hostile, extracted=hostile)]})
+
+    assert never not in report
+    assert len(report.splitlines()) == len(plain.splitlines())
+    assert [len(row) for row in _cells(report)] == [len(row) for row in _cells(plain)]
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_a_table(text: str) -> None:
+    """Whatever a model says, a row has its cells and a report its lines."""
+    report = render_markdown([_evaluation()], {"e-400": [_failure(text)]})
+
+    row = report.rstrip("\n").splitlines()[-1]
+    # A pipe divides cells unless a backslash stands before it; every other backslash comes in pairs.
+    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) == 8
+    report.encode("utf-8")
+
+
+@pytest.mark.parametrize("size", [MAX_CELL_CHARS - 1, MAX_CELL_CHARS, MAX_CELL_CHARS + 1])
+def test_long_texts_are_cut(size: int) -> None:
+    """A table stays readable, and what is cut says so."""
+    report = render_markdown([_evaluation()], {"e-400": [_failure("y" * size)]})
+
+    assert ("y" * (MAX_CELL_CHARS - 1) + "…" in report) is (size > MAX_CELL_CHARS)
+    assert ("y" * MAX_CELL_CHARS in report) is (size == MAX_CELL_CHARS)
+
+
+def test_json_says_what_was_found() -> None:
+    """One object with the evaluations in order; metrics are numbers, undefined keys have reasons."""
+    report = json.loads(render_json([_evaluation(), _evaluation(800)], {}))
+
+    first, second = report["evaluations"]
+    assert (first["step"], second["step"]) == (400, 800)
+    assert first["metrics"] == {"strict/accuracy": 0.75}
+    assert first["undefined"] == {"strict/accuracy_stderr": "only one sample was scored"}
+    assert first["evaluators"][0]["n_unscored"] == 3
+    assert first["evaluators"][0]["problem"]["reason"] == "TOO_MANY_UNSCORED"
+    assert first["evaluators"][0]["options"] == {"grader": "numeric"}
+    assert first["sampling"]["max_tokens"] == 4
+    assert first["limits"]["concurrency"] == 8
+    assert first["labels"] == {"team": "a|b"}
+
+
+@given(st.text(st.characters(), max_size=60))
+def test_json_is_ascii_and_strict(text: str) -> None:
+    """Any output is escaped, halves of surrogate pairs are replaced, and what comes back is the text."""
+    report = render_json([_evaluation()], {"e-400": [_failure(text)]})
+
+    assert report.isascii()
+    said = json.loads(report)["evaluations"][0]["failures"][0]["output"]
+    assert said == re.sub("[\ud800-\udfff]", "\ufffd", text)
+    said.encode("utf-8")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_json_never_holds_a_bare_nan(value: float) -> None:
+    """A number that is not finite is null: no strict reader refuses the report."""
+    failure = _failure(score=value)
+
+    report = render_json([_evaluation()], {"e-400": [failure]})
+
+    assert json.loads(report, parse_constant=pytest.fail)["evaluations"][0]["failures"][0]["score"] is None

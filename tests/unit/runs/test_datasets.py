@@ -1,0 +1,392 @@
+"""Data sets: which samples a source holds, what is refused, and what the fingerprint tells apart."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.types import (
+    BuiltinDataset,
+    ChatMessage,
+    Conversation,
+    Dataset,
+    Datum,
+    Dtype,
+    InlineDataset,
+    JsonlDataset,
+    ModelInput,
+    Sample,
+    Tensor,
+)
+from crucible_worker.runs import jsonl
+from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
+
+Write = Callable[[bytes], Path]
+GOOD = b'{"input": "2+2=", "target": "4"}\n'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root."""
+    made = tmp_path / "root"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def write(root: Path) -> Write:
+    """Writes `data.jsonl` below the root."""
+
+    def written(content: bytes) -> Path:
+        path = root / "data.jsonl"
+        path.write_bytes(content)
+        return path
+
+    return written
+
+
+def _load(root: Path, path: str = "data.jsonl", **options: Any) -> LoadedDataset:
+    return load(Dataset(source=JsonlDataset(path), **options), data_roots=[root], builtins={})
+
+
+def _inline(samples: Sequence[Sample], **options: Any) -> LoadedDataset:
+    return load(Dataset(source=InlineDataset(tuple(samples)), **options), data_roots=[], builtins={})
+
+
+def test_a_record_becomes_a_sample(root: Path, write: Write) -> None:
+    """Every key of a record has its place; metadata that is not text is kept as JSON."""
+    record = {
+        "id": "x",
+        "input": [{"role": "user", "content": "2+2?"}],
+        "targets": ["4", "four"],
+        "choices": ["3", "4"],
+        "metadata": {"level": "easy", "year": 2024, "tags": ["a", None]},
+    }
+    write(json.dumps(record).encode() + b"\n" + GOOD)
+
+    samples = _load(root).samples
+
+    assert samples == (
+        Sample(
+            id="x",
+            input=Conversation((ChatMessage("user", "2+2?"),)),
+            targets=("4", "four"),
+            choices=("3", "4"),
+            metadata={"level": "easy", "year": "2024", "tags": '["a", null]'},
+        ),
+        Sample(id="1", input="2+2=", targets=("4",)),
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [GOOD + b'{"input": "b"}', b"\xef\xbb\xbf" + GOOD + b'{"input": "b"}\r\n', GOOD + b'{"input": "b"}\n\n \r\n\n'],
+)
+def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content: bytes) -> None:
+    """A byte order mark, CR LF, a last line without an end and blank lines at the end are fine."""
+    write(content)
+
+    assert [sample.id for sample in _load(root).samples] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"", "is empty"),
+        (b"{", "is not JSON"),
+        (b"[1]", "is a list, not an object"),
+        (b'"text"', "is text, not an object"),
+        (b"\xff", "is not UTF-8, at byte 1"),
+        (b'{"target": "4"}', 'has no "input"'),
+        (b'{"input": 3}', "that is a number"),
+        (b'{"input": null}', "that is null"),
+        (b'{"input": []}', "without messages"),
+        (b'{"input": ["hi"]}', "message 0 is not"),
+        (b'{"input": [{"role": "user"}]}', "message 0 is not"),
+        (b'{"input": [{"role": "user", "content": 3}]}', "something else than text"),
+        (b'{"input": "a", "target": 4}', "holds a number, not text"),
+        (b'{"input": "a", "target": ["4"]}', "holds a list, not text"),
+        (b'{"input": "a", "targets": "4"}', "that is text, not a list"),
+        (b'{"input": "a", "target": "4", "targets": ["4"]}', 'both "target" and "targets"'),
+        (b'{"input": "a", "traget": "4"}', "unknown key 'traget'"),
+        (b'{"input": "a", "input": "b"}', "the key 'input' twice"),
+        (b'{"input": "a", "id": true}', "that is a boolean"),
+        (b'{"input": "a", "metadata": []}', "that is a list, not an object"),
+        (b'{"input": "a", "metadata": {"x": NaN}}', "holds NaN"),
+        (b'{"input": "a", "metadata": {"x": -Infinity}}', "holds -Infinity"),
+        (b'{"input": "a", "metadata": {"x": 1e999}}', "beyond float64"),
+        (b'{"input": "a", "metadata": {"x": ' + b"9" * 5000 + b"}}", "too many digits"),
+        (b'{"input": "\\ud800"}', "half a surrogate pair"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_malformed_line_is_named(root: Path, write: Write, line: bytes, says: str) -> None:
+    """The error gives the number of the line and says what is wrong; skipped, it stands for an ERROR in its place."""
+    write(GOOD + line + b"\n" + GOOD)
+
+    with pytest.raises(InvalidField) as caught:
+        _load(root)
+
+    assert caught.value.reason == "MALFORMED_LINE"
+    assert str(caught.value).startswith("dataset.jsonl_path line 2 ")
+    assert says in caught.value.message
+    skipped = _load(root, skip_malformed=True).samples
+    assert [sample.id for sample in skipped] == ["0", "1", "2"]
+    assert isinstance(skipped[1], MalformedSample)
+    assert (skipped[1].problem.reason, skipped[1].problem.message) == ("MALFORMED_LINE", caught.value.message)
+
+
+def test_surrogate_pairs_are_text(root: Path, write: Write) -> None:
+    """Two escapes that make one character are that character."""
+    write(b'{"input": "\\ud83d\\ude00"}')
+
+    (sample,) = _load(root).samples
+
+    assert isinstance(sample, Sample)
+    assert sample.input == "\U0001f600"
+
+
+@pytest.mark.parametrize(("beyond", "fits"), [(-1, True), (0, True), (1, False)])
+def test_lines_are_bounded(root: Path, write: Write, monkeypatch: pytest.MonkeyPatch, beyond: int, fits: bool) -> None:
+    """A line above the limit is malformed, and the next one is read from its beginning."""
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", len(GOOD) - beyond)
+    write(GOOD + b'{"input": ""}\n')
+
+    first, second = _load(root, skip_malformed=True).samples
+
+    assert isinstance(first, Sample) is fits
+    assert isinstance(second, Sample)
+    assert second.input == ""
+
+
+def test_a_skipped_line_takes_no_id_away(root: Path, write: Write) -> None:
+    """Where a sample bears the index of a malformed line as its id, the line is called by its number."""
+    write(b'{\n{"input": "a", "id": "0"}\n')
+
+    assert [sample.id for sample in _load(root, skip_malformed=True).samples] == ["line 1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        (b'{"input": "a", "id": "x"}\n{"input": "b"}\n{"input": "c", "id": "x"}', "line 1 and line 3"),
+        (b'{"input": "a", "id": 1}\n{"input": "b"}', "line 1 and line 2"),
+    ],
+)
+def test_ids_are_unique_in_a_file(root: Path, write: Write, content: bytes, places: str) -> None:
+    """An id that is there twice, given or from the index, is refused with both lines."""
+    write(content)
+
+    with pytest.raises(InvalidField, match=places) as caught:
+        _load(root)
+
+    assert caught.value.reason == "DUPLICATE_SAMPLE_ID"
+
+
+def test_ids_are_unique_in_a_request() -> None:
+    """Inline samples are named by their position."""
+    with pytest.raises(InvalidField, match="'x' twice: sample 0 and sample 2") as caught:
+        _inline([Sample(id="x", input="a"), Sample(input="b"), Sample(id="x", input="c")])
+
+    assert (caught.value.field, caught.value.reason) == ("dataset.inline", "DUPLICATE_SAMPLE_ID")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_refused(root: Path, write: Write, content: bytes) -> None:
+    """There is nothing to evaluate on."""
+    write(content)
+
+    with pytest.raises(InvalidField) as caught:
+        _load(root)
+
+    assert (caught.value.field, caught.value.reason) == ("dataset.jsonl_path", "EMPTY_DATASET")
+
+
+def test_an_empty_list_is_refused() -> None:
+    """There is nothing to evaluate on."""
+    with pytest.raises(InvalidField) as caught:
+        _inline([])
+
+    assert (caught.value.field, caught.value.reason) == ("dataset.inline", "EMPTY_DATASET")
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("missing.jsonl", NotFound),
+        ("folder", NotFound),
+        ("fifo", NotFound),
+        ("loop", NotFound),
+        ("x" * 5000, NotFound),
+        ("../outside.jsonl", PermissionDenied),
+        ("folder/../../outside.jsonl", PermissionDenied),
+        ("../missing.jsonl", PermissionDenied),
+        ("link.jsonl", PermissionDenied),
+        ("link/outside.jsonl", PermissionDenied),
+        ("/etc/passwd", PermissionDenied),
+        ("", InvalidField),
+        ("a\0b", InvalidField),
+    ],
+)
+def test_only_files_below_a_root_are_read(tmp_path: Path, root: Path, path: str, error: type[BridgeError]) -> None:
+    """A path out of the roots is refused, however it leads out; what is no file is not there."""
+    (tmp_path / "outside.jsonl").write_bytes(GOOD)
+    (root / "folder").mkdir()
+    (root / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
+    (root / "link").symlink_to(tmp_path)
+    (root / "loop").symlink_to("loop")
+    os.mkfifo(root / "fifo")
+
+    with pytest.raises(error) as caught:
+        _load(root, path)
+
+    assert caught.value.field == "dataset.jsonl_path"
+
+
+def test_the_first_root_that_has_the_file_counts(tmp_path: Path, root: Path) -> None:
+    """Roots are searched in order, and links that stay below a root are followed."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.jsonl").write_bytes(b'{"input": "second"}')
+    (other / "b.jsonl").symlink_to("a.jsonl")
+
+    loaded = load(Dataset(source=JsonlDataset("b.jsonl")), data_roots=[root, other], builtins={})
+
+    assert loaded.samples == (Sample(id="0", input="second"),)
+
+
+def test_without_a_data_root_no_file_is_read() -> None:
+    """The error names the option that gives one."""
+    with pytest.raises(FailedPrecondition, match="--data-root"):
+        load(Dataset(source=JsonlDataset("a.jsonl")), data_roots=[], builtins={})
+
+
+def test_a_builtin_data_set_is_found_by_its_name() -> None:
+    """The arithmetic problems come with their ids, the first of them with a limit."""
+    loaded = load(Dataset(source=BuiltinDataset("arithmetic"), limit=3), data_roots=[], builtins=BUILTIN_DATASETS)
+
+    assert len(loaded.samples) == 3
+    assert all(isinstance(sample, Sample) and sample.id + "=" == sample.input for sample in loaded.samples)
+
+
+def test_an_unknown_builtin_data_set_is_refused_with_those_that_are_known() -> None:
+    """The error names the data sets that there are."""
+    with pytest.raises(NotFound, match="'mmlu', known are: arithmetic"):
+        load(Dataset(source=BuiltinDataset("mmlu")), data_roots=[], builtins=BUILTIN_DATASETS)
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (4, 4), (5, 5), (6, 5), (None, 5)])
+def test_a_limit_takes_the_first(limit: int | None, count: int) -> None:
+    """At most as many samples as the limit, in order."""
+    loaded = _inline([Sample(input=str(index)) for index in range(5)], limit=limit)
+
+    assert [sample.id for sample in loaded.samples] == [str(index) for index in range(count)]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_nothing_is_refused(limit: int) -> None:
+    """An evaluation on no samples is a wrong question."""
+    with pytest.raises(InvalidField, match="at least 1") as caught:
+        _inline([Sample(input="a")], limit=limit)
+
+    assert caught.value.field == "dataset.limit"
+
+
+def test_a_shuffle_is_the_same_for_ever() -> None:
+    """Seed and id alone decide the order; indices are given before, the limit is applied after."""
+    samples = [Sample(input=str(index)) for index in range(6)]
+
+    shuffled = [sample.id for sample in _inline(samples, shuffle_seed=7).samples]
+
+    assert shuffled == ["3", "0", "1", "2", "5", "4"]
+    assert [sample.id for sample in _inline(samples, shuffle_seed=7, limit=2).samples] == shuffled[:2]
+    assert [sample.id for sample in _inline(samples, shuffle_seed=8).samples] != shuffled
+    added = [sample.id for sample in _inline([*samples, Sample(id="new", input="a")], shuffle_seed=7).samples]
+    assert [identity for identity in added if identity != "new"] == shuffled
+
+
+def test_equal_samples_have_equal_fingerprints_however_they_came(root: Path, write: Write) -> None:
+    """A file, a request and a built-in data set of the same samples are the same data set."""
+    write(b'{"input": "2+2=", "target": "4", "metadata": {"b": "1", "a": "2"}}\n')
+    sample = Sample(id="0", input="2+2=", targets=("4",), metadata={"a": "2", "b": "1"})
+    builtin = load(Dataset(source=BuiltinDataset("x")), data_roots=[], builtins={"x": lambda: [sample]})
+
+    assert _load(root).fingerprint == _inline([sample]).fingerprint == builtin.fingerprint
+
+
+BASE = Sample(id="a", input="x", targets=("y",), choices=("z",), metadata={"k": "v"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "b"},
+        {"input": "y"},
+        {"input": Conversation((ChatMessage("user", "x"),))},
+        {"targets": ("y", "y")},
+        {"targets": (), "choices": ("y", "z")},
+        {"choices": ()},
+        {"metadata": {"k": "w"}},
+        {"metadata": {"k": "v", "l": ""}},
+    ],
+)
+def test_any_difference_changes_the_fingerprint(change: dict[str, Any]) -> None:
+    """A data set that changed has another fingerprint, whatever changed."""
+    assert _inline([dataclasses.replace(BASE, **change)]).fingerprint != _inline([BASE]).fingerprint
+
+
+def test_malformed_lines_are_part_of_the_fingerprint(root: Path, write: Write) -> None:
+    """A line that is skipped is still a sample: one that was mended is a change."""
+    write(GOOD + b"{\n")
+    broken = _load(root, skip_malformed=True).fingerprint
+    write(GOOD)
+
+    assert _load(root).fingerprint != broken
+
+
+def _datum(tokens: Any, **arrays: Any) -> Sample:
+    return Sample(id="a", input=Datum(model_input=ModelInput.of(tokens), loss_fn_inputs=arrays))
+
+
+def test_arrays_count_by_their_content() -> None:
+    """Type, shape, every bit and the name of an array matter; the width of token ids does not."""
+    weights = np.array([1.0, 0.0], np.float32)
+    base = _inline([_datum(np.array([1, 2]), weights=weights)]).fingerprint
+
+    assert _inline([_datum(np.array([1, 2], np.int32), weights=weights.copy())]).fingerprint == base
+    others = [
+        _datum([1, 3], weights=weights),
+        _datum([1, 2], mask=weights),
+        _datum([1, 2], weights=weights.astype(np.float64)),
+        _datum([1, 2], weights=-weights),
+        _datum([1, 2], weights=np.array([1.0, -0.0], np.float32)),
+        _datum([1, 2], weights=weights.reshape(1, 2)),
+        _datum([1, 2], weights=Tensor(dtype=Dtype.BF16, shape=(2,), data=b"\x80\x3f\x00\x00")),
+    ]
+    prints = {_inline([other]).fingerprint for other in others}
+    assert len(prints) == len(others)
+    assert base not in prints
+
+
+@given(st.binary(max_size=200) | st.text(max_size=80).map(lambda text: json.dumps({"input": text}).encode()))
+def test_no_file_makes_it_fail_otherwise(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    """Whatever a file holds, it loads, or is refused as empty: skipped lines raise nothing else."""
+    root = tmp_path_factory.getbasetemp()
+    (root / "any.jsonl").write_bytes(content)
+
+    try:
+        count = len(_load(root, "any.jsonl", skip_malformed=True).samples)
+    except InvalidField as error:
+        count, reason = 0, error.reason
+    else:
+        reason = ""
+
+    assert (count > 0) is (reason != "EMPTY_DATASET") is bool(content.removeprefix(b"\xef\xbb\xbf").strip())
