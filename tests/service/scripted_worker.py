@@ -17,22 +17,25 @@ from tests.service.server_kit import ScriptedBackend, ScriptedEvaluations, parts
 
 def main(options: dict[str, Any]) -> int:
     """Serve; `blocks` and `starts_slowly` say what a worker may be busy with when it is told to go."""
-    blocks, starts_slowly = options.pop("blocks", False), options.pop("starts_slowly", False)
-    drain_seconds = options.pop("drain_seconds", 5.0)
+    blocks, starts_slowly = options.get("blocks", False), options.get("starts_slowly", False)
 
     async def build(settings: Settings) -> Parts:
         if starts_slowly:
-            Path(options["state_dir"], "starting").touch()
+            await asyncio.to_thread(Path(settings.state_dir, "starting").touch)
             await asyncio.sleep(60)
         evaluations = ScriptedEvaluations()
-        evaluations.drain_hangs = bool(options.get("hangs"))
         if blocks:
             # Neither the event loop nor Python's own signal handlers run during one call into C.
             asyncio.get_running_loop().call_later(0.2, time.sleep, 60)
         return parts_of(evaluations, ScriptedBackend())
 
-    paths = {name: Path(options[name]) for name in ("state_dir", "ready_file", "unix_socket") if name in options}
-    return serve(Settings(port=0, limits=WorkerLimits(drain_seconds=drain_seconds), **paths), build=build)
+    settings = Settings(
+        port=0,
+        state_dir=Path(options["state_dir"]),
+        ready_file=Path(options["ready_file"]),
+        limits=WorkerLimits(drain_seconds=options.get("drain_seconds", 5.0)),
+    )
+    return serve(settings, build=build)
 
 
 if __name__ == "__main__":

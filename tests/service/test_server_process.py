@@ -95,12 +95,14 @@ async def test_open_streams_hold_no_worker(tmp_path):
             for stream in streams:
                 await anext(stream)
             waiting = evaluations.Evaluate(evaluate_request())
-            await waiting.wait_for_connection()
+            about: Any = worker_pb2_grpc.WorkerServiceStub(channel)
+            while (await about.GetInfo(worker_pb2.GetInfoRequest())).worker.calls <= len(streams):
+                assert child.poll() is None
 
             child.send_signal(signal.SIGTERM)
             code = await asyncio.to_thread(ends, child)
 
-            errors = [await error_of(anext(stream)) for stream in streams]
+            errors = [await error_of(anext(stream)) for stream in streams] + [await error_of(waiting)]
             assert code == 0
             assert {error.reason for error in errors} == {"DRAINING"}
 
@@ -212,13 +214,13 @@ from crucible_worker.server import Worker
 async def main():
     async with Worker(Settings(port=0, state_dir=Path(sys.argv[1]))) as worker:
         await worker.info()
-        print(*{name.partition('.')[0] for name in sys.modules})
+        Path(sys.argv[1], "loaded").write_text("\\n".join({name.partition(".")[0] for name in sys.modules}))
 
 asyncio.run(main())
 """
-    with process("-c", program, str(tmp_path), stdout=subprocess.PIPE) as child:
-        loaded, _ = child.communicate(timeout=START_WITHIN_SECONDS)
+    with process("-c", program, str(tmp_path), stdout=subprocess.DEVNULL) as child:
+        assert child.wait(START_WITHIN_SECONDS) == 0
 
-    names = set(loaded.splitlines()[-1].split() if loaded else ()) | set(loaded.split())
+    names = set((tmp_path / "loaded").read_text().split())
     assert "grpc" in names
     assert names.isdisjoint({"torch", "transformers", "sympy", "tinker", "rich", "jsonschema"})

@@ -38,13 +38,15 @@ def accuracy(scores: Sequence[Sequence[float | None]]) -> Metrics:
         scores: for each sample, in the data set's order, the scores of its repeats in [0, 1]; None where unscored.
 
     Returns:
-        The keys of `ACCURACY_KEYS`, fractions of 1; all undefined where nothing is scored, and `accuracy_stderr` where
-        only one sample is.
+        The keys of `ACCURACY_KEYS`, fractions of 1. Where nothing is scored, all but `accuracy_strict` are undefined, and
+        `accuracy_strict` too where there is no answer at all; where one sample is scored, `accuracy_stderr` is.
     """
     clusters = [scored for sample in scores if (scored := [score for score in sample if score is not None])]
-    if not clusters:
-        return Metrics.all_undefined(ACCURACY_KEYS, "no sample was scored")
     answers = sum(map(len, scores))
+    if not clusters:
+        # That every answer counts as wrong is what the strict one says, not a 0 for want of a number.
+        strict = {"accuracy_strict": 0.0} if answers else {}
+        return Metrics.of(strict, {key: "no sample was scored" for key in ACCURACY_KEYS if key not in strict})
     total = math.fsum(score for cluster in clusters for score in cluster)
     counted = sum(map(len, clusters))
     mean = total / counted

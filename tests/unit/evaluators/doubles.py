@@ -68,6 +68,9 @@ class Double:
     tokenizer: Letters | None = dataclasses.field(default_factory=Letters)
     fingerprint: str = "double"
 
+    async def load(self) -> None:
+        """It is ready at once."""
+
 
 def context(model: Double, *, repeat: int = 0, seed: int = 7) -> SampleContext:
     """What an evaluator has at hand, with this model."""

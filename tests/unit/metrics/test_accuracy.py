@@ -25,13 +25,22 @@ def test_partial_answers_count_by_their_score() -> None:
     assert accuracy([[1.0], [0.5]]).values["accuracy"] == 0.75
 
 
-@pytest.mark.parametrize("nothing", [[], [[]], [[None]], [[None, None], [None]]])
-def test_where_nothing_is_scored_every_key_is_undefined(nothing) -> None:
+@pytest.mark.parametrize("nothing", [[], [[]]])
+def test_without_answers_every_key_is_undefined(nothing) -> None:
     """An accuracy of nothing is not zero: it is undefined, and says why."""
     metrics = accuracy(nothing)
 
     assert metrics.values == {}
     assert metrics.undefined == dict.fromkeys(ACCURACY_KEYS, "no sample was scored")
+
+
+@pytest.mark.parametrize("unscored", [[[None]], [[None, None], [None]]])
+def test_where_no_answer_is_scored_only_the_strict_accuracy_is_a_number(unscored) -> None:
+    """Unscored answers count as wrong in accuracy_strict, and for nothing in every other key."""
+    metrics = accuracy(unscored)
+
+    assert metrics.values == {"accuracy_strict": 0.0}
+    assert set(metrics.undefined) == set(ACCURACY_KEYS) - {"accuracy_strict"}
 
 
 def test_one_scored_sample_has_no_standard_error() -> None:
@@ -84,7 +93,7 @@ def test_every_key_is_there_once_and_the_interval_holds_the_mean(given_scores) -
 
     assert set(metrics.values) | set(metrics.undefined) == set(ACCURACY_KEYS)
     assert not set(metrics.values) & set(metrics.undefined)
-    if metrics.values:
+    if "accuracy" in metrics.values:
         low, high = metrics.values["accuracy_ci95_low"], metrics.values["accuracy_ci95_high"]
         assert 0 <= low <= metrics.values["accuracy"] <= high <= 1
 
