@@ -26,7 +26,11 @@ SAMPLES = 300
 
 _DATASET = tuple(
     # Every third target is not what the model says; the rest is.
-    Sample(id=f"s{number}", input=f"question {number}", targets=(f"QUESTION {number // 3 * 3 if number % 3 == 2 else number}",))
+    Sample(
+        id=f"s{number}",
+        input=f"question {number}",
+        targets=(f"QUESTION {number // 3 * 3 if number % 3 == 2 else number}",),
+    )
     for number in range(SAMPLES)
 )
 

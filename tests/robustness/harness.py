@@ -23,6 +23,8 @@ __all__ = ["EVALUATION_SERVICE", "Workshop", "WorkerProcess", "count_lines", "un
 
 EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
 """As health knows it."""
+TEST_SECONDS = 100.0
+"""For what is done inside a workshop, unless it says otherwise: a test that hangs fails, and its workers are killed."""
 READY_SECONDS = 60.0
 """For a worker to serve, on a machine that has other things to do; a bound, not an expectation."""
 POLL_SECONDS = 0.005
@@ -177,12 +179,18 @@ class Workshop:
 
 @contextlib.asynccontextmanager
 async def workshop(
-    folder: Path, models: Mapping[str, Mapping[str, Any]], *, state_dir: Path | None = None, **fields: Any
+    folder: Path,
+    models: Mapping[str, Mapping[str, Any]],
+    *,
+    state_dir: Path | None = None,
+    seconds: float = TEST_SECONDS,
+    **fields: Any,
 ) -> AsyncIterator[Workshop]:
     """Start workers inside the block; whatever still runs at its end is killed, and every one of them reaped."""
     made = Workshop(folder=folder, models=models, state_dir=state_dir or folder / "state", **fields)
     try:
-        yield made
+        async with asyncio.timeout(seconds):
+            yield made
         assert not made.tracebacks, made.tracebacks[0][-LOG_TAIL_BYTES:]
     finally:
         for worker in made.workers:

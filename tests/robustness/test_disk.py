@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import subprocess
 from pathlib import Path
@@ -16,8 +15,8 @@ from tests.robustness.evidence import bits, check_events, check_interrupted_run,
 from tests.robustness.harness import WorkerProcess, until, workshop
 
 SLOW = {"m": {"latency": 0.02}}
-TMPFS_KIB = 768
-"""Size of the disk that is filled: an empty journal and one evaluation fit."""
+DISK_MIB = 16
+"""Size of the disk that is filled: a journal with all that is done here fits."""
 
 
 async def _running(worker: WorkerProcess, evaluation_id: str, **fields: object) -> None:
@@ -58,7 +57,7 @@ async def _check_after(worker: WorkerProcess) -> None:
     """What holds once there is room again."""
     await until(worker.is_serving)
     ended = await worker.bridge.evaluation.evaluate(request("full"))
-    whole = await worker.bridge.evaluation.get_evaluation("whole")
+    whole = await worker.bridge.evaluation.evaluate(request("whole"))
     log = await log_of(worker.bridge)
     check_events(log)
     check_interrupted_run(log, ended)
@@ -74,7 +73,6 @@ async def test_unwritable_journal_interrupts_and_recovers(tmp_path):
     """While no write succeeds the evaluation waits, NOT_SERVING is said, and everything else is answered."""
     async with workshop(tmp_path, SLOW) as shop:
         worker = await shop.start()
-        await worker.bridge.evaluation.evaluate(request("whole"))
         await _running(worker, "full")
         with worker.unable_to_write():
             await _check_while_full(worker)
@@ -118,7 +116,7 @@ async def test_cancel_while_nothing_can_be_written_is_refused_and_can_be_repeate
 @contextlib.contextmanager
 def _small_disk(folder: Path):
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_KIB}k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
@@ -133,7 +131,6 @@ async def test_full_disk_interrupts_and_recovers(tmp_path):
     with _small_disk(tmp_path / "disk") as disk:
         async with workshop(tmp_path, SLOW, state_dir=disk / "state") as shop:
             worker = await shop.start()
-            await worker.bridge.evaluation.evaluate(request("whole"))
             await _running(worker, "full")
             filling = disk / "filling"
             with filling.open("wb", buffering=0) as file, contextlib.suppress(OSError):

@@ -148,9 +148,7 @@ async def log_of(bridge: Bridge, evaluation_id: str | None = None, **filters: An
 async def kinds_of(bridge: Bridge, evaluation_id: str = "e") -> list[EventKind]:
     """Kinds of an evaluation's events, in order, but for PROGRESS, which comes by the clock."""
     return [
-        event.kind
-        for event in await log_of(bridge, evaluation_id)
-        if event.kind is not EventKind.EVALUATION_PROGRESS
+        event.kind for event in await log_of(bridge, evaluation_id) if event.kind is not EventKind.EVALUATION_PROGRESS
     ]
 
 

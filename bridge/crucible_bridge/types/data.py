@@ -135,27 +135,28 @@ class ModelInput:
         return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.empty(0, np.int64)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, init=False, eq=False)
 class Datum:
-    """One training or evaluation example, one-to-one with the Elixir and the tinker type.
-
-    A sequence of token ids is accepted for `model_input`, and whatever `crucible_bridge.arrays.as_array` takes (numpy
-    arrays, torch tensors, lists) for the arrays.
-    """
+    """One training or evaluation example, one-to-one with the Elixir and the tinker type."""
 
     model_input: ModelInput
     """The input, without the last target."""
     loss_fn_inputs: Mapping[str, Array]
     """"target_tokens", "weights", "logprobs", "mask", "advantages", ...: arrays of the input's length."""
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, *, model_input: ModelInput | Sequence[int] | np.ndarray, loss_fn_inputs: Mapping[str, Any]
+    ) -> None:
+        """Take token ids as model input too, and whatever `crucible_bridge.arrays.as_array` takes as arrays.
+
+        Raises:
+            InvalidField: the input is no list of token ids, or a value of `loss_fn_inputs` no array.
+        """
         from crucible_bridge.arrays import as_array  # arrays needs Tensor from here
 
-        object.__setattr__(self, "model_input", ModelInput.of(self.model_input))
-        converted = {
-            key: as_array(value, field=f'loss_fn_inputs["{key}"]') for key, value in self.loss_fn_inputs.items()
-        }
-        object.__setattr__(self, "loss_fn_inputs", converted)
+        object.__setattr__(self, "model_input", ModelInput.of(model_input))
+        arrays = {key: as_array(value, field=f'loss_fn_inputs["{key}"]') for key, value in loss_fn_inputs.items()}
+        object.__setattr__(self, "loss_fn_inputs", arrays)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from crucible_worker.cli.demo import demo
-from crucible_worker.cli.doctor import doctor
-from crucible_worker.cli.evaluate import evaluate
-from crucible_worker.cli.serve import serve
+from crucible_worker.cli.demo import demo as _demo
+from crucible_worker.cli.doctor import doctor as _doctor
+from crucible_worker.cli.evaluate import evaluate as _evaluate
+from crucible_worker.cli.serve import serve as _serve
 
 __all__ = ["app", "main"]
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (serve, demo, evaluate, doctor):
+for _command in (_serve, _demo, _evaluate, _doctor):
     app.command()(_command)
 
 

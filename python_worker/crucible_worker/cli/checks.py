@@ -8,6 +8,7 @@ import dataclasses
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import socket
 import sqlite3
@@ -24,8 +25,7 @@ __all__ = ["Check", "run_checks"]
 TORCH_SECONDS = 60.0
 """For torch to be imported and to look for a GPU, in a process of its own."""
 
-_REQUIRED = ("grpcio", "grpcio-health-checking", "grpcio-reflection", "grpcio-status", "protobuf", "numpy", "msgpack")
-_LOCAL = ("torch", "transformers", "safetensors", "jinja2")
+_DISTRIBUTION = "crucible-bridge"
 
 _TOOLS = {
     "git": "clone the repository",
@@ -54,14 +54,14 @@ class Check:
 def run_checks(settings: Settings) -> Iterator[Check]:
     """Look at everything, one after the other; a check that fails does not keep the next from being made."""
     yield _check("python", platform.python_version, "run at all: 3.11 or later", required=True)
-    for package in ("crucible-bridge", *_REQUIRED):
+    for package in (_DISTRIBUTION, *_requirements("")):
         yield _check(package, lambda name=package: _version(name), "serve", required=True)
     yield _check("state directory", lambda: _writable(settings.state_dir), "keep evaluations", required=True)
     yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
     yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
     yield _check("address", lambda: _bindable(settings), "serve there", required=True)
-    for package in _LOCAL:
-        yield _check(package, lambda name=package: _version(name), "evaluate embedded and local models")
+    for package in _requirements("local"):
+        yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate embedded and local models")
     yield _check("embedded models", _embedded, "try everything with no other model")
     yield _check("device", _torch_device, "compute where local models run")
     for tool, purpose in _TOOLS.items():
@@ -84,12 +84,19 @@ class _Missing(Exception):
     """What was looked for is not there; the text says what to do."""
 
 
-def _version(package: str) -> str:
+def _requirements(extra: str) -> list[str]:
+    """Names of the distributions that ours requires, by itself or for an extra."""
+    marker = f'; extra == "{extra}"' if extra else ""
+    found = [line.replace("'", '"') for line in importlib.metadata.requires(_DISTRIBUTION) or ()]
+    wanted = [line for line in found if line.endswith(marker) and (extra or ";" not in line)]
+    return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in wanted]
+
+
+def _version(package: str, extra: str = "") -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        extra = "[local]" if package in _LOCAL else ""
-        raise _Missing(f"not installed: pip install 'crucible-bridge{extra}'") from None
+        raise _Missing(f"not installed: pip install '{_DISTRIBUTION}{extra}'") from None
 
 
 def _writable(folder: Path) -> str:
@@ -151,7 +158,7 @@ def _embedded() -> str:
 
 def _torch_device() -> str:
     """Ask a process of its own: torch takes seconds and hundreds of megabytes."""
-    _version("torch")
+    _version("torch", "[local]")
     program = (
         "import torch; "
         "print(f'CUDA, {torch.cuda.get_device_name()}' if torch.cuda.is_available() "

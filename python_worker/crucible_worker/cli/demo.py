@@ -108,8 +108,8 @@ async def _models(bridge: Bridge) -> list[tuple[str, int]]:
     info = await bridge.worker.get_info()
     embedded = next((backend for backend in info.backends if backend.name == "embedded"), None)
     if embedded is None or embedded.unavailable:
-        why = "" if embedded is None else f" ({embedded.unavailable})"
-        raise _DemoFailed(f"the embedded models need the extra `local`{why}: pip install 'crucible-bridge[local]'")
+        why = "the worker has none" if embedded is None else embedded.unavailable
+        raise _DemoFailed(f"the embedded models cannot run: {why}")
     return [(name, int(name.rpartition("@")[2])) for name in embedded.models]
 
 

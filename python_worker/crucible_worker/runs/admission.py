@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 
 from crucible_bridge.errors import InvalidField, ResourceExhausted, Unavailable
-from crucible_bridge.types import EvaluateRequest, Problem
+from crucible_bridge.types import EvaluateRequest, EvaluatorSpec, Problem
+from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.engine import Attempt, Ending
@@ -50,6 +51,7 @@ class Admission:
         self._turns = asyncio.Semaphore(limits.max_running_evaluations)
         self._attempts: dict[int, Attempt] = {}
         self._claims: set[asyncio.Task[tuple[Row, bool]]] = set()
+        self._preparing = 0
 
     @property
     def load(self) -> tuple[int, int]:
@@ -124,6 +126,19 @@ class Admission:
                 return row, True
         evaluators = make_evaluators(request)
         self._refuse_if_full()
+        self._preparing += 1
+        try:
+            return await self._take_on(request, evaluators, identity, received)
+        finally:
+            self._preparing -= 1
+
+    async def _take_on(
+        self,
+        request: EvaluateRequest,
+        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
+        identity: str,
+        received: float,
+    ) -> tuple[Row, bool]:
         plan = await prepare(request, evaluators, self._sources)
         self.refuse_if_unable(request.evaluation_id)
         claimed = await self._journal.submit(
@@ -161,9 +176,11 @@ class Admission:
 
     def _refuse_if_full(self) -> None:
         most = self._limits.max_running_evaluations + self._limits.max_queued_evaluations
-        if len(self._attempts) >= most:
+        # Those that are being prepared count: requests of one moment must not all find the same free place.
+        taken = len(self._attempts) + self._preparing
+        if taken >= most:
             raise ResourceExhausted(
-                f"{len(self._attempts)} evaluations run or wait, the limit of max_queued_evaluations is "
+                f"{taken} evaluations run or wait, the limit of max_queued_evaluations is "
                 f"{self._limits.max_queued_evaluations}",
                 reason="QUEUE_FULL",
                 retry_after=QUEUE_RETRY_SECONDS,
@@ -177,5 +194,6 @@ def _refuse_above(limit: int, concurrency: int | None) -> None:
 
 def _cancels(connection: sqlite3.Connection) -> list[tuple[int, str]]:
     return connection.execute(
-        "SELECT number, cancel_reason FROM evaluations WHERE state IN ('queued', 'running') AND cancel_reason IS NOT NULL"
+        """SELECT number, cancel_reason FROM evaluations
+           WHERE state IN ('queued', 'running') AND cancel_reason IS NOT NULL"""
     ).fetchall()

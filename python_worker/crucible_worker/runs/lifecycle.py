@@ -99,16 +99,12 @@ def claim(
         row = find_by_number(transaction, row.number)
     if row.state.terminal or not locks.acquire(row.number):
         return Claim(row=row, existed=True, owned=False)
-    try:
-        if dataset_fingerprint != row.dataset_fingerprint:
-            raise _changed("dataset", "data set", row.dataset_fingerprint, dataset_fingerprint)
-        if model_fingerprint != row.model_fingerprint:
-            raise _changed("model", "checkpoint", row.model_fingerprint, model_fingerprint)
-        row = _take_over(transaction, row, request, worker_id)
-    except BaseException:
-        locks.release(row.number)
-        raise
-    return Claim(row=row, existed=True, owned=True)
+    transaction.if_undone(lambda: locks.release(row.number))
+    if dataset_fingerprint != row.dataset_fingerprint:
+        raise _changed("dataset", "data set", row.dataset_fingerprint, dataset_fingerprint)
+    if model_fingerprint != row.model_fingerprint:
+        raise _changed("model", "checkpoint", row.model_fingerprint, model_fingerprint)
+    return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
 
 
 def refuse_other_specification(row: Row, fingerprint: str) -> None:
@@ -286,6 +282,7 @@ def _create(
     number = cursor.lastrowid
     if number is None or not locks.acquire(number):
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
+    transaction.if_undone(lambda: locks.release(number))
     row = find_by_number(transaction, number)
     last = _append(transaction, number, (run_events.start(row, request, worker_id),))
     transaction.execute("UPDATE evaluations SET first_sequence = ? WHERE number = ?", (last, number))

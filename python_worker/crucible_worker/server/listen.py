@@ -56,13 +56,23 @@ def bind(server: grpc.aio.Server, settings: Settings) -> str:
 def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> str:
     """Bind a port, 0 for any; `tls` names the certificate chain and its key."""
     shown = f"[{host}]" if ":" in host else host
+    credentials = None if tls is None else _credentials(*tls)
+    # gRPC says no more than "failed", and says it to stderr as well: so the system is asked first.
     try:
-        if tls is None:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise StartError(f"cannot listen on {shown}:{port}: {error.strerror or error}") from error
+    try:
+        if credentials is None:
             bound = server.add_insecure_port(f"{shown}:{port}")
         else:
-            bound = server.add_secure_port(f"{shown}:{port}", _credentials(*tls))
+            bound = server.add_secure_port(f"{shown}:{port}", credentials)
     except RuntimeError as error:
-        raise StartError(f"cannot listen on {shown}:{port}: {_why_not(host, port)}") from error
+        unusable = "" if tls is None else "; is the certificate valid, and the key its own?"
+        raise StartError(f"cannot listen on {shown}:{port}: gRPC refuses{unusable}") from error
     return f"{shown}:{bound}"
 
 
@@ -104,14 +114,3 @@ def _credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
         return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
     except OSError as error:
         raise StartError(f"cannot read {error.filename}: {error.strerror}") from error
-
-
-def _why_not(host: str, port: int) -> str:
-    """Ask the system what gRPC does not tell."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
-            probe.bind(address)
-    except OSError as error:
-        return error.strerror or str(error)
-    return "gRPC refused it; is the certificate valid?"

@@ -179,7 +179,9 @@ class Worker:
     async def _drain(self, interrupted: asyncio.Future[Sequence[str]]) -> None:
         self._calls.draining = True
         self._health.drain()
-        self._log.info("draining", calls=self._calls.open)
+        # A start that failed is told of by its error alone.
+        say = self._log.debug if self._warming is None else self._log.info
+        say("draining", calls=self._calls.open)
         if self._warming is not None:
             self._warming.cancel()
         parts = self._parts
@@ -194,7 +196,7 @@ class Worker:
             closing = asyncio.gather(*(backend.aclose() for backend in parts.backends))
             await self._within(CLOSE_SHARE, closing, "close_backends", default=[])
             await self._within(CLOSE_SHARE, parts.evaluations.aclose(), "close_journal", default=None)
-        self._log.info("drained", interrupted=list(ids))
+        say("drained", interrupted=list(ids))
 
     async def _within(self, share: float, work: Awaitable[_T], what: str, *, default: _T) -> _T:
         """Give a step of the drain its time: one that fails or hangs must not keep the next from happening."""

@@ -34,6 +34,7 @@ class Transaction:
         self._connection = connection
         self._encode_event = encode_event
         self._after_commit: list[Callable[[], None]] = []
+        self._if_undone: list[Callable[[], None]] = []
         self.sequence: int = connection.execute("SELECT sequence FROM head").fetchone()[0]
         """Sequence of the log's last event, those of this transaction included."""
 
@@ -57,6 +58,13 @@ class Transaction:
     def after_commit(self, action: Callable[[], None]) -> None:
         """Do something once, and only if, this is committed; must not raise."""
         self._after_commit.append(action)
+
+    def if_undone(self, action: Callable[[], None]) -> None:
+        """Do something once, and only if, this is not committed: take back what is not in the journal; must not raise.
+
+        It is done when this function's part is undone, because it raised, or the whole transaction.
+        """
+        self._if_undone.append(action)
 
 
 class _Submission:
@@ -156,24 +164,37 @@ class Writer:
         execute("BEGIN IMMEDIATE")
         transaction = Transaction(self._connection, self._encode_event)
         before = transaction.sequence
-        for submission in batch:
-            sequence, actions = transaction.sequence, len(transaction._after_commit)
-            execute("SAVEPOINT submission")
-            try:
-                submission.result = submission.function(transaction)
-            except sqlite3.Error:
-                raise
-            except Exception as error:  # any error of the function is the submitter's: it is handed to it, not lost
-                execute("ROLLBACK TO submission")
-                transaction.sequence = sequence
-                del transaction._after_commit[actions:]
-                submission.error = error
-            execute("RELEASE submission")
-        if transaction.sequence != before:
-            execute("UPDATE head SET sequence = ?", (transaction.sequence,))
-        execute("COMMIT")
+        try:
+            for submission in batch:
+                self._apply(submission, transaction)
+            if transaction.sequence != before:
+                execute("UPDATE head SET sequence = ?", (transaction.sequence,))
+            execute("COMMIT")
+        except sqlite3.Error:
+            for action in transaction._if_undone:
+                action()
+            raise
         for action in transaction._after_commit:
             action()
+
+    def _apply(self, submission: _Submission, transaction: Transaction) -> None:
+        execute = self._connection.execute
+        sequence = transaction.sequence
+        committed, undone = len(transaction._after_commit), len(transaction._if_undone)
+        execute("SAVEPOINT submission")
+        try:
+            submission.result = submission.function(transaction)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # any error of the function is the submitter's: it is handed to it, not lost
+            execute("ROLLBACK TO submission")
+            transaction.sequence = sequence
+            del transaction._after_commit[committed:]
+            for action in transaction._if_undone[undone:]:
+                action()
+            del transaction._if_undone[undone:]
+            submission.error = error
+        execute("RELEASE submission")
 
     def _roll_back(self) -> None:
         # SQLite may have rolled back by itself (a full disk): in_transaction tells.

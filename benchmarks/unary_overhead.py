@@ -1,0 +1,123 @@
+"""What a unary call to the worker costs beyond a bare grpc.aio one: `GetInfo`, the same answer from both.
+
+The bare server is grpc.aio with the generated servicer and nothing else, in a process of its own, as the worker is. One
+client asks both in turn, call by call, so that whatever else the machine does hits both alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+from _report import Claim, arguments, report
+
+from crucible_bridge.channel import open_channel, server_options
+from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
+from crucible_worker.server.ready_file import write_ready_file
+
+CALLS = 1_000
+"""Calls of each side in a run."""
+
+TIMEOUT_SECONDS = 60.0
+
+
+class BareService(worker_pb2_grpc.WorkerServiceServicer):
+    """Answers with what it was given."""
+
+    def __init__(self, answer: worker_pb2.GetInfoResponse) -> None:
+        self._answer = answer
+
+    async def GetInfo(self, request: worker_pb2.GetInfoRequest, context: object) -> worker_pb2.GetInfoResponse:
+        """The same answer each time."""
+        return self._answer
+
+
+async def serve_bare(answer: bytes, ready: Path) -> None:
+    """Be the bare server until the process is ended."""
+    server = grpc.aio.server(options=server_options())
+    service: Any = BareService(worker_pb2.GetInfoResponse.FromString(answer))
+    worker_pb2_grpc.add_WorkerServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    await asyncio.to_thread(write_ready_file, ready, f"127.0.0.1:{port}")
+    await server.wait_for_termination()
+
+
+@contextlib.contextmanager
+def process(command: list[str], ready: Path) -> Iterator[str]:
+    """A server in a process of its own; its address, once it is ready."""
+    with subprocess.Popen([sys.executable, *command]) as child:
+        try:
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while not ready.exists():
+                if child.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"{command[0]} did not start")
+                time.sleep(0.01)
+            yield ready.read_text()
+        finally:
+            child.send_signal(signal.SIGTERM)
+
+
+async def ask(address: str) -> bytes:
+    """The worker's answer."""
+    async with open_channel(address) as channel:
+        stub: Any = worker_pb2_grpc.WorkerServiceStub(channel)
+        return (await stub.GetInfo(worker_pb2.GetInfoRequest())).SerializeToString()
+
+
+async def measure(addresses: tuple[str, str], runs: int) -> list[tuple[float, ...]]:
+    """Median latencies of each run, in microseconds: the worker's, the bare server's."""
+    async with open_channel(addresses[0]) as worker, open_channel(addresses[1]) as bare:
+        stubs: list[Any] = [worker_pb2_grpc.WorkerServiceStub(channel) for channel in (worker, bare)]
+        # The first run warms both up.
+        return [await measure_once(stubs) for _ in range(runs + 1)][1:]
+
+
+async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
+    """One run: both in turn, call by call."""
+    request = worker_pb2.GetInfoRequest()
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(CALLS):
+        for stub, seconds in zip(stubs, taken):
+            started = time.perf_counter()
+            await stub.GetInfo(request)
+            seconds.append(time.perf_counter() - started)
+    return tuple(statistics.median(seconds) * 1e6 for seconds in taken)
+
+
+def compare(runs: int) -> list[tuple[float, ...]]:
+    """Start both servers, and measure."""
+    with tempfile.TemporaryDirectory(prefix="crucible-unary-") as folder:
+        ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
+        serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
+        with process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker:
+            answer = asyncio.run(ask(worker))
+            with process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
+                return asyncio.run(measure((worker, rival), runs))
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments(__doc__)
+    runs = compare(options.runs)
+    ours, bare = [run[0] for run in runs], [run[1] for run in runs]
+    ratio = statistics.median(run[0] / run[1] for run in runs)
+    claim = Claim(name="unary_call", ours=ours, rival=bare, unit="us", ratio=ratio, claim="at most 1.3 times bare")
+    report([claim], as_json=options.json)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--bare"]:
+        asyncio.run(serve_bare(bytes.fromhex(sys.argv[2]), Path(sys.argv[3])))
+    else:
+        main()
