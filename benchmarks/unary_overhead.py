@@ -45,7 +45,8 @@ class BareService(worker_pb2_grpc.WorkerServiceServicer):
 async def serve_bare(answer: bytes, ready: Path) -> None:
     """Be the bare server until the process is ended."""
     server = grpc.aio.server(options=server_options())
-    service: Any = BareService(worker_pb2.GetInfoResponse.FromString(answer))
+    # Drain is never asked for.
+    service: Any = BareService(worker_pb2.GetInfoResponse.FromString(answer))  # pyright: ignore[reportAbstractUsage]
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

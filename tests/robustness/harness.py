@@ -19,7 +19,7 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 
-__all__ = ["EVALUATION_SERVICE", "Workshop", "WorkerProcess", "count_lines", "until", "workshop"]
+__all__ = ["EVALUATION_SERVICE", "WorkerProcess", "Workshop", "count_lines", "until", "workshop"]
 
 EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
 """As health knows it."""
@@ -91,9 +91,7 @@ class WorkerProcess:
 
     async def exit_code(self, seconds: float) -> int:
         """Wait for its end."""
-        async with asyncio.timeout(seconds):
-            while self.alive:
-                await asyncio.sleep(POLL_SECONDS)
+        await until(lambda: not self.alive, seconds)
         return self.process.returncode
 
     def rss(self) -> int:

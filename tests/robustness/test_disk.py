@@ -1,4 +1,4 @@
-"""A journal that cannot be written: evaluations are interrupted, the service says so, the process lives and recovers."""
+"""A journal that cannot be written: evaluations are interrupted, the service says so, the process recovers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DISK_MIB = 16
 """Size of the disk that is filled: a journal with all that is done here fits."""
 
 
-async def _running(worker: WorkerProcess, evaluation_id: str, **fields: object) -> None:
+async def _running(worker: WorkerProcess, evaluation_id: str, concurrency: int = 32) -> None:
     """Start an evaluation, and wait for its first samples."""
-    await worker.bridge.evaluation.start_evaluation(request(evaluation_id, **fields))
+    await worker.bridge.evaluation.start_evaluation(request(evaluation_id, concurrency=concurrency))
 
     async def some_done() -> bool:
         return (await worker.bridge.evaluation.get_evaluation(evaluation_id)).done > 20

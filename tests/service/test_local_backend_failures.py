@@ -47,6 +47,7 @@ async def local():
 async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
     """Every call in flight fails at once, retryable; the next one is served by another host."""
     model = await local.open(EmbeddedModel("arithmetic@600"))
+    await model.load()
     (host,) = hosts_of(os.getpid())
     before = await model.compute_logprobs(PROMPT)
     os.kill(host, signal.SIGSTOP)  # so that the calls are in flight for certain
@@ -69,6 +70,7 @@ async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
 async def test_closing_ends_the_host_within_a_second(local):
     """Calls in flight fail, later ones are refused, no child is left; closing twice is closing."""
     model = await local.open(EmbeddedModel("arithmetic@600"))
+    await model.load()
     calls = [asyncio.create_task(model.sample(PROMPT, GREEDY, 64)) for _ in range(50)]
     await asyncio.sleep(0)
 
@@ -88,7 +90,7 @@ async def test_closing_ends_the_host_within_a_second(local):
 
 async def test_closing_ends_a_host_that_does_not_listen(local):
     """A stopped host cannot see the end of its input: it is killed."""
-    await local.open(EmbeddedModel("arithmetic@600"))
+    await (await local.open(EmbeddedModel("arithmetic@600"))).load()
     (host,) = hosts_of(os.getpid())
     os.kill(host, signal.SIGSTOP)
 
@@ -116,6 +118,7 @@ async def test_a_worker_that_is_killed_leaves_no_host():
         "from crucible_worker.backends.local import LocalBackend\n"
         "async def main():\n"
         "    model = await LocalBackend(device='cpu').open(EmbeddedModel('arithmetic@600'))\n"
+        "    await model.load()\n"
         "    print('open', flush=True)\n"
         "    while True:\n"
         "        await model.sample(ModelInput.of([4, 5]), SamplingParams(max_tokens=20), 64)\n"
@@ -124,8 +127,10 @@ async def test_a_worker_that_is_killed_leaves_no_host():
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert await asyncio.to_thread(worker.stdout.readline) == b"open\n"
-        (host,) = hosts_of(worker.pid)
-        worker.kill()
+        try:
+            (host,) = hosts_of(worker.pid)
+        finally:
+            worker.kill()
 
     await asyncio.to_thread(wait_until, lambda: not _runs(host), "the host has ended")
 

@@ -88,6 +88,8 @@ def serve(
         log_level=log_level,
         limits=limit,
     )
+    # Before grpc is imported: its C core would write lines of its own among our JSON ones.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Before anything else takes structlog: it takes it without rich, which would cost 34 ms and 5.5 MB.
     importlib.import_module("crucible_worker.telemetry.logging")
     from crucible_worker.server import serve as run

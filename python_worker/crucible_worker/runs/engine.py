@@ -134,6 +134,8 @@ class Attempt:
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
+            # What it tells comes before the end: while that waits to be committed, the clock goes on.
+            ticker.cancel()
             if not self._stopped.done() and (error := work.exception()) is not None:
                 self._fail(error)
             if self._stopped.done():

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from pathlib import Path
 
 import structlog
@@ -26,7 +26,6 @@ from crucible_worker.runs.journal.queries import (
     evaluation_of,
     find,
     find_by_number,
-    head,
     list_rows,
     read_samples,
 )
@@ -110,9 +109,9 @@ class Evaluations:
         """Evaluations of this worker that run, and that wait for their turn."""
         return self._admission.load
 
-    async def last_sequence(self) -> int:
+    def last_sequence(self) -> int:
         """Sequence of the log's last event."""
-        return (await self._journal.read(head)).sequence
+        return self._journal.last_sequence()
 
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
         """Start an evaluation, or go on with it; the flag says that it was there already.
@@ -133,7 +132,6 @@ class Evaluations:
             Unavailable: this worker drains, or its journal cannot be written; the evaluation is interrupted.
         """
         request = _identified(request)
-        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id, run_id=request.run_id)
         while True:
             row, _ = await self._admission.admit(request)
             row = await self._until_settled(row)
@@ -219,7 +217,7 @@ class Evaluations:
 
     async def watch(
         self, evaluation_id: str, *, after_sequence: int = 0, log_id: str = "", without_samples: bool = False
-    ) -> AsyncIterator[EventPage]:
+    ) -> AsyncGenerator[EventPage, None]:
         """The events of an evaluation until it ends; stays open while it is interrupted."""
         number = (await self._look_up(evaluation_id)).number
         only = EventFilter(number=number, without_kind=EventKind.SAMPLE_COMPLETE if without_samples else None)
@@ -247,9 +245,9 @@ class Evaluations:
         kinds: Sequence[EventKind] = (),
         run_id: str | None = None,
         until_now: bool = False,
-    ) -> AsyncIterator[EventPage]:
+    ) -> AsyncGenerator[EventPage, None]:
         """The events of the whole log, as it grows."""
-        target = await self.last_sequence() if until_now else None
+        target = self.last_sequence() if until_now else None
 
         async def ended(_: Head, position: int) -> bool:
             if target is not None and position >= target:

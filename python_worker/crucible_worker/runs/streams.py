@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import EventKind
@@ -56,7 +56,7 @@ async def follow(
     log_id: str,
     only: EventFilter,
     ended: Callable[[Head, int], Awaitable[bool]],
-) -> AsyncIterator[EventPage]:
+) -> AsyncGenerator[EventPage, None]:
     """Yield pages of the log, the first at once, empty ones now and then, until `ended` says so.
 
     Args:
@@ -74,8 +74,7 @@ async def follow(
     sent = 0.0
     while True:
         seen = journal.news.count
-        log, records, through = await journal.read(_read_page, position, only, from_oldest=fresh and position == 0)
-        _check(log, log_id, position, fresh)
+        log, records, through = await journal.read(_read_page, position, only, log_id, fresh=fresh)
         now = time.monotonic()
         if records or fresh or (through > position and now - sent >= IDLE_PAGE_SECONDS):
             sent = now
@@ -90,13 +89,15 @@ async def follow(
 
 
 def _read_page(
-    connection: sqlite3.Connection, position: int, only: EventFilter, *, from_oldest: bool
+    connection: sqlite3.Connection, position: int, only: EventFilter, log_id: str, *, fresh: bool
 ) -> tuple[Head, list[tuple[int, bytes]], int]:
     # One read transaction: the head and the events are of the same moment.
     connection.execute("BEGIN")
     try:
         log = head(connection)
-        after = log.oldest - 1 if from_oldest else position
+        # Before anything is read from there: a position may be larger than any that SQLite knows.
+        _check(log, log_id, position, fresh)
+        after = log.oldest - 1 if fresh and position == 0 else position
         records = read_events(
             connection,
             after=after,

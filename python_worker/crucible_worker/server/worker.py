@@ -39,12 +39,17 @@ from crucible_worker.services.worker import WorkerService
 
 __all__ = ["EVALUATION", "TELEMETRY", "WORKER", "Worker"]
 
-INTERRUPT_SHARE, GRACE_SHARE, CLOSE_SHARE = 0.4, 0.15, 0.2
-"""Of the time for a drain: for interrupting what runs and writing that down, for open calls to end by themselves, and
-for backends to end their children; as long again for the journal to be closed. Together below 1."""
+INTERRUPT_SHARE = 0.4
+"""Of the time for a drain: for interrupting what runs, and writing that down."""
 
-FLUSH_SECONDS = 0.2
-"""Of a drain: how long open streams carry what was just written, and waiting calls may still be answered."""
+FLUSH_SHARE = 0.04
+"""How long open streams then still carry what was just written; at its end all that is open is told DRAINING."""
+
+GRACE_SHARE, STOP_SHARE = 0.1, 0.15
+"""For open calls to end by themselves; and, that included, for the server to stop."""
+
+CLOSE_SHARE = 0.2
+"""For backends to end their children, and as long again for the journal. All shares together stay below 1."""
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
 TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
@@ -132,7 +137,7 @@ class Worker:
             calls=self._calls.open,
             draining=self._calls.draining,
             log_id=evaluations.log_id,
-            last_sequence=await evaluations.last_sequence(),
+            last_sequence=evaluations.last_sequence(),
         )
 
     async def _start(self) -> None:
@@ -189,9 +194,10 @@ class Worker:
         if parts is not None:
             ids = await self._within(INTERRUPT_SHARE, parts.evaluations.drain(), "interrupt", default=())
         interrupted.set_result(ids)
-        self._calls.cut(after=FLUSH_SECONDS)
+        self._calls.cut(after=FLUSH_SHARE * self._limits.drain_seconds)
         if self._server is not None:
-            await self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
+            stopping = self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
+            await self._within(STOP_SHARE, stopping, "stop_server", default=None)
         if parts is not None:
             closing = asyncio.gather(*(backend.aclose() for backend in parts.backends))
             await self._within(CLOSE_SHARE, closing, "close_backends", default=[])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -80,21 +81,39 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
     """
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        model, report = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=torch.float32 if device.type == "cpu" else "auto",
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
+            output_loading_info=True,
         )
         tokenizer = _load_tokenizer(directory)
     except torch.OutOfMemoryError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ImportError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:
         # transformers says with any of these that it cannot make a model of what it found.
+        if "can't allocate memory" in str(error):
+            raise
         raise FailedPrecondition(
             f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
         ) from error
+    if missing := sorted(report["missing_keys"]):
+        # transformers would go on with random ones.
+        raise FailedPrecondition(
+            f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
+            reason="MODEL_REFUSED",
+        )
     arguments = frozenset(inspect.signature(model.forward).parameters)
     cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
     if cache_argument is None:
