@@ -26,7 +26,6 @@ SAMPLES = 300
 """Of the evaluation that is killed again and again."""
 
 
-
 def _target(number: int) -> str:
     """What the model says, but for every third sample."""
     return "another answer" if number % 3 == 2 else f"QUESTION {number}"

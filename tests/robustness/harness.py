@@ -43,7 +43,8 @@ class WorkerProcess:
         """The process."""
         self.log_file = log_file
         """What it writes to stdout and stderr."""
-        self._ready_file = ready_file
+        self.ready_file = ready_file
+        """Where it writes its address."""
         self._address = ""
         self._bridge: Bridge | None = None
         self._clients = contextlib.AsyncExitStack()
@@ -71,19 +72,26 @@ class WorkerProcess:
         return self._bridge
 
     async def ready(self) -> WorkerProcess:
-        """Wait until it serves."""
+        """Wait until it serves; one that stands by begins now."""
+        self.go()
         async with asyncio.timeout(READY_SECONDS):
-            while not self._ready_file.exists():
+            while not self.ready_file.exists():
                 assert self.alive, f"the worker ended with {self.process.returncode} at its start:\n{self.log_tail()}"
                 await asyncio.sleep(POLL_SECONDS)
-        self._address = self._ready_file.read_text()
+        self._address = self.ready_file.read_text()
         self._bridge = await self._clients.enter_async_context(crucible_bridge.connect(self._address))
         return self
+
+    def go(self) -> None:
+        """Let it begin, where it stands by."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end: the kernel has given its locks back then."""
         self.process.kill()
         self.process.wait()
+        self.go()
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -141,8 +149,8 @@ class Workshop:
     workers: list[WorkerProcess] = dataclasses.field(default_factory=list)
     """All that were started, in order."""
 
-    def launch(self) -> WorkerProcess:
-        """Start a worker without waiting for it."""
+    def launch(self, *, standby: bool = False) -> WorkerProcess:
+        """Start a worker without waiting for it; with `standby`, it touches nothing before `ready` is called."""
         number = len(self.workers)
         ready_file, log_file = self.folder / f"ready-{number}", self.folder / f"worker-{number}.log"
         configuration = {
@@ -150,11 +158,15 @@ class Workshop:
             "state_dir": str(self.state_dir),
             "data_roots": list(map(str, self.data_roots)),
             "limits": dict(self.limits),
+            "standby": standby,
             "models": {name: dict(fields) for name, fields in self.models.items()},
         }
         with log_file.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, _SCRIPT, json.dumps(configuration)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [sys.executable, _SCRIPT, json.dumps(configuration)],
+                stdin=subprocess.PIPE if standby else subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         self.workers.append(WorkerProcess(process, ready_file, log_file))
         return self.workers[-1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState
+from crucible_worker.runs.journal.schema import BUSY_SECONDS, JOURNAL_FILE
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import WorkerProcess, until, workshop
 
@@ -111,6 +114,44 @@ async def test_cancel_while_nothing_can_be_written_is_refused_and_can_be_repeate
         kinds = [event.kind for event in await log_of(worker.bridge) if event.evaluation_id == "full"]
         assert kinds.count(EventKind.EVALUATION_INTERRUPT) == 1
         assert kinds[-1] is EventKind.EVALUATION_STOP
+
+
+@contextlib.contextmanager
+def _write_lock(state_dir: Path):
+    """What a worker does to the others that is stopped in the middle of a transaction."""
+    connection = sqlite3.connect(state_dir / JOURNAL_FILE, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+async def test_busy_journal_delays_and_interrupts_nothing(tmp_path):
+    """A writer that others hold up for a while waits for them; meanwhile reads and other calls are answered."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await _running(worker, "held up")
+        with _write_lock(shop.state_dir):
+            done = (await worker.bridge.evaluation.get_evaluation("held up")).done
+            await asyncio.sleep(BUSY_SECONDS / 5)
+            assert (await worker.bridge.evaluation.get_evaluation("held up")).done == done
+            assert await worker.is_serving()
+        ended = await worker.bridge.evaluation.evaluate(request("held up"))
+        assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 1)
+
+
+async def test_journal_that_others_never_give_back_is_unwritable(tmp_path):
+    """Held up for longer than `BUSY_SECONDS`, the worker says so, interrupts, and goes on once it can write."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await _running(worker, "full")
+        with _write_lock(shop.state_dir):
+            await until(lambda: _not_serving(worker))
+            assert (await _refusal(worker, "another")).reason == "JOURNAL_UNWRITABLE"
+            assert await worker.is_serving("")
+        await _check_after(worker)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ TWICE = 5
 """Every so manieth evaluation is killed at its second attempt, too."""
 WHILE_IT_STARTS = 7
 """After every so manieth kill, the next worker is killed as well, while it starts."""
+START_SECONDS = 0.1
+"""From the end of the imports to the first call, about."""
 CALLS = 2 * SAMPLES
 
 
@@ -64,7 +66,7 @@ async def _finish(worker: WorkerProcess, number: int) -> Evaluation:
 
 
 async def _rounds(shop: Workshop, rounds: int, call_file: Path, rng: random.Random) -> list[Evaluation]:
-    worker = await shop.start()
+    worker, following = await shop.start(), shop.launch(standby=True)
     started = time.monotonic()
     await worker.bridge.evaluation.evaluate(request("whole"))
     undisturbed = time.monotonic() - started
@@ -79,14 +81,16 @@ async def _rounds(shop: Workshop, rounds: int, call_file: Path, rng: random.Rand
         else:
             await _kill_after(worker, number, instant)
         if number % WHILE_IT_STARTS == WHILE_IT_STARTS - 1:
-            starting = shop.launch()
-            await asyncio.sleep(rng.uniform(0, undisturbed))
-            starting.kill()
-        worker = await shop.start()
+            following.go()
+            await asyncio.sleep(rng.uniform(0, START_SECONDS))
+            following.kill()
+            following = shop.launch(standby=True)
+        worker, following = await following.ready(), shop.launch(standby=True)
         if number % TWICE == TWICE - 1:
             await _kill_after(worker, number, rng.uniform(0, undisturbed / 2))
-            worker = await shop.start()
+            worker, following = await following.ready(), shop.launch(standby=True)
         finished.append(await _finish(worker, number))
+    following.kill()
     return finished
 
 
@@ -96,9 +100,10 @@ async def test_killed_evaluation_ends_as_if_undisturbed(tmp_path, rounds):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     call_file = tmp_path / "calls"
-    async with workshop(tmp_path, {"m": {"latency": LATENCY, "call_file": str(call_file)}}) as shop:
+    models = {"m": {"latency": LATENCY, "call_file": str(call_file)}}
+    async with workshop(tmp_path, models, seconds=60 + 10 * rounds) as shop:
         finished = await _rounds(shop, rounds, call_file, random.Random(seed))
-        bridge = shop.workers[-1].bridge
+        bridge = next(worker for worker in shop.workers if worker.alive).bridge
         whole = await bridge.evaluation.get_evaluation("whole")
         wanted = await samples_of(bridge, "whole")
         log = await log_of(bridge)

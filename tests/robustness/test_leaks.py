@@ -6,12 +6,14 @@ import asyncio
 import gc
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.journal.journal import READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import request
@@ -35,6 +37,17 @@ def _held() -> dict[str, int]:
     }
 
 
+async def _fill_pools(worker: RunningWorker) -> None:
+    """Have every thread of the pools started, and every connection of the journal's readers opened."""
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(64)))
+
+    async def filled() -> bool:
+        await asyncio.gather(*(worker.bridge.evaluation.list_evaluations() for _ in range(64)))
+        return sum(thread.name.startswith("journal-reader") for thread in threading.enumerate()) == READERS
+
+    await until(filled)
+
+
 async def _start_and_cancel(worker: RunningWorker, model: ScriptedModel, batch: int) -> None:
     """Some are cancelled as they run, some while they wait for their turn, all of them twice."""
     ids = [f"cancelled-{batch}-{index}" for index in range(TOGETHER)]
@@ -53,6 +66,7 @@ async def test_cancelled_evaluations_leave_nothing_behind(tmp_path, cancelled):
     limits = WorkerLimits(max_running_evaluations=8)
     async with run_worker({"m": model}, state_dir=tmp_path, limits=limits) as worker:
         await _start_and_cancel(worker, model, 0)
+        await _fill_pools(worker)
         await until(lambda: model.counts["in_flight"] == 0)
         before = _held()
         for batch in range(1, cancelled // TOGETHER + 1):
@@ -75,12 +89,17 @@ async def test_callers_that_go_away_leave_nothing_behind(tmp_path):
 
         async def come_and_go() -> None:
             waiting = asyncio.create_task(worker.bridge.evaluation.evaluate(request("one", concurrency=2)))
-            async with worker.bridge.evaluation.watch_evaluation("one") as watch, worker.bridge.telemetry.subscribe() as log:
-                await anext(watch), await anext(log)
+            async with (
+                worker.bridge.evaluation.watch_evaluation("one") as watch,
+                worker.bridge.telemetry.subscribe() as log,
+            ):
+                await anext(watch)
+                await anext(log)
             waiting.cancel()
             await asyncio.wait([waiting])
 
         await asyncio.gather(*(come_and_go() for _ in range(10)))
+        await _fill_pools(worker)
         before = _held()
         for _ in range(10):
             await asyncio.gather(*(come_and_go() for _ in range(10)))

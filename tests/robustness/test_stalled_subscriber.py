@@ -36,9 +36,7 @@ async def _live(stream: EventStream, last: str) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize(
-    ("runs", "seconds"), [(50_000, 0.0), pytest.param(50_000, 60.0, marks=pytest.mark.torture)]
-)
+@pytest.mark.parametrize(("runs", "seconds"), [(50_000, 0.0), pytest.param(50_000, 60.0, marks=pytest.mark.torture)])
 async def test_stalled_subscribers_cost_little_and_slow_nobody(tmp_path, runs, seconds):
     """Evaluations end and others receive all while some read nothing; these then get everything, in order."""
     async with workshop(tmp_path, {"m": {}}, seconds=200 + seconds) as shop:
@@ -48,7 +46,7 @@ async def test_stalled_subscribers_cost_little_and_slow_nobody(tmp_path, runs, s
         async with crucible_bridge.connect(worker.address) as idle:
             stalled = [idle.telemetry.subscribe() for _ in range(STALLED)]
             first = [await anext(stream) for stream in stalled]
-            before, began, number = worker.rss(), time.monotonic(), 0
+            before, began, number, received = worker.rss(), time.monotonic(), 0, []
             while number == 0 or time.monotonic() - began < seconds:
                 number += 1
                 live = worker.bridge.telemetry.subscribe()

@@ -118,7 +118,7 @@ async def test_deadline_counts_the_time_with_an_owner_over_all_attempts(tmp_path
 
 
 async def test_end_of_a_call_is_not_the_end_of_its_evaluation(tmp_path):
-    """gRPC's deadline bounds the waiting alone: the answer names the evaluation, which goes on."""
+    """The deadline of gRPC bounds the waiting alone: the answer names the evaluation, which goes on."""
     async with run_worker({"m": ScriptedModel(latency=LATENCY)}, state_dir=tmp_path) as worker:
         with pytest.raises(DeadlineExceeded) as over:
             await worker.bridge.evaluation.evaluate(request("", concurrency=16), timeout=0.4)

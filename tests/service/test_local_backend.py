@@ -227,7 +227,7 @@ async def test_an_input_needs_tokens(model):
     """Nothing, or an image, is refused."""
     image = ModelInput((ImageChunk(data=b"", format="png"),))
 
-    with pytest.raises(InvalidField, match="^prompt is empty"):
+    with pytest.raises(InvalidField, match=r"^prompt is empty"):
         await model.sample(ModelInput.of([]), GREEDY)
     with pytest.raises(InvalidField, match=r"^prompt\.chunks\[0\] is an image"):
         await model.compute_logprobs(image)
@@ -310,6 +310,7 @@ async def test_a_cancelled_call_does_not_hold_up_the_others(model):
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
 
+    assert not isinstance(results[0], BaseException)
     assert len(results[0]) == 8
     assert all(isinstance(result, asyncio.CancelledError) for result in results[1:])
     assert (await model.sample(prompt, GREEDY))[0].text == "46"

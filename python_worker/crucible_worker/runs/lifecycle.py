@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.events import Event
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
@@ -186,8 +187,10 @@ def complete(
     """End with metrics: every evaluator's event, then COMPLETE, then STOP. Without a finished evaluator: FAILED."""
     duration_ns = row.past_active_ns + active_ns
     events = [run_events.evaluator_end(row, result) for result in results]
-    if all(result.problem is not None for result in results):
-        problem = Problem(reason="NO_EVALUATOR_FINISHED", message="every evaluator failed: see their problems")
+    problems = [result.problem for result in results if result.problem is not None]
+    if len(problems) == len(results):
+        message = shorten(f"every evaluator failed, the first with {problems[0].message}", MAX_PROBLEM_BYTES)
+        problem = Problem(reason="NO_EVALUATOR_FINISHED", message=message)
         events.append(run_events.exception(row, problem, duration_ns))
         _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, metrics, results, problem)
         return

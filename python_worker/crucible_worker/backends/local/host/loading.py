@@ -19,6 +19,12 @@ __all__ = ["LoadedModel", "load", "resolve_device"]
 
 _CACHE_ARGUMENTS = ("past_key_values", "cache_params")
 """Of attention (and of what is mixed with it), and of recurrent models."""
+_SMALL_PARAMETERS = 10_000_000
+"""A smaller model has one thread to itself: its products are done before a second one has woken up, and threads that
+wait for each other on a busy machine cost a multiple of the work. Its results then do not depend on the number of cores
+either."""
+_ALL_THREADS = torch.get_num_threads()
+"""As torch finds them at the start, before a small model has changed the number."""
 _UNLIMITED = 1_000_000_000
 """A tokenizer without a limit says 1e30."""
 
@@ -43,6 +49,8 @@ class LoadedModel:
     """What the forward pass takes."""
     cache_argument: str
     """Under which name it takes a cache."""
+    threads: int
+    """How many threads compute it, on a CPU."""
     joins_batches: bool
     """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
 
@@ -81,7 +89,7 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
     """
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=torch.float32 if device.type == "cpu" else "auto",
             use_safetensors=True,
@@ -89,6 +97,7 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
             local_files_only=True,
             output_loading_info=True,
         )
+        model, report = loaded
         tokenizer = _load_tokenizer(directory)
     except torch.OutOfMemoryError:
         raise
@@ -133,6 +142,7 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         stop_tokens=_stop_tokens(model, tokenizer),
         arguments=arguments,
         cache_argument=cache_argument,
+        threads=1 if model.num_parameters() < _SMALL_PARAMETERS else _ALL_THREADS,
         joins_batches=_joins_batches(model.config),
     )
 
