@@ -34,11 +34,9 @@ async def main() -> None:
         while not (state_dir / "ready").exists():
             await asyncio.sleep(0.01)
         address = (state_dir / "ready").read_text().strip()
-        read: list[float] = []
         with multiprocessing.get_context("spawn").Pool(1) as subscriber:
             subscriber.apply(subscribe, (address,))
-            for _ in range(options.runs):
-                read.append(EVENTS / subscriber.apply(subscribe, (address,)))
+            read = [EVENTS / subscriber.apply(subscribe, (address,)) for _ in range(options.runs)]
         worker.terminate()
         await worker.wait()
     report(

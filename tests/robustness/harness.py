@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +109,18 @@ class WorkerProcess:
         return int(line.split()[1]) * 1024
 
     @contextlib.contextmanager
-    def unable_to_write(self):
-        """Every write of it to a file beyond its first bytes fails meanwhile, as on a full disk (EFBIG)."""
-        before = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    def limited(self, resource_limit: int, value: int) -> Iterator[None]:
+        """Lower one of its resource limits meanwhile, such as RLIMIT_NOFILE."""
+        before = resource.prlimit(self.pid, resource_limit)
+        resource.prlimit(self.pid, resource_limit, (value, before[1]))
         try:
             yield
         finally:
-            resource.prlimit(self.pid, resource.RLIMIT_FSIZE, before)
+            resource.prlimit(self.pid, resource_limit, before)
+
+    def unable_to_write(self) -> contextlib.AbstractContextManager[None]:
+        """Every write of it to a file fails meanwhile, much as on a full disk (EFBIG)."""
+        return self.limited(resource.RLIMIT_FSIZE, 0)
 
     async def is_serving(self, service: str = EVALUATION_SERVICE) -> bool:
         """What health says of a service."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -152,6 +153,27 @@ async def test_journal_that_others_never_give_back_is_unwritable(tmp_path):
             assert (await _refusal(worker, "another")).reason == "JOURNAL_UNWRITABLE"
             assert await worker.is_serving("")
         await _check_after(worker)
+
+
+async def test_journal_that_cannot_be_read_for_a_while_is_read_again(tmp_path):
+    """Out of file descriptors, calls fail with UNAVAILABLE, retryable; later cancels are heard all the same."""
+    async with workshop(tmp_path, SLOW) as shop:
+        owner, other = await shop.start_several(2)
+        await _running(owner, "one", concurrency=1)
+        with owner.limited(resource.RLIMIT_NOFILE, 3):
+            # So many at once that each of its reading threads needs a connection of its own.
+            answers = await asyncio.gather(
+                *(owner.bridge.evaluation.get_evaluation("one") for _ in range(200)), return_exceptions=True
+            )
+            errors = [answer for answer in answers if isinstance(answer, BridgeError)]
+            assert {(error.reason, error.retryable) for error in errors} == {("JOURNAL_UNREADABLE", True)}
+            done = (await other.bridge.evaluation.get_evaluation("one")).done
+
+            async def goes_on() -> bool:
+                return (await other.bridge.evaluation.get_evaluation("one")).done > done + 20
+
+            await until(goes_on)
+        assert (await other.bridge.evaluation.cancel_evaluation("one")).state is EvaluationState.CANCELLED
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from crucible_bridge.errors import DeadlineExceeded
+from crucible_bridge.errors import BackendError, DeadlineExceeded
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Evaluation, EvaluationState, Limits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
@@ -43,6 +44,28 @@ async def test_no_model_call_starts_after_the_reply_to_a_cancel(tmp_path):
             assert answer.state is EvaluationState.CANCELLED
             await asyncio.sleep(CALM_SECONDS)
             assert (model.calls, model.counts["in_flight"]) == (stopped_at, 0)
+
+
+class _Stubborn(ScriptedModel):
+    """A model whose client takes a cancellation for one more failure of its own."""
+
+    async def sample(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return await super().sample(*arguments, **named)
+        except asyncio.CancelledError:
+            raise BackendError("the connection is gone", retry_after=0.0) from None
+
+
+async def test_model_that_swallows_its_cancellation_is_not_asked_again(tmp_path):
+    """The gate is closed for retries and for samples that were never begun, whatever the model makes of its end."""
+    model = _Stubborn(latency=30.0)
+    async with run_worker({"m": model}, state_dir=tmp_path) as worker:
+        await worker.bridge.evaluation.start_evaluation(request("one", concurrency=8, evaluators=("accuracy",)))
+        await until(lambda: model.counts["in_flight"] == 8)
+        answer = await worker.bridge.evaluation.cancel_evaluation("one")
+        assert (answer.state, answer.done) == (EvaluationState.CANCELLED, 0)
+        await asyncio.sleep(CALM_SECONDS)
+        assert (model.calls, model.counts["in_flight"]) == (8, 0)
 
 
 async def _overdue(worker: RunningWorker, model: ScriptedModel, evaluation_id: str, deadline_ms: int) -> float:

@@ -86,16 +86,15 @@ async def test_kinds_and_runs_are_filtered_while_the_position_advances():
 
 async def test_position_of_a_quiet_stream_advances_by_itself():
     """A stream whose filter lets nothing through says from time to time how far it has looked."""
-    async with rig() as r:
-        async with r.worker.bridge.telemetry.subscribe(kinds=[EventKind.EVALUATION_RESUME]) as stream:
-            batches = stream.batches()
-            first = await anext(batches)
-            evaluation = await r.evaluation.evaluate(asked())
-            seen = first.through_sequence
-            while seen < evaluation.last_sequence:
-                batch = await anext(batches)
-                assert batch.events == ()
-                seen = batch.through_sequence
+    async with rig() as r, r.worker.bridge.telemetry.subscribe(kinds=[EventKind.EVALUATION_RESUME]) as stream:
+        batches = stream.batches()
+        first = await anext(batches)
+        evaluation = await r.evaluation.evaluate(asked())
+        seen = first.through_sequence
+        while seen < evaluation.last_sequence:
+            batch = await anext(batches)
+            assert batch.events == ()
+            seen = batch.through_sequence
 
 
 async def test_until_now_ends_at_the_end_of_the_log():
@@ -134,7 +133,7 @@ async def test_position_beyond_the_end_is_refused(beyond, until_now):
 
 
 async def test_position_that_is_no_longer_retained_is_refused(tmp_path):
-    """What was trimmed is OUT_OF_RANGE with the oldest sequence; from 0, and from just before the oldest, it goes on."""
+    """What was trimmed is OUT_OF_RANGE with the oldest sequence; from 0, or just before the oldest, it goes on."""
     async with rig(state_dir=tmp_path) as r:
         last = (await r.evaluation.evaluate(asked(dataset=numbered(20)))).last_sequence
     async with rig(state_dir=tmp_path, max_events_retained=5) as r:
@@ -165,7 +164,7 @@ async def _trimmed_to(state_dir, oldest):
             connection.close()
 
     async with asyncio.timeout(5):
-        while await asyncio.to_thread(now) < oldest:  # noqa: ASYNC110 - a thread of the worker does it, unasked
+        while await asyncio.to_thread(now) < oldest:
             await asyncio.sleep(0.005)
 
 

@@ -8,6 +8,8 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
+import structlog
+
 from crucible_bridge.errors import InvalidField, ResourceExhausted, Unavailable
 from crucible_bridge.types import EvaluateRequest, EvaluatorSpec, Problem
 from crucible_worker.evaluators.base import Evaluator
@@ -28,6 +30,8 @@ CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
 QUEUE_RETRY_SECONDS = 5.0
 """What a caller is told to wait when the queue is full."""
+
+_log = structlog.get_logger(__name__)
 
 _DRAINING = Problem(reason="DRAINING", message="the worker drains", retryable=True)
 
@@ -90,7 +94,12 @@ class Admission:
         seen = self._journal.news.count
         while True:
             if self._attempts:
-                for number, reason in await self._journal.read(_cancels):
+                try:
+                    cancels = await self._journal.read(_cancels)
+                except Unavailable as error:  # the next commit, this worker's own included, asks again
+                    _log.warning("cancels_not_read", reason=error.reason)
+                    cancels = []
+                for number, reason in cancels:
                     self.stop(number, reason)
                 await asyncio.sleep(CANCEL_CHECK_SECONDS)
             seen = await self._journal.news.wait(seen, at_most=60.0)

@@ -192,6 +192,9 @@ class Attempt:
 
     async def _take(self, items: Iterator[tuple[Place, int]]) -> None:
         for place, attempt in items:
+            # A model may answer a cancellation with an error of its own: what is left is not to be run through.
+            if self._stopped.done():
+                return
             await self._until_unwritten(MAX_UNWRITTEN)
             result = await self._run(place)
             self._last_progress = time.monotonic()

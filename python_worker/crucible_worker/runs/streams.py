@@ -71,13 +71,13 @@ async def follow(
         OutOfRange: what comes next is no longer retained, or the position lies beyond the log's end.
     """
     position, fresh = after_sequence, True
-    sent = 0.0
+    told, told_at = after_sequence, 0.0
     while True:
         seen = journal.news.count
         log, records, through = await journal.read(_read_page, position, only, log_id, fresh=fresh)
         now = time.monotonic()
-        if records or fresh or (through > position and now - sent >= IDLE_PAGE_SECONDS):
-            sent = now
+        if records or fresh or (through > told and now - told_at >= IDLE_PAGE_SECONDS):
+            told, told_at = through, now
             yield EventPage(records=records, log_id=log.log_id, through_sequence=through)
         position, fresh = through, False
         if len(records) == PAGE_EVENTS:

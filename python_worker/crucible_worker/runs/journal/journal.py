@@ -75,10 +75,21 @@ class Journal:
         return head(self._glance).sequence
 
     async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Apply a function to a connection of a reader's thread."""
-        return await self._loop.run_in_executor(
-            self._readers, lambda: function(self._connection(), *arguments, **named)
-        )
+        """Apply a function to a connection of a reader's thread.
+
+        Raises:
+            Unavailable: the journal cannot be read just now (reason JOURNAL_UNREADABLE).
+        """
+
+        def apply() -> T:
+            try:
+                return function(self._connection(), *arguments, **named)
+            except sqlite3.OperationalError as error:
+                raise Unavailable(
+                    f"the journal cannot be read: {error}", reason="JOURNAL_UNREADABLE", retry_after=1.0
+                ) from error
+
+        return await self._loop.run_in_executor(self._readers, apply)
 
     def submit(self, function: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Have a function applied to the next transaction; see `Writer.submit`."""
