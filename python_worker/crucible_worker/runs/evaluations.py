@@ -132,6 +132,8 @@ class Evaluations:
             Unavailable: this worker drains, or its journal cannot be written; the evaluation is interrupted.
         """
         request = _identified(request)
+        # A call that times out while it waits tells the id, also the one that was made here.
+        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
         while True:
             row, _ = await self._admission.admit(request)
             row = await self._until_settled(row)
