@@ -185,6 +185,11 @@ class Workshop:
         return [await worker.ready() for worker in launched]
 
     @property
+    def survivor(self) -> WorkerProcess:
+        """A worker that nobody has killed."""
+        return next(worker for worker in self.workers if worker.alive)
+
+    @property
     def tracebacks(self) -> list[str]:
         """Logs in which a worker tells of a bug of its own."""
         logs = [worker.log_file.read_text(errors="replace") for worker in self.workers]

@@ -103,7 +103,7 @@ async def test_killed_evaluation_ends_as_if_undisturbed(tmp_path, rounds):
     models = {"m": {"latency": LATENCY, "call_file": str(call_file)}}
     async with workshop(tmp_path, models, seconds=60 + 10 * rounds) as shop:
         finished = await _rounds(shop, rounds, call_file, random.Random(seed))
-        bridge = next(worker for worker in shop.workers if worker.alive).bridge
+        bridge = shop.survivor.bridge
         whole = await bridge.evaluation.get_evaluation("whole")
         wanted = await samples_of(bridge, "whole")
         log = await log_of(bridge)

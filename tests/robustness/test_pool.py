@@ -70,7 +70,7 @@ async def test_waiting_call_takes_over_from_a_killed_owner(tmp_path, take_overs)
     print(f"seed {seed}")
     async with workshop(tmp_path, _models(tmp_path), seconds=10.0 * take_overs) as shop:
         ended = await _rounds(shop, take_overs // TOGETHER, random.Random(seed))
-        bridge = shop.workers[-1].bridge
+        bridge = shop.survivor.bridge
         whole = await bridge.evaluation.evaluate(request("whole"))
         wanted = await samples_of(bridge, "whole")
         log = await log_of(bridge)
@@ -93,11 +93,11 @@ async def test_every_worker_answers_for_all(tmp_path):
     """Get, List, GetSamples, Watch and reports of an evaluation are the same at every worker, while it runs, too."""
     async with workshop(tmp_path, _models(tmp_path)) as shop:
         pool = await shop.start_several(3)
-        await pool[0].bridge.evaluation.start_evaluation(request("one"))
+        await pool[0].bridge.evaluation.start_evaluation(request("one", concurrency=SLOW_CONCURRENCY))
+        await until(lambda: count_lines(tmp_path / "calls") > 0)
         watching = [asyncio.create_task(_events(worker.bridge, "one")) for worker in pool]
         for worker in pool:
-            stands = await worker.bridge.evaluation.get_evaluation("one")
-            assert stands.state in (EvaluationState.QUEUED, EvaluationState.RUNNING)
+            assert (await worker.bridge.evaluation.get_evaluation("one")).state is EvaluationState.RUNNING
             page = await worker.bridge.evaluation.list_evaluations(states=(EvaluationState.RUNNING,))
             assert [evaluation.evaluation_id for evaluation in page.items] == ["one"]
         watched = await asyncio.gather(*watching)

@@ -6,7 +6,7 @@ import pytest
 from crucible_bridge.channel import channel_options
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1
-from crucible_bridge.errors import Code
+from crucible_bridge.errors import BridgeError, Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.status import from_rpc_error
 from crucible_bridge.types import (
@@ -135,16 +135,16 @@ REQUESTS = {
         "limits.concurrency",
     ),
     **{
-        f"{name}={value}": (asked(limits=Limits(**{name: value})), INVALID, "INVALID_FIELD", f"limits.{name}")
-        for name, value in (
-            ("concurrency", 0),
-            ("deadline_ms", 0),
-            ("stall_timeout_ms", 0),
-            ("sample_timeout_ms", -1),
-            ("max_unscored", -1),
-            ("max_unscored_share", -0.1),
-            ("max_unscored_share", 1.01),
-            ("max_unscored_share", float("nan")),
+        f"limits {limits}": (asked(limits=limits), INVALID, "INVALID_FIELD", f"limits.{name}")
+        for name, limits in (
+            ("concurrency", Limits(concurrency=0)),
+            ("deadline_ms", Limits(deadline_ms=0)),
+            ("stall_timeout_ms", Limits(stall_timeout_ms=0)),
+            ("sample_timeout_ms", Limits(sample_timeout_ms=-1)),
+            ("max_unscored", Limits(max_unscored=-1)),
+            ("max_unscored_share", Limits(max_unscored_share=-0.1)),
+            ("max_unscored_share", Limits(max_unscored_share=1.01)),
+            ("max_unscored_share", Limits(max_unscored_share=float("nan"))),
         )
     },
 }
@@ -172,7 +172,7 @@ async def test_bad_requests_start_nothing(tmp_path):
 
 async def refused_anywhere(call, code, reason):
     """The error that a call ends with, of this code and reason, at whatever field."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - looked at below
+    with pytest.raises(BridgeError) as caught:
         await call
     assert (caught.value.code, caught.value.reason) == (code, reason)
     return caught.value

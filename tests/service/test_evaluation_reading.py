@@ -175,8 +175,7 @@ async def test_report_of_unfinished_evaluations():
         assert "why not" in await r.evaluation.generate_report("e")
 
 
-@pytest.mark.parametrize(("size", "sound"), [(-1, False), (0, True), (1, True), (None, True), (1 + 10**6, False)])
-async def test_page_sizes(size, sound):
+async def test_page_sizes():
     """0 is the default, the largest is accepted, one more or a negative size is INVALID_ARGUMENT at page_size."""
     async with rig() as r:
         await r.evaluation.evaluate(asked())
@@ -184,12 +183,10 @@ async def test_page_sizes(size, sound):
             (r.evaluation.list_evaluations, EVALUATIONS_MAX),
             (lambda **page: r.evaluation.get_samples("e", **page), SAMPLES_MAX),
         ):
-            if sound:
-                assert (await call(page_size=largest if size is None else size)).items
-            else:
-                await refused(
-                    call(page_size=min(size, largest + 1)), Code.INVALID_ARGUMENT, "INVALID_FIELD", "page_size"
-                )
+            for size in (0, 1, largest):
+                assert (await call(page_size=size)).items
+            for size in (-1, largest + 1):
+                await refused(call(page_size=size), Code.INVALID_ARGUMENT, "INVALID_FIELD", "page_size")
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.2", "1.2.3.4", "1.2.-3", "9" * 40, "\N{FULLWIDTH DIGIT NINE}", "1 "])

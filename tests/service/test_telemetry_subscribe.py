@@ -2,11 +2,12 @@
 
 import asyncio
 import sqlite3
+from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import Code
-from crucible_bridge.events import EventKind
+from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from tests.service.evaluation_kit import HeldModel, asked, log_of, numbered, refused, rig
@@ -71,13 +72,14 @@ async def test_kinds_and_runs_are_filtered_while_the_position_advances():
         log = await log_of(r.worker.bridge)
         subscribe = r.worker.bridge.telemetry.subscribe
 
-        for filters, wanted in (
+        cases: list[tuple[dict[str, Any], list[Event]]] = [
             ({"run_id": "x"}, [event for event in log if event.run_id == "x"]),
             ({"kinds": [STOP, START]}, [event for event in log if event.kind in (STOP, START)]),
             ({"kinds": [SAMPLE], "run_id": "y"}, [e for e in log if e.kind is SAMPLE and e.run_id == "y"]),
             ({"run_id": "nobody's"}, []),
             ({"kinds": [EventKind.EVALUATION_RESUME]}, []),
-        ):
+        ]
+        for filters, wanted in cases:
             batch = await first_batch(subscribe(**filters))
             assert list(batch.events) == wanted
             assert batch.through_sequence == log[-1].sequence
@@ -189,5 +191,5 @@ async def test_evaluations_of_other_workers_are_in_the_stream(tmp_path):
 
         assert await log_of(one.worker.bridge) == await log_of(other.worker.bridge)
         await one.told(STOP, "at other")
-        await other.told(STOP, "at one")
+        await other.told(STOP, "at other")
         assert one.recorder.events == other.recorder.events

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import sqlite3
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -64,7 +65,7 @@ class Evaluations:
         self._orphans = Orphans(journal, locks)
         self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._closed_after: int | None = None
         journal.on_writable_change = self._writable_changed
 
     @classmethod
@@ -230,7 +231,7 @@ class Evaluations:
             row = await self._journal.read(find_by_number, number)
             if row.state.terminal and position >= row.last_sequence:
                 return True
-            self._refuse_if_closed()
+            self._refuse_if_closed(position)
             if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
                 looked = time.monotonic()
                 await self._orphans.settle(row)
@@ -254,7 +255,7 @@ class Evaluations:
         async def ended(_: Head, position: int) -> bool:
             if target is not None and position >= target:
                 return True
-            self._refuse_if_closed()
+            self._refuse_if_closed(position)
             return False
 
         only = EventFilter(kinds=tuple(kinds), run_id=run_id)
@@ -264,7 +265,8 @@ class Evaluations:
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations, interrupt those at work; their ids, once that is committed. Then end streams."""
         interrupted = await self._admission.drain()
-        self._closed = True
+        # Streams end once they have carried what was written until now.
+        self._closed_after = self._readable_sequence()
         self._journal.news.publish()
         return interrupted
 
@@ -306,8 +308,15 @@ class Evaluations:
             seen = await self._journal.news.wait(seen, OWNER_CHECK_SECONDS)
             await asyncio.sleep(NEWS_PAUSE_SECONDS)
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
+    def _readable_sequence(self) -> int:
+        try:
+            return self.last_sequence()
+        except sqlite3.Error:
+            # The disk is in trouble: nobody can read on, so there is nothing to wait for.
+            return 0
+
+    def _refuse_if_closed(self, position: int) -> None:
+        if self._closed_after is not None and position >= self._closed_after:
             raise Unavailable("the worker is draining", reason="DRAINING", retry_after=1.0)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:

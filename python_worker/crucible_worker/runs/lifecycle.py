@@ -227,7 +227,7 @@ def reap(transaction: Transaction, locks: OwnerLocks, number: int) -> bool:
     row = find_by_number(transaction, number)
     if row.state not in _LIVE or not locks.is_free(number):
         return False
-    _write_interrupt(transaction, row, row.active_ns, "the worker died")
+    _write_interrupt(transaction, row, row.active_ns, "the owner died or could not write")
     if row.cancel_reason is not None:
         _end_cancelled(transaction, locks, find_by_number(transaction, number), row.cancel_reason)
     return True
