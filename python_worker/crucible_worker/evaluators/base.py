@@ -41,14 +41,23 @@ class Outcome:
     """What an evaluator found of one sample; the engine adds identity, time and attempts."""
 
     verdict: Verdict
+    """What it amounts to."""
     score: float | None = None
+    """Finite, its meaning is the evaluator's; None where it is unscored."""
     output: str = ""
+    """What the model said."""
     extracted: str = ""
+    """What the grader took for the answer."""
     method: str = ""
+    """How the verdict came about."""
     stop_reason: str = ""
+    """"stop", "length", or empty where nothing was generated."""
     output_tokens: int = 0
+    """Generated tokens."""
     problem: Problem | None = None
+    """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Further finite numbers, by name; summed over when metrics are made."""
 
 
 class Evaluator(Protocol):

@@ -16,7 +16,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.engine import Attempt, Ending
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
@@ -24,7 +24,7 @@ from crucible_worker.runs.plan import Sources, make_evaluators, prepare
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.specification import fingerprint
 
-__all__ = ["CANCEL_CHECK_SECONDS", "QUEUE_RETRY_SECONDS", "Admission"]
+__all__ = ["CANCEL_CHECK_SECONDS", "DRAIN_RETRY_SECONDS", "QUEUE_RETRY_SECONDS", "Admission", "draining_error"]
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
@@ -32,8 +32,15 @@ QUEUE_RETRY_SECONDS = 5.0
 """What a caller is told to wait when the queue is full."""
 
 _log = structlog.get_logger(__name__)
+DRAIN_RETRY_SECONDS = 1.0
+"""What a caller is told to wait when the worker drains."""
 
 _DRAINING = Problem(reason="DRAINING", message="the worker drains", retryable=True)
+
+
+def draining_error() -> Unavailable:
+    """What a caller is told while the worker drains: another worker, or this one's successor, serves."""
+    return Unavailable("the worker is draining", reason="DRAINING", retry_after=DRAIN_RETRY_SECONDS)
 
 
 class Admission:
@@ -81,13 +88,14 @@ class Admission:
 
     def refuse_if_unable(self, evaluation_id: str) -> None:
         """Raise Unavailable while nothing can be started, or gone on with, here."""
-        metadata = {"evaluation_id": evaluation_id}
+        error = None
         if self.draining:
-            raise Unavailable("the worker is draining", reason="DRAINING", retry_after=1.0, metadata=metadata)
-        if not self._journal.writable:
-            raise Unavailable(
-                "the journal cannot be written", reason="JOURNAL_UNWRITABLE", retry_after=1.0, metadata=metadata
-            )
+            error = draining_error()
+        elif not self._journal.writable:
+            error = JournalUnavailable("the journal cannot be written")
+        if error is not None:
+            error.metadata["evaluation_id"] = evaluation_id
+            raise error
 
     async def heed_cancels(self) -> None:
         """Stop attempts that a cancel at another worker ended; runs until it is cancelled."""
@@ -96,7 +104,7 @@ class Admission:
             if self._attempts:
                 try:
                     cancels = await self._journal.read(_cancels)
-                except Unavailable as error:  # the next commit, this worker's own included, asks again
+                except JournalUnavailable as error:  # the next commit, this worker's own included, asks again
                     _log.warning("cancels_not_read", reason=error.reason)
                     cancels = []
                 for number, reason in cancels:
@@ -113,12 +121,13 @@ class Admission:
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations and interrupt those at work; their ids, once that is committed."""
         self.draining = True
-        # A claim that is under way ends first: refused, or as an attempt that is stopped like the others.
-        while self._claims:
-            await asyncio.wait(self._claims)
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.stop(Ending.DRAIN, _DRAINING)
+        # A claim under way is refused, unless it is being written already: then its attempt is stopped as it begins.
+        while self._claims:
+            await asyncio.wait(self._claims)
+        attempts += [attempt for attempt in self._attempts.values() if attempt not in attempts]
         for attempt in attempts:
             await attempt.finished.wait()
         return [attempt.row.evaluation_id for attempt in attempts]
@@ -163,8 +172,8 @@ class Admission:
             )
         )
         if claimed.owned:
-            first = request_from_record(claimed.row.request)
-            limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
+            # The record has the limits that hold: this request's, with the deadline of the first.
+            limits = request_from_record(claimed.row.request).limits
             self._run(
                 Attempt(
                     self._journal,
@@ -182,6 +191,8 @@ class Admission:
     def _run(self, attempt: Attempt) -> None:
         self._attempts[attempt.row.number] = attempt
         attempt.start(on_finished=lambda: self._attempts.pop(attempt.row.number, None))
+        if self.draining:
+            attempt.stop(Ending.DRAIN, _DRAINING)
 
     def _refuse_if_full(self) -> None:
         most = self._limits.max_running_evaluations + self._limits.max_queued_evaluations

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import structlog
 
-from crucible_bridge.errors import InvalidField, NotFound, Unavailable
+from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, ReportFormat, SampleResult, Verdict
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
-from crucible_worker.runs.admission import Admission
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.admission import Admission, draining_error
+from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import (
     Head,
     Row,
@@ -35,7 +35,14 @@ from crucible_worker.runs.plan import Sources
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.streams import EventFilter, EventPage, follow
 
-__all__ = ["CANCEL_WAIT_SECONDS", "OWNER_CHECK_SECONDS", "TRIM_SECONDS", "Evaluations"]
+__all__ = [
+    "CANCEL_WAIT_SECONDS",
+    "NEWS_PAUSE_SECONDS",
+    "OWNER_CHECK_SECONDS",
+    "REPORTED_FAILURES",
+    "TRIM_SECONDS",
+    "Evaluations",
+]
 
 OWNER_CHECK_SECONDS = 1.0
 """While somebody waits for an evaluation: how often its owner's lock is looked at."""
@@ -317,12 +324,17 @@ class Evaluations:
 
     def _refuse_if_closed(self, position: int) -> None:
         if self._closed_after is not None and position >= self._closed_after:
-            raise Unavailable("the worker is draining", reason="DRAINING", retry_after=1.0)
+            raise draining_error()
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(work, name=getattr(work, "__name__", "background"))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("background_task_failed", task=task.get_name(), exc_info=error)
 
     def _writable_changed(self, writable: bool) -> None:
         _log.warning("journal_writable" if writable else "journal_unwritable")
@@ -340,8 +352,10 @@ class Evaluations:
             try:
                 while await self._journal.submit(lambda now: retention.trim(now, self._locks, policy)):
                     pass
-            except Unavailable as error:
+            except JournalUnavailable as error:
                 _log.warning("not_trimmed", reason=error.reason)
+            except Exception:  # it must not be the last time that this is tried
+                _log.exception("trim_failed")
             await asyncio.sleep(TRIM_SECONDS)
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "mark_running",
     "progress",
     "reap",
+    "refuse_other_specification",
 ]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)

@@ -83,6 +83,8 @@ async def follow(
         if len(records) == PAGE_EVENTS:
             continue
         if await ended(log, position):
+            if position > told:
+                yield EventPage(records=(), log_id=log.log_id, through_sequence=position)
             return
         await journal.news.wait(seen, IDLE_PAGE_SECONDS)
         await asyncio.sleep(FLUSH_SECONDS - (time.monotonic() - now))

@@ -114,3 +114,38 @@ def test_gated_model_has_the_sides_of_its_model():
     model = GatedModel(ScriptedModel(trained=False, fingerprint="f"), CallGate(1))
     assert (model.training, model.fingerprint) == (None, "f")
     assert GatedModel(ScriptedModel(sampled=False), CallGate(1)).sampling is None
+
+
+async def test_call_that_the_backend_cancels_by_itself_is_retried():
+    """A backend whose connection is closed under a call cancels it; nobody asked for that, so it is asked again."""
+    tries = 0
+
+    async def cancelled_once() -> str:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise asyncio.CancelledError
+        return "answer"
+
+    assert await CallGate(samples=100).call(cancelled_once) == "answer"
+    assert tries == 2
+
+
+async def test_call_that_is_cancelled_from_outside_ends():
+    """Cancelling the task that waits for a call ends it, and asks nothing again."""
+    waiting = asyncio.Event()
+    tries = 0
+
+    async def never() -> None:
+        nonlocal tries
+        tries += 1
+        waiting.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(CallGate(samples=100).call(never))
+    await waiting.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert tries == 1

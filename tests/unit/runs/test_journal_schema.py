@@ -6,6 +6,7 @@ import sqlite3
 import stat
 
 import pytest
+from journals import event, open_journal
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.runs.journal.queries import head
@@ -82,3 +83,12 @@ def test_readers_cannot_write(tmp_path):
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         connection.execute("UPDATE head SET sequence = 1")
     connection.close()
+
+
+async def test_clean_end_leaves_the_whole_journal_in_its_file(tmp_path):
+    """When the last worker closes the journal, nothing of it lies in files beside it any more."""
+    async with open_journal(tmp_path) as journal:
+        await journal.submit(lambda transaction: transaction.append(0, [event()]))
+        await journal.read(head)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.sqlite3", "prepare.lock"]

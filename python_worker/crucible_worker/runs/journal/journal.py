@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import Event
+from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.queries import Head, head
 from crucible_worker.runs.journal.schema import connect, prepare
-from crucible_worker.runs.journal.writer import Transaction, Writer
-from crucible_worker.runs.news import News
+from crucible_worker.runs.journal.writer import JournalUnavailable, Transaction, Writer
 
 __all__ = ["PROBE_SECONDS", "Journal"]
 
@@ -78,16 +77,15 @@ class Journal:
         """Apply a function to a connection of a reader's thread.
 
         Raises:
-            Unavailable: the journal cannot be read just now (reason JOURNAL_UNREADABLE).
+            JournalUnavailable: the journal cannot be read just now (reason JOURNAL_UNREADABLE).
         """
 
         def apply() -> T:
             try:
                 return function(self._connection(), *arguments, **named)
             except sqlite3.OperationalError as error:
-                raise Unavailable(
-                    f"the journal cannot be read: {error}", reason="JOURNAL_UNREADABLE", retry_after=1.0
-                ) from error
+                message = f"the journal cannot be read: {error}"
+                raise JournalUnavailable(message, reason="JOURNAL_UNREADABLE") from error
 
         return await self._loop.run_in_executor(self._readers, apply)
 
@@ -100,11 +98,12 @@ class Journal:
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait([self._recovery])
-        await self._writer.close()
         self.news.close()
         await asyncio.to_thread(self._readers.shutdown)
         for connection in self._connections:
             connection.close()
+        # Last, as the last connection of all workers moves the WAL into the journal, which a reading one cannot.
+        await self._writer.close()
 
     def _connection(self) -> sqlite3.Connection:
         connection = getattr(self._local, "connection", None)
@@ -132,7 +131,7 @@ class Journal:
             await asyncio.sleep(PROBE_SECONDS)
             try:
                 await self.submit(_probe)
-            except Unavailable:
+            except JournalUnavailable:
                 continue
             return
 

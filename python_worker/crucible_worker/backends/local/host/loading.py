@@ -88,6 +88,33 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
     Raises:
         FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
     """
+    model, tokenizer = _read(directory, device)
+    arguments = frozenset(inspect.signature(model.forward).parameters)
+    cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
+    if cache_argument is None:
+        # It would take the last token for the whole text, and not say so.
+        raise FailedPrecondition(
+            f"{type(model).__name__} takes no cache, without which it cannot generate here", reason="MODEL_REFUSED"
+        )
+    model.eval().requires_grad_(False)
+    _detach_from_files(model)
+    model.to(device)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        device=device,
+        context=_context(model.config, tokenizer),
+        vocabulary=min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size),
+        stop_tokens=_stop_tokens(model, tokenizer),
+        arguments=arguments,
+        cache_argument=cache_argument,
+        threads=1 if model.num_parameters() < _SMALL_PARAMETERS else _ALL_THREADS,
+        joins_batches=_joins_batches(model.config),
+    )
+
+
+def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None]:
+    """Model and tokenizer as transformers makes them of the files, complete; see `load` for what is raised."""
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
@@ -123,28 +150,7 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
             f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
             reason="MODEL_REFUSED",
         )
-    arguments = frozenset(inspect.signature(model.forward).parameters)
-    cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
-    if cache_argument is None:
-        # It would take the last token for the whole text, and not say so.
-        raise FailedPrecondition(
-            f"{type(model).__name__} takes no cache, without which it cannot generate here", reason="MODEL_REFUSED"
-        )
-    model.eval().requires_grad_(False)
-    _detach_from_files(model)
-    model.to(device)
-    return LoadedModel(
-        model=model,
-        tokenizer=tokenizer,
-        device=device,
-        context=_context(model.config, tokenizer),
-        vocabulary=min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size),
-        stop_tokens=_stop_tokens(model, tokenizer),
-        arguments=arguments,
-        cache_argument=cache_argument,
-        threads=1 if model.num_parameters() < _SMALL_PARAMETERS else _ALL_THREADS,
-        joins_batches=_joins_batches(model.config),
-    )
+    return model, tokenizer
 
 
 def _load_tokenizer(directory: Path) -> Any | None:
