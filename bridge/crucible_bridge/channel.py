@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 from pathlib import Path
 from typing import Any
@@ -63,17 +62,6 @@ class Address:
     """Port; 0 lets a server choose, and stands for a Unix socket."""
     path: str = ""
     """Path of a Unix socket; empty for a host."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it: a Unix socket, or a loopback address."""
-        if self.path or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            # A name: where it leads is for the resolver to say, and may change.
-            return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -30,11 +30,11 @@ class EvaluationServiceStub(object):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends early for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED; a request of the same id and specification, at any worker of the journal, then goes on with it in a new
-    attempt, after INTERRUPTED it is QUEUED again. A scored sample is final; samples without a result, and those with a
-    retryable error, run (again). What is durable survives the worker's death: a sample's result and its event are one
-    transaction. Any worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -97,11 +97,11 @@ class EvaluationServiceServicer(object):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends early for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED; a request of the same id and specification, at any worker of the journal, then goes on with it in a new
-    attempt, after INTERRUPTED it is QUEUED again. A scored sample is final; samples without a result, and those with a
-    retryable error, run (again). What is durable survives the worker's death: a sample's result and its event are one
-    transaction. Any worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -115,12 +115,12 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Evaluate(self, request, context):
-        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation, and a wait: when the caller
+        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
         leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
         it. If its worker dies, a call that waits at another one takes it over.
 
-        Errors: those of StartEvaluation. UNAVAILABLE (with evaluation_id) may also come later: it is then interrupted, or
-        at work elsewhere.
+        Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
+        the evaluation is then interrupted, or at work elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +140,8 @@ class EvaluationServiceServicer(object):
         NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
         PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
-        UNAVAILABLE: DRAINING, JOURNAL_UNWRITABLE (both with evaluation_id), JOURNAL_UNREADABLE.
+        DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,7 +161,7 @@ class EvaluationServiceServicer(object):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
-        UNAVAILABLE: JOURNAL_UNREADABLE; of every call below too.
+        UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -262,11 +263,11 @@ class EvaluationService(object):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends early for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED; a request of the same id and specification, at any worker of the journal, then goes on with it in a new
-    attempt, after INTERRUPTED it is QUEUED again. A scored sample is final; samples without a result, and those with a
-    retryable error, run (again). What is durable survives the worker's death: a sample's result and its event are one
-    transaction. Any worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.

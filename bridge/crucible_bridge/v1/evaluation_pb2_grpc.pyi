@@ -31,11 +31,11 @@ class EvaluationServiceStub:
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends early for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED; a request of the same id and specification, at any worker of the journal, then goes on with it in a new
-    attempt, after INTERRUPTED it is QUEUED again. A scored sample is final; samples without a result, and those with a
-    retryable error, run (again). What is durable survives the worker's death: a sample's result and its event are one
-    transaction. Any worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -48,12 +48,12 @@ class EvaluationServiceStub:
     ListEvaluators: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluatorsRequest, _evaluation_pb2.ListEvaluatorsResponse]
     """What evaluators there are, with the schema of their options and the keys they yield."""
     Evaluate: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.EvaluateRequest, _evaluation_pb2.EvaluateResponse]
-    """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation, and a wait: when the caller
+    """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
     leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
     it. If its worker dies, a call that waits at another one takes it over.
 
-    Errors: those of StartEvaluation. UNAVAILABLE (with evaluation_id) may also come later: it is then interrupted, or
-    at work elsewhere.
+    Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
+    the evaluation is then interrupted, or at work elsewhere.
     """
     StartEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.StartEvaluationRequest, _evaluation_pb2.StartEvaluationResponse]
     """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
@@ -69,7 +69,8 @@ class EvaluationServiceStub:
     NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
     PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
-    UNAVAILABLE: DRAINING, JOURNAL_UNWRITABLE (both with evaluation_id), JOURNAL_UNREADABLE.
+    DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
+    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
     """
     WatchEvaluation: _grpc.UnaryStreamMultiCallable[_evaluation_pb2.WatchEvaluationRequest, _events_pb2.EventBatch]
     """Its events until it ends, resumable by sequence; stays open while it is interrupted.
@@ -81,7 +82,7 @@ class EvaluationServiceStub:
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
-    UNAVAILABLE: JOURNAL_UNREADABLE; of every call below too.
+    UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
     """
     ListEvaluations: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluationsRequest, _evaluation_pb2.ListEvaluationsResponse]
     """Several, by page."""
@@ -108,11 +109,11 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends early for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED; a request of the same id and specification, at any worker of the journal, then goes on with it in a new
-    attempt, after INTERRUPTED it is QUEUED again. A scored sample is final; samples without a result, and those with a
-    retryable error, run (again). What is durable survives the worker's death: a sample's result and its event are one
-    transaction. Any worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -122,12 +123,12 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ListEvaluators: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluatorsRequest, _evaluation_pb2.ListEvaluatorsResponse]  # type: ignore[assignment]
     """What evaluators there are, with the schema of their options and the keys they yield."""
     Evaluate: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.EvaluateRequest, _evaluation_pb2.EvaluateResponse]  # type: ignore[assignment]
-    """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation, and a wait: when the caller
+    """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
     leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
     it. If its worker dies, a call that waits at another one takes it over.
 
-    Errors: those of StartEvaluation. UNAVAILABLE (with evaluation_id) may also come later: it is then interrupted, or
-    at work elsewhere.
+    Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
+    the evaluation is then interrupted, or at work elsewhere.
     """
     StartEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.StartEvaluationRequest, _evaluation_pb2.StartEvaluationResponse]  # type: ignore[assignment]
     """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
@@ -143,7 +144,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
     PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
-    UNAVAILABLE: DRAINING, JOURNAL_UNWRITABLE (both with evaluation_id), JOURNAL_UNREADABLE.
+    DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
+    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
     """
     WatchEvaluation: _aio.UnaryStreamMultiCallable[_evaluation_pb2.WatchEvaluationRequest, _events_pb2.EventBatch]  # type: ignore[assignment]
     """Its events until it ends, resumable by sequence; stays open while it is interrupted.
@@ -155,7 +157,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
-    UNAVAILABLE: JOURNAL_UNREADABLE; of every call below too.
+    UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
     """
     ListEvaluations: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluationsRequest, _evaluation_pb2.ListEvaluationsResponse]  # type: ignore[assignment]
     """Several, by page."""
@@ -181,11 +183,11 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends early for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED; a request of the same id and specification, at any worker of the journal, then goes on with it in a new
-    attempt, after INTERRUPTED it is QUEUED again. A scored sample is final; samples without a result, and those with a
-    retryable error, run (again). What is durable survives the worker's death: a sample's result and its event are one
-    transaction. Any worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -205,12 +207,12 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.EvaluateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.EvaluateResponse, _abc.Awaitable[_evaluation_pb2.EvaluateResponse]]:
-        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation, and a wait: when the caller
+        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
         leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
         it. If its worker dies, a call that waits at another one takes it over.
 
-        Errors: those of StartEvaluation. UNAVAILABLE (with evaluation_id) may also come later: it is then interrupted, or
-        at work elsewhere.
+        Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
+        the evaluation is then interrupted, or at work elsewhere.
         """
 
     @_abc_1.abstractmethod
@@ -232,7 +234,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
         PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
-        UNAVAILABLE: DRAINING, JOURNAL_UNWRITABLE (both with evaluation_id), JOURNAL_UNREADABLE.
+        DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
         """
 
     @_abc_1.abstractmethod
@@ -256,7 +259,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
-        UNAVAILABLE: JOURNAL_UNREADABLE; of every call below too.
+        UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
         """
 
     @_abc_1.abstractmethod

@@ -53,7 +53,8 @@ class TelemetryServiceServicer(object):
         FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
         OUT_OF_RANGE: NO_LONGER_RETAINED (with oldest_sequence, log_id): what comes next was removed; BEYOND_LOG (with
         last_sequence, log_id): the position lies behind the log's end.
-        UNAVAILABLE: DRAINING once everything written until then has been sent, JOURNAL_UNREADABLE.
+        UNAVAILABLE: JOURNAL_UNREADABLE. DRAINING ends a stream once it has carried what was written until then.
+        INTERNAL: JOURNAL_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -4,8 +4,8 @@ isort:skip_file
 What the worker tells the orchestrator, shaped like :telemetry.
 
 The events of one evaluation: START once, at its first attempt; RESUME at each further one; INTERRUPT at most once an
-attempt. Its end is COMPLETE and then STOP where it completed, one STOP where it was cancelled, one EXCEPTION where it
-failed; nothing follows the end.
+attempt. Its end is COMPLETE, then STOP, where it completed; one STOP where it was cancelled; one EXCEPTION where it
+failed. Nothing follows the end.
 """
 
 from collections import abc as _abc
@@ -45,7 +45,8 @@ class TelemetryServiceStub:
     FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
     OUT_OF_RANGE: NO_LONGER_RETAINED (with oldest_sequence, log_id): what comes next was removed; BEYOND_LOG (with
     last_sequence, log_id): the position lies behind the log's end.
-    UNAVAILABLE: DRAINING once everything written until then has been sent, JOURNAL_UNREADABLE.
+    UNAVAILABLE: JOURNAL_UNREADABLE. DRAINING ends a stream once it has carried what was written until then.
+    INTERNAL: JOURNAL_DAMAGED.
     """
 
 @_typing.type_check_only
@@ -60,7 +61,8 @@ class TelemetryServiceAsyncStub(TelemetryServiceStub):
     FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
     OUT_OF_RANGE: NO_LONGER_RETAINED (with oldest_sequence, log_id): what comes next was removed; BEYOND_LOG (with
     last_sequence, log_id): the position lies behind the log's end.
-    UNAVAILABLE: DRAINING once everything written until then has been sent, JOURNAL_UNREADABLE.
+    UNAVAILABLE: JOURNAL_UNREADABLE. DRAINING ends a stream once it has carried what was written until then.
+    INTERNAL: JOURNAL_DAMAGED.
     """
 
 class TelemetryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -78,7 +80,8 @@ class TelemetryServiceServicer(metaclass=_abc_1.ABCMeta):
         FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
         OUT_OF_RANGE: NO_LONGER_RETAINED (with oldest_sequence, log_id): what comes next was removed; BEYOND_LOG (with
         last_sequence, log_id): the position lies behind the log's end.
-        UNAVAILABLE: DRAINING once everything written until then has been sent, JOURNAL_UNREADABLE.
+        UNAVAILABLE: JOURNAL_UNREADABLE. DRAINING ends a stream once it has carried what was written until then.
+        INTERNAL: JOURNAL_DAMAGED.
         """
 
 def add_TelemetryServiceServicer_to_server(servicer: TelemetryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

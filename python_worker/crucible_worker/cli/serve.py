@@ -39,7 +39,9 @@ _NoTls = Annotated[
 _ReadyFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
 ]
-_LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal]")]
+_LogFormat = Annotated[
+    str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
+]
 _LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]")]
 
 

@@ -57,7 +57,7 @@ class Outcome:
     problem: Problem | None = None
     """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Further finite numbers, by name; summed over when metrics are made."""
+    """Further finite numbers, by name, that `aggregate` needs."""
 
 
 class Evaluator(Protocol):
@@ -73,6 +73,14 @@ class Evaluator(Protocol):
 
         Raises:
             FailedPrecondition: the model lacks the client that the evaluator needs.
+        """
+        ...
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a sample of the request whose structure can never work; its values are judged by `run`.
+
+        Raises:
+            InvalidField: the path begins at the sample: `datum.loss_fn_inputs["weights"]`.
         """
         ...
 

@@ -142,9 +142,10 @@ class Evaluations:
         request = _identified(request)
         # A call that times out while it waits tells the id, also the one that was made here.
         structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
+        waited = False
         while True:
-            row, _ = await self._admission.admit(request)
-            row = await self._until_settled(row)
+            row, _ = await self._admission.admit(request, waited=waited)
+            row, waited = await self._until_settled(row), True
             if row.state.terminal:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
@@ -171,17 +172,16 @@ class Evaluations:
         if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
             raise InvalidField("page_token", "is not one that this call gave")
         await self._orphans.settle_all()
-        rows = await self._journal.read(
+        rows, more = await self._journal.read(
             list_rows,
             run_id=run_id,
             states=states,
             from_step=from_step,
             to_step=to_step,
             before=int(page_token) if page_token else None,
-            limit=page_size + 1,
+            limit=page_size,
         )
-        token = str(rows[page_size - 1].number) if len(rows) > page_size else ""
-        return [evaluation_of(row) for row in rows[:page_size]], token
+        return [evaluation_of(row) for row in rows], str(rows[-1].number) if more else ""
 
     async def samples(
         self,

@@ -239,6 +239,7 @@ def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str
     row = find_by_number(transaction, number)
     if row.state.terminal:
         return row
+    reason = shorten(reason, MAX_PROBLEM_BYTES)
     if locks.is_free(number):
         reap(transaction, locks, number)
         row = find_by_number(transaction, number)

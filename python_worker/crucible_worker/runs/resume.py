@@ -47,4 +47,4 @@ class Orphans:
 
 
 def _live_rows(connection: sqlite3.Connection) -> list[Row]:
-    return list_rows(connection, states=_LIVE)
+    return list_rows(connection, states=_LIVE)[0]

@@ -80,7 +80,7 @@ async def follow(
             told, told_at = through, now
             yield EventPage(records=records, log_id=log.log_id, through_sequence=through)
         position, fresh = through, False
-        if len(records) == PAGE_EVENTS:
+        if position < log.sequence:
             continue
         if await ended(log, position):
             if position > told:
@@ -100,7 +100,7 @@ def _read_page(
         # Before anything is read from there: a position may be larger than any that SQLite knows.
         _check(log, log_id, position, fresh)
         after = log.oldest - 1 if fresh and position == 0 else position
-        records = read_events(
+        records, through = read_events(
             connection,
             after=after,
             through=log.sequence,
@@ -112,7 +112,6 @@ def _read_page(
         )
     finally:
         connection.execute("COMMIT")
-    through = records[-1][0] if len(records) == PAGE_EVENTS else max(after, log.sequence)
     return log, records, through
 
 

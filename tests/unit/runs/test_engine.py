@@ -47,7 +47,7 @@ def asked(**fields):
 async def events_of(evaluations):
     """Every event of the log."""
     journal = evaluations._journal
-    rows = await journal.read(queries.read_events, after=0, through=10**9, limit=10**6)
+    rows, _ = await journal.read(queries.read_events, after=0, through=10**9, limit=10**6)
     return [event_from_record(*row) for row in rows]
 
 

@@ -6,11 +6,11 @@ import sqlite3
 import stat
 
 import pytest
-from journals import event, open_journal
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.runs.journal.queries import head
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, connect, prepare
+from tests.unit.runs.journals import event, open_journal
 
 
 def _log_id(state_dir):

@@ -67,7 +67,7 @@ async def test_sequences_are_gap_free_over_batches(journal):
         async with Gate(journal):
             futures = [journal.submit(lambda transaction: transaction.append(0, [event()] * 2)) for _ in range(5)]
         await asyncio.gather(*futures)
-    rows = await journal.read(queries.read_events, after=0, through=1000, limit=1000)
+    rows, _ = await journal.read(queries.read_events, after=0, through=1000, limit=1000)
     assert [sequence for sequence, _ in rows] == list(range(1, 31))
     assert (await journal.read(queries.head)).sequence == 30
 

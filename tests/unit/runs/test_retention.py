@@ -41,7 +41,7 @@ async def trimmed(journal, locks, **changes):
 async def sequences(journal):
     """Sequences that are retained, which must be those that the head says."""
     log = await journal.read(queries.head)
-    rows = await journal.read(queries.read_events, after=0, through=10**9, limit=10**6)
+    rows, _ = await journal.read(queries.read_events, after=0, through=10**9, limit=10**6)
     assert [sequence for sequence, _ in rows] == list(range(log.oldest, log.sequence + 1))
     return [sequence for sequence, _ in rows]
 

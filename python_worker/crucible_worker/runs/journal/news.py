@@ -75,7 +75,7 @@ class News:
         self._poll = None
         try:
             version = self._data_version()
-        except sqlite3.OperationalError:
+        except sqlite3.DatabaseError:
             # The disk is in trouble. Whoever waits is woken: what it reads or writes next tells it what is wrong.
             version = None
         if version != self._version:

@@ -115,6 +115,8 @@ class Writer:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._path = path
+        self._file = _identity(path)
         self._connection = connect(path)
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._closing = False
@@ -173,6 +175,8 @@ class Writer:
 
     def _commit(self, batch: list[_Submission]) -> None:
         execute = self._connection.execute
+        if not self._is_in_place():
+            raise sqlite3.OperationalError("its file was moved or removed")
         execute("BEGIN IMMEDIATE")
         transaction = Transaction(self._connection, self._encode_event)
         before = transaction.sequence
@@ -208,6 +212,10 @@ class Writer:
             submission.error = error
         execute("RELEASE submission")
 
+    def _is_in_place(self) -> bool:
+        """Whether the journal's path still leads to it: what is written to a file that was moved away, nobody finds."""
+        return _identity(self._path) == self._file
+
     def _roll_back(self) -> None:
         # SQLite may have rolled back by itself (a full disk): in_transaction tells.
         if not self._connection.in_transaction:
@@ -230,3 +238,11 @@ class Writer:
             self._on_failure(failure)
         else:
             self._on_commit()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -88,7 +88,13 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
     Raises:
         FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
     """
-    model, tokenizer = _read(directory, device)
+    model, tokenizer, missing = _read(directory, device)
+    if missing:
+        # transformers would go on with random ones.
+        raise FailedPrecondition(
+            f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
+            reason="MODEL_REFUSED",
+        )
     arguments = frozenset(inspect.signature(model.forward).parameters)
     cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
     if cache_argument is None:
@@ -113,8 +119,12 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
     )
 
 
-def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None]:
-    """Model and tokenizer as transformers makes them of the files, complete; see `load` for what is raised."""
+def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None, list[str]]:
+    """Model and tokenizer as transformers makes them of the files, and the names of weights that no file has.
+
+    Raises:
+        FailedPrecondition: transformers cannot.
+    """
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
@@ -144,13 +154,7 @@ def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None]:
         raise FailedPrecondition(
             f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
         ) from error
-    if missing := sorted(report["missing_keys"]):
-        # transformers would go on with random ones.
-        raise FailedPrecondition(
-            f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
-            reason="MODEL_REFUSED",
-        )
-    return model, tokenizer
+    return model, tokenizer, sorted(report["missing_keys"])
 
 
 def _load_tokenizer(directory: Path) -> Any | None:
