@@ -79,12 +79,12 @@ async def ask(address: str) -> bytes:
         return (await stub.GetInfo(worker_pb2.GetInfoRequest())).SerializeToString()
 
 
-async def measure(addresses: tuple[str, str], runs: int) -> list[tuple[float, ...]]:
-    """Median latencies of each run, in microseconds: the worker's, the bare server's."""
+async def measure(addresses: tuple[str, str]) -> tuple[float, ...]:
+    """Median latencies in microseconds: the worker's, the bare server's."""
     async with open_channel(addresses[0]) as worker, open_channel(addresses[1]) as bare:
         stubs: list[Any] = [worker_pb2_grpc.WorkerServiceStub(channel) for channel in (worker, bare)]
-        # The first run warms both up.
-        return [await measure_once(stubs) for _ in range(runs + 1)][1:]
+        await measure_once(stubs)  # warms both up
+        return await measure_once(stubs)
 
 
 async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
@@ -99,21 +99,21 @@ async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
     return tuple(statistics.median(seconds) * 1e6 for seconds in taken)
 
 
-def compare(runs: int) -> list[tuple[float, ...]]:
-    """Start both servers, and measure."""
+def compare() -> tuple[float, ...]:
+    """Start both servers anew, and measure: which core a process lives on weighs more than our code."""
     with tempfile.TemporaryDirectory(prefix="crucible-unary-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
         with process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker:
             answer = asyncio.run(ask(worker))
             with process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
-                return asyncio.run(measure((worker, rival), runs))
+                return asyncio.run(measure((worker, rival)))
 
 
 def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
-    runs = compare(options.runs)
+    runs = [compare() for _ in range(options.runs)]
     ours, bare = [run[0] for run in runs], [run[1] for run in runs]
     ratio = statistics.median(run[0] / run[1] for run in runs)
     claim = Claim(

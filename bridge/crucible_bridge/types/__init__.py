@@ -45,7 +45,7 @@ from crucible_bridge.types.results import (
     SampleResult,
     Verdict,
 )
-from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo
+from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo, WorkerLoad
 
 __all__ = [
     "Array",
@@ -86,6 +86,7 @@ __all__ = [
     "TokensChunk",
     "Verdict",
     "WorkerInfo",
+    "WorkerLoad",
     "format_model",
     "parse_model",
 ]

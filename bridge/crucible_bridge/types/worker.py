@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["BackendInfo", "DrainReport", "WorkerInfo"]
+__all__ = ["BackendInfo", "DrainReport", "WorkerInfo", "WorkerLoad"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,22 @@ class WorkerInfo:
     log_id: str = ""
     """Identity of the journal's event log."""
     last_sequence: int = 0
+    """Sequence of the log's last event."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLoad:
+    """What changes from one moment to the next of a WorkerInfo, under the same names."""
+
+    running: int
+    """Evaluations at work in this worker."""
+    queued: int
+    """Evaluations that wait in this worker."""
+    calls: int
+    """Calls and streams open in this worker."""
+    draining: bool
+    """Whether it is on its way out."""
+    last_sequence: int
     """Sequence of the log's last event."""
 
 

@@ -17,7 +17,7 @@ import structlog
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from crucible_bridge.types import WorkerInfo
+from crucible_bridge.types import WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
@@ -122,21 +122,23 @@ class Worker:
         assert self._draining is not None
         await asyncio.shield(self._draining)
 
-    async def info(self) -> WorkerInfo:
-        """The worker as it stands."""
-        assert self._parts is not None
+    async def describe(self) -> WorkerInfo:
+        """What the worker is; how it fares is `load`. The same object from call to call."""
         assert self._warming is not None
         if not self._warming.done():
             await asyncio.wait((self._warming,))
+        return self._description
+
+    def load(self) -> WorkerLoad:
+        """How the worker fares now."""
+        assert self._parts is not None
         evaluations = self._parts.evaluations
         running, queued = evaluations.load
-        return dataclasses.replace(
-            self._description,
+        return WorkerLoad(
             running=running,
             queued=queued,
             calls=self._calls.open,
             draining=self._calls.draining,
-            log_id=evaluations.log_id,
             last_sequence=evaluations.last_sequence(),
         )
 
@@ -150,7 +152,11 @@ class Worker:
         self.address = bind(self._server, settings)
         self._parts = await self._build(settings)
         self._parts.evaluations.on_writable_change = lambda writable: self._show_evaluation_service()
-        self._description = dataclasses.replace(self._description, worker_id=self._parts.evaluations.worker_id)
+        self._description = dataclasses.replace(
+            self._description,
+            worker_id=self._parts.evaluations.worker_id,
+            log_id=self._parts.evaluations.log_id,
+        )
         self._register(self._server, self._parts)
         self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         await self._server.start()
@@ -162,7 +168,7 @@ class Worker:
         evaluation = EvaluationService(parts.evaluations, parts.evaluators)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.info, self.drain), server)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.describe, self.load, self.drain), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((EVALUATION, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME), server)
 
