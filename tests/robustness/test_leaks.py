@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import os
 import threading
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from crucible_bridge.types import EvaluationState
+from crucible_bridge.errors import NotFound
+from crucible_bridge.types import EmbeddedModel, EvaluationState
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal.journal import READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.runs.plan import PREPARATIONS
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import request
 from tests.robustness.harness import until
@@ -41,9 +44,19 @@ async def _fill_pools(worker: RunningWorker) -> None:
     """Have every thread of the pools started, and every connection of the journal's readers opened."""
     await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(64)))
 
+    def threads(prefix: str) -> int:
+        return sum(thread.name.startswith(prefix) for thread in threading.enumerate())
+
+    async def asked(turn: int) -> None:
+        # A model that does not exist: what it takes to prepare an evaluation, and no evaluation.
+        unknown = dataclasses.replace(request(f"unknown-{turn}"), model=EmbeddedModel("unknown"))
+        with pytest.raises(NotFound):
+            await worker.bridge.evaluation.start_evaluation(unknown)
+
     async def filled() -> bool:
         await asyncio.gather(*(worker.bridge.evaluation.list_evaluations() for _ in range(64)))
-        return sum(thread.name.startswith("journal-reader") for thread in threading.enumerate()) == READERS
+        await asyncio.gather(*(asked(turn) for turn in range(16)))
+        return (threads("journal-reader"), threads("prepare")) == (READERS, PREPARATIONS)
 
     await until(filled)
 

@@ -134,3 +134,12 @@ def test_a_malformed_index_is_refused(root, index):
 
     with pytest.raises(FailedPrecondition, match="malformed"):
         check_files(root / "model", [root])
+
+
+def test_a_path_that_the_file_system_cannot_have_is_not_found(tmp_path):
+    """A name beyond the file system's length, or links that go round, lead to no model."""
+    (tmp_path / "round").symlink_to("round")
+
+    for path in ("x" * 300, "round"):
+        with pytest.raises(NotFound):
+            resolve((tmp_path,), path)

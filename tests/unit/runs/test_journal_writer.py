@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
-from crucible_worker.runs.journal.writer import MAX_BATCH
+from crucible_worker.runs.journal.writer import MAX_BATCH, JournalUnavailable
 from tests.unit.runs.journals import append, claim, event, open_journal, owner_locks
 
 ADD = "INSERT OR REPLACE INTO probe VALUES (1, ?)"
@@ -207,3 +207,18 @@ async def test_writers_of_two_journals_on_one_file_share_the_sequence(tmp_path):
         sequences = await asyncio.gather(*futures)
         assert sorted(sequences) == list(range(1, 401))
         assert one.log_id == other.log_id
+
+
+async def test_journal_that_was_moved_away_is_unwritable_until_it_is_back(tmp_path):
+    """What is written to a file that nobody finds any more would be lost: it is refused."""
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    async with open_journal(state) as journal:
+        state.rename(elsewhere)
+        with pytest.raises(JournalUnavailable, match="moved or removed"):
+            await journal.submit(lambda transaction: transaction.append(0, [event()]))
+        assert not journal.writable
+
+        elsewhere.rename(state)
+
+        assert await journal.submit(lambda transaction: transaction.append(0, [event()])) == 1
+        assert journal.writable

@@ -84,8 +84,9 @@ class Journal:
             try:
                 return function(self._connection(), *arguments, **named)
             except sqlite3.DatabaseError as error:
-                # Also where it is damaged. Whether it can be written is found out at once, and then told by health.
-                self._loop.call_soon_threadsafe(self._failed, str(error))
+                if not isinstance(error, sqlite3.OperationalError):
+                    # Not a passing trouble: it is damaged. Health says so until it can be written again.
+                    self._loop.call_soon_threadsafe(self._failed, str(error))
                 message = f"the journal cannot be read: {error}"
                 raise JournalUnavailable(message, reason="JOURNAL_UNREADABLE") from error
 
