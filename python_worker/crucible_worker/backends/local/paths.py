@@ -37,17 +37,18 @@ def resolve(roots: Sequence[Path], path: str) -> Path:
         raise FailedPrecondition("the worker has no model root; start it with --model-root", reason="NO_MODEL_ROOT")
     if not path or "\0" in path:
         raise InvalidField("model.path", f"is {path!r}, not the path of a directory")
-    # Escapes are refused before anything is looked up: the answer must not tell what exists outside.
+    # An escape is answered alike whatever is there: the answer must not tell what exists outside.
     escaped = False
     for root in roots:
         try:
             real_root = root.resolve()
             candidate = (real_root / path).resolve()
+            inside, there = candidate.is_relative_to(real_root), candidate.is_dir()
         except (OSError, RuntimeError):  # a name that is too long, links that go round
             continue
-        if not candidate.is_relative_to(real_root):
+        if not inside:
             escaped = True
-        elif candidate.is_dir():
+        elif there:
             return candidate
     if escaped:
         raise PermissionDenied(f"the model path {path!r} leads out of the model roots", reason="PATH_OUT_OF_ROOT")
