@@ -1,4 +1,4 @@
-"""What the benchmarks share: `--json`, medians, and one way to print a claim beside what was measured."""
+"""What the benchmarks share: `--json`, medians, and one way to print a claim beside what was measured, and to fail."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 
 __all__ = ["Claim", "arguments", "report"]
@@ -27,6 +28,25 @@ class Claim:
     """How many times better than the rival, by medians."""
     claim: str
     """What the README says."""
+    at_least: float | None = None
+    """The claim as a number: of the ratio where there is a rival, of our median where there is none."""
+    at_most: float | None = None
+    """The same from above. A figure with neither bound is told, not promised."""
+
+    @property
+    def figure(self) -> float:
+        """What the bounds bound."""
+        return statistics.median(self.ours) if self.ratio is None else self.ratio
+
+    @property
+    def missed(self) -> str:
+        """By what the claim is missed; empty where it holds. A figure that is no number misses every bound."""
+        told = f"{self.name}: {'ratio ' if self.ratio is not None else ''}{self.figure:,.4g}"
+        if self.at_least is not None and not self.figure >= self.at_least:
+            return f"{told}, at least {self.at_least:,.4g} is claimed"
+        if self.at_most is not None and not self.figure <= self.at_most:
+            return f"{told}, at most {self.at_most:,.4g} is claimed"
+        return ""
 
 
 def arguments(description: str | None) -> argparse.Namespace:
@@ -38,15 +58,26 @@ def arguments(description: str | None) -> argparse.Namespace:
 
 
 def report(claims: Sequence[Claim], *, as_json: bool) -> None:
-    """Print claims, one line each, or as one JSON object."""
+    """Print claims, one line each, or as one JSON object; what is missed is told on stderr, and exits with 1.
+
+    Raises:
+        SystemExit: a claim is missed.
+    """
     if as_json:
         print(json.dumps({claim.name: _row(claim) for claim in claims}, indent=2))
-        return
-    for claim in claims:
-        row = _row(claim)
-        rival = "" if row["rival"] is None else f", rival {row['rival']:,.4g} {claim.unit}"
-        ratio = "" if claim.ratio is None else f", ratio {claim.ratio:.2f}"
-        print(f"{claim.name}: {row['ours']:,.4g} {claim.unit}{rival}{ratio}   (claim: {claim.claim})")
+    else:
+        for claim in claims:
+            print(_line(claim))
+    if missed := [claim.missed for claim in claims if claim.missed]:
+        print(*(f"missed: {what}" for what in missed), sep="\n", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def _line(claim: Claim) -> str:
+    row = _row(claim)
+    rival = "" if row["rival"] is None else f", rival {row['rival']:,.4g} {claim.unit}"
+    ratio = "" if claim.ratio is None else f", ratio {claim.ratio:.2f}"
+    return f"{claim.name}: {row['ours']:,.4g} {claim.unit}{rival}{ratio}   (claim: {claim.claim})"
 
 
 def _row(claim: Claim) -> dict[str, object]:
@@ -56,5 +87,8 @@ def _row(claim: Claim) -> dict[str, object]:
         "unit": claim.unit,
         "ratio": claim.ratio,
         "claim": claim.claim,
+        "at_least": claim.at_least,
+        "at_most": claim.at_most,
+        "holds": not claim.missed,
         "runs": len(claim.ours),
     }

@@ -21,6 +21,9 @@ from crucible_worker.runs.journal import Journal
 
 EVENTS = 300_000
 
+LEAST = 100_000.0
+"""Events a second that a subscriber gets."""
+
 
 async def main() -> None:
     options = arguments(__doc__)
@@ -31,19 +34,28 @@ async def main() -> None:
             *(sys.executable, "-m", "crucible_worker", "serve", "--port", "0", "--log-level", "error"),
             *("--state-dir", folder, "--ready-file", str(state_dir / "ready")),
         )
-        while not (state_dir / "ready").exists():
-            await asyncio.sleep(0.01)
-        address = (state_dir / "ready").read_text().strip()
-        read: list[float] = []
-        with multiprocessing.get_context("spawn").Pool(1) as subscriber:
-            subscriber.apply(subscribe, (address,))
-            for _ in range(options.runs):
-                read.append(EVENTS / subscriber.apply(subscribe, (address,)))
-        worker.terminate()
-        await worker.wait()
+        try:
+            while not (state_dir / "ready").exists():
+                if worker.returncode is not None:
+                    raise SystemExit("the worker did not start")
+                await asyncio.sleep(0.01)
+            address = (state_dir / "ready").read_text().strip()
+            with multiprocessing.get_context("spawn").Pool(1) as subscriber:
+                subscriber.apply(subscribe, (address,))
+                read = [EVENTS / subscriber.apply(subscribe, (address,)) for _ in range(options.runs)]
+        finally:
+            if worker.returncode is None:
+                worker.terminate()
+            await worker.wait()
     report(
         [
-            Claim(name="persisted events through a subscription", ours=read, unit="events/s", claim=">= 100,000/s"),
+            Claim(
+                name="persisted events through a subscription",
+                ours=read,
+                unit="events/s",
+                at_least=LEAST,
+                claim=f">= {LEAST:,.0f}/s",
+            ),
             Claim(name="events written to the journal", ours=[written], unit="events/s", claim="told, not promised"),
         ],
         as_json=options.json,

@@ -28,6 +28,9 @@ from crucible_worker.server.ready_file import write_ready_file
 CALLS = 1_000
 """Calls of each side in a run."""
 
+MOST = 1.3
+"""Times what a bare call costs."""
+
 TIMEOUT_SECONDS = 60.0
 
 
@@ -45,7 +48,8 @@ class BareService(worker_pb2_grpc.WorkerServiceServicer):
 async def serve_bare(answer: bytes, ready: Path) -> None:
     """Be the bare server until the process is ended."""
     server = grpc.aio.server(options=server_options())
-    service: Any = BareService(worker_pb2.GetInfoResponse.FromString(answer))
+    # Drain is never asked for.
+    service: Any = BareService(worker_pb2.GetInfoResponse.FromString(answer))  # pyright: ignore[reportAbstractUsage]
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -75,12 +79,12 @@ async def ask(address: str) -> bytes:
         return (await stub.GetInfo(worker_pb2.GetInfoRequest())).SerializeToString()
 
 
-async def measure(addresses: tuple[str, str], runs: int) -> list[tuple[float, ...]]:
-    """Median latencies of each run, in microseconds: the worker's, the bare server's."""
+async def measure(addresses: tuple[str, str]) -> tuple[float, ...]:
+    """Median latencies in microseconds: the worker's, the bare server's."""
     async with open_channel(addresses[0]) as worker, open_channel(addresses[1]) as bare:
         stubs: list[Any] = [worker_pb2_grpc.WorkerServiceStub(channel) for channel in (worker, bare)]
-        # The first run warms both up.
-        return [await measure_once(stubs) for _ in range(runs + 1)][1:]
+        await measure_once(stubs)  # warms both up
+        return await measure_once(stubs)
 
 
 async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
@@ -95,24 +99,32 @@ async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
     return tuple(statistics.median(seconds) * 1e6 for seconds in taken)
 
 
-def compare(runs: int) -> list[tuple[float, ...]]:
-    """Start both servers, and measure."""
+def compare() -> tuple[float, ...]:
+    """Start both servers anew, and measure: which core a process lives on weighs more than our code."""
     with tempfile.TemporaryDirectory(prefix="crucible-unary-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
         with process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker:
             answer = asyncio.run(ask(worker))
             with process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
-                return asyncio.run(measure((worker, rival), runs))
+                return asyncio.run(measure((worker, rival)))
 
 
 def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
-    runs = compare(options.runs)
+    runs = [compare() for _ in range(options.runs)]
     ours, bare = [run[0] for run in runs], [run[1] for run in runs]
     ratio = statistics.median(run[0] / run[1] for run in runs)
-    claim = Claim(name="unary_call", ours=ours, rival=bare, unit="us", ratio=ratio, claim="at most 1.3 times bare")
+    claim = Claim(
+        name="unary_call",
+        ours=ours,
+        rival=bare,
+        unit="us",
+        ratio=ratio,
+        at_most=MOST,
+        claim=f"at most {MOST} times bare",
+    )
     report([claim], as_json=options.json)
 
 

@@ -2,7 +2,7 @@
 
     async with crucible_bridge.connect("127.0.0.1:50051") as bridge:
         result = await bridge.evaluation.evaluate(
-            model="embedded:arithmetic@400", evaluators="accuracy", dataset="builtin:arithmetic",
+            model="embedded:arithmetic@320", evaluators="accuracy", dataset="builtin:arithmetic",
             sampling=crucible_bridge.types.SamplingParams(max_tokens=8),
         )
 

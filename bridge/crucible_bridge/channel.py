@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 from pathlib import Path
 from typing import Any
@@ -63,17 +62,6 @@ class Address:
     """Port; 0 lets a server choose, and stands for a Unix socket."""
     path: str = ""
     """Path of a Unix socket; empty for a host."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it: a Unix socket, or a loopback address."""
-        if self.path or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            # A name: where it leads is for the resolver to say, and may change.
-            return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,7 +137,7 @@ def server_options() -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
         # Two workers on one port would share its connections at random.
         ("grpc.so_reuseport", 0),
     ]

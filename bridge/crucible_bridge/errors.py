@@ -207,3 +207,23 @@ class InternalError(BridgeError):
 
     default_code = Code.INTERNAL
     default_reason = "INTERNAL"
+
+
+CANONICAL_ERRORS: tuple[type[BridgeError], ...] = (
+    AlreadyExists,
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InternalError,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+"""The class of each code, and of each default reason: an error that arrives becomes one of these.
+
+Not among them are InvalidField, which is built by its field, and BackendError, which is known by its reason's prefix.
+"""

@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from crucible_bridge.errors import (
-    AlreadyExists,
-    BackendError,
-    BridgeError,
-    Cancelled,
-    DeadlineExceeded,
-    FailedPrecondition,
-    InternalError,
-    InvalidField,
-    NotFound,
-    OutOfRange,
-    PermissionDenied,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-    Unimplemented,
-)
+from crucible_bridge.errors import CANONICAL_ERRORS, BackendError, BridgeError, InvalidField
 from crucible_bridge.types import Problem
 
 __all__ = ["BACKEND_REASON_PREFIX", "MAX_PROBLEM_BYTES", "error_of", "problem_of", "shorten"]
@@ -30,23 +14,7 @@ BACKEND_REASON_PREFIX = "BACKEND_"
 """Reasons that begin so belong to BackendError, whatever their code."""
 
 _ELLIPSIS = "..."
-_BY_REASON: dict[str, type[BridgeError]] = {
-    error.default_reason: error
-    for error in (
-        AlreadyExists,
-        Cancelled,
-        DeadlineExceeded,
-        FailedPrecondition,
-        InternalError,
-        NotFound,
-        OutOfRange,
-        PermissionDenied,
-        ResourceExhausted,
-        Unauthenticated,
-        Unavailable,
-        Unimplemented,
-    )
-}
+_BY_REASON: dict[str, type[BridgeError]] = {error.default_reason: error for error in CANONICAL_ERRORS}
 
 
 def problem_of(error: BridgeError) -> Problem:

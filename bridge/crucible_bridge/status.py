@@ -18,22 +18,12 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from crucible_bridge.errors import (
-    AlreadyExists,
+    CANONICAL_ERRORS,
     BackendError,
     BridgeError,
-    Cancelled,
     Code,
-    DeadlineExceeded,
-    FailedPrecondition,
-    InternalError,
     InvalidField,
-    NotFound,
-    OutOfRange,
-    PermissionDenied,
     ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-    Unimplemented,
 )
 from crucible_bridge.problems import BACKEND_REASON_PREFIX, shorten
 
@@ -86,23 +76,7 @@ STATUS_CODES: Mapping[Code, grpc.StatusCode] = {
 """Every code of ours and the status that carries it."""
 
 _CODES: Mapping[grpc.StatusCode, Code] = {status: code for code, status in STATUS_CODES.items()}
-_CLASSES: Mapping[Code, type[BridgeError]] = {
-    error.default_code: error
-    for error in (
-        AlreadyExists,
-        Cancelled,
-        DeadlineExceeded,
-        FailedPrecondition,
-        InternalError,
-        NotFound,
-        OutOfRange,
-        PermissionDenied,
-        ResourceExhausted,
-        Unauthenticated,
-        Unavailable,
-        Unimplemented,
-    )
-}
+_CLASSES: Mapping[Code, type[BridgeError]] = {error.default_code: error for error in CANONICAL_ERRORS}
 _RETRYABLE = "retryable"
 # What a broken connection, a killed or a stopping server look like: the call may or may not have been handled.
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)

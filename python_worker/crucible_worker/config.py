@@ -1,7 +1,9 @@
 """What a worker is told: flags before environment before file, read into one frozen Settings.
 
 The file is TOML with the fields of Settings as keys, and a table `limits`. In the environment a field is CRUCIBLE_ and
-its name, and so is a limit; lists of folders are separated as in PATH. Paths in the file are relative to the file.
+its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable says nothing. A list has
+the name of its option too, model_root for model_roots. Paths in the file are relative to the file. What is unknown in
+the file, or in the environment below CRUCIBLE_, is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import ipaddress
 import os
 import re
 import stat
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +28,9 @@ DEFAULT_PORT = 50051
 
 ENVIRONMENT_PREFIX = "CRUCIBLE_"
 """Before the name of a field in the environment."""
+
+CONFIG_VARIABLE = "CRUCIBLE_CONFIG"
+"""Names the file where no flag does."""
 
 LogFormat = Literal["json", "console"]
 
@@ -43,6 +49,10 @@ def _default_state_dir() -> Path:
     # The base directory specification: a relative path there is to be ignored.
     base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
     return base / "crucible-bridge"
+
+
+def _default_log_format() -> LogFormat:
+    return "console" if sys.stderr.isatty() else "json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +83,8 @@ class Settings:
     """Folders below which data sets may lie."""
     device: str = "auto"
     """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
-    log_format: LogFormat = "json"
-    """Lines for machines or for people."""
+    log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
+    """Lines for machines or for people; for people where stderr is a terminal."""
     log_level: str = "info"
     """The least severe that is logged."""
     limits: WorkerLimits = WorkerLimits()
@@ -130,7 +140,7 @@ def load_settings(
 
     Args:
         flags: by field, None where not given; `limits` is a sequence of "NAME=VALUE".
-        environment: such as os.environ.
+        environment: such as os.environ; CRUCIBLE_CONFIG names the file where `config_file` does not.
         config_file: TOML, or None.
 
     Returns:
@@ -139,22 +149,44 @@ def load_settings(
     Raises:
         SettingsError: a source is unreadable, a name unknown, a value of the wrong kind, or the whole is refused.
     """
+    if config_file is None and (named := environment.get(CONFIG_VARIABLE)):
+        config_file = _path(named, Path.cwd())
     fields, limits = _from_file(config_file) if config_file is not None else ({}, {})
-    for name in _FIELDS:
-        if given := environment.get(ENVIRONMENT_PREFIX + name.upper()):
-            fields[name] = _read(_FIELDS, name, given, f"{ENVIRONMENT_PREFIX}{name.upper()}")
-    for name in _LIMITS:
-        if given := environment.get(ENVIRONMENT_PREFIX + name.upper()):
-            limits[name] = _read(_LIMITS, name, given, f"{ENVIRONMENT_PREFIX}{name.upper()}")
+    fields_there, limits_there = _from_environment(environment)
+    fields.update(fields_there)
+    limits.update(limits_there)
     for name, value in flags.items():
         if name != "limits" and value is not None:
-            fields[name] = _read(_FIELDS, name, value, f"--{name.replace('_', '-')}")
+            fields[name] = _read(_FIELDS, name, value, f"--{_OPTIONS.get(name, name).replace('_', '-')}")
     for setting in flags.get("limits") or ():
         name, separator, value = setting.partition("=")
         if not separator:
             raise SettingsError(f"--limit {setting!r} is not NAME=VALUE")
         limits[name] = _read(_LIMITS, name, value, "--limit")
     return Settings(**fields, limits=WorkerLimits(**limits)).validate()
+
+
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    fields: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        field = _FIELD_OF.get(name, name)
+        if (field not in _FIELDS and field not in _LIMITS) or variable != variable.upper():
+            known = sorted((*_FIELDS, *_OPTIONS.values(), *_LIMITS, "config"))
+            raise SettingsError(
+                f"there is no variable {variable}; there are {', '.join(ENVIRONMENT_PREFIX + k.upper() for k in known)}"
+            )
+        if not value:
+            continue
+        if field in _LIMITS:
+            limits[field] = _read(_LIMITS, field, value, variable)
+        else:
+            _refuse_twice(field, fields, variable)
+            fields[field] = _read(_FIELDS, field, value, variable)
+    return fields, limits
 
 
 def _from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -168,10 +200,18 @@ def _from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(limits, dict):
         raise SettingsError(f"{path}: limits is not a table")
     base = path.absolute().parent
-    return (
-        {name: _read(_FIELDS, name, value, f"{path}: {name}", base) for name, value in document.items()},
-        {name: _read(_LIMITS, name, value, f"{path}: limits.{name}") for name, value in limits.items()},
-    )
+    fields: dict[str, Any] = {}
+    for name, value in document.items():
+        field = _FIELD_OF.get(name, name)
+        _refuse_twice(field, fields, f"{path}: {name}")
+        fields[field] = _read(_FIELDS, field, value, f"{path}: {name}", base)
+    return fields, {name: _read(_LIMITS, name, value, f"{path}: limits.{name}") for name, value in limits.items()}
+
+
+def _refuse_twice(field: str, taken: Mapping[str, Any], origin: str) -> None:
+    """One source may call a list by either name, not by both."""
+    if field in taken:
+        raise SettingsError(f"{origin}: {_OPTIONS[field]} and {field} are one setting, and both are given")
 
 
 _Reader = Callable[[Any, Path], Any]
@@ -263,6 +303,11 @@ _FIELDS: Mapping[str, _Reader] = {
     "log_format": _one_of(*get_args(LogFormat)),
     "log_level": _one_of(*LOG_LEVELS),
 }
+
+_OPTIONS: Mapping[str, str] = {"model_roots": "model_root", "data_roots": "data_root"}
+"""Fields that hold several values, and the names of the options that give one each."""
+
+_FIELD_OF: Mapping[str, str] = {option: field for field, option in _OPTIONS.items()}
 
 _LIMITS: Mapping[str, _Reader] = {
     field.name: _whole if field.type == "int" else _number for field in dataclasses.fields(WorkerLimits)

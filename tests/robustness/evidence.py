@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from crucible_bridge.client import Bridge, request_of
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
+    EvaluateRequest,
     Evaluation,
     EvaluationState,
-    EvaluateRequest,
     Limits,
     Metrics,
     Sample,
@@ -24,18 +25,18 @@ __all__ = ["SAMPLES", "bits", "check_events", "check_interrupted_run", "log_of",
 SAMPLES = 300
 """Of the evaluation that is killed again and again."""
 
+
+def _target(number: int) -> str:
+    """What the model says, but for every third sample."""
+    return "another answer" if number % 3 == 2 else f"QUESTION {number}"
+
+
 _DATASET = tuple(
-    # Every third target is not what the model says; the rest is.
-    Sample(
-        id=f"s{number}",
-        input=f"question {number}",
-        targets=(f"QUESTION {number // 3 * 3 if number % 3 == 2 else number}",),
-    )
-    for number in range(SAMPLES)
+    Sample(id=f"s{number}", input=f"question {number}", targets=(_target(number),)) for number in range(SAMPLES)
 )
 
 
-def request(evaluation_id: str, *, concurrency: int = 32, samples: int = SAMPLES, **fields: object) -> EvaluateRequest:
+def request(evaluation_id: str, *, concurrency: int = 32, samples: int = SAMPLES, **fields: Any) -> EvaluateRequest:
     """An evaluation with accuracy and nll of the model `m`, whose result every worker can repeat to the last bit."""
     defaults = {
         "evaluation_id": evaluation_id,

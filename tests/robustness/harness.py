@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 
-__all__ = ["EVALUATION_SERVICE", "Workshop", "WorkerProcess", "count_lines", "until", "workshop"]
+__all__ = ["EVALUATION_SERVICE", "WorkerProcess", "Workshop", "count_lines", "until", "workshop"]
 
 EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
 """As health knows it."""
@@ -43,7 +43,8 @@ class WorkerProcess:
         """The process."""
         self.log_file = log_file
         """What it writes to stdout and stderr."""
-        self._ready_file = ready_file
+        self.ready_file = ready_file
+        """Where it writes its address."""
         self._address = ""
         self._bridge: Bridge | None = None
         self._clients = contextlib.AsyncExitStack()
@@ -71,19 +72,26 @@ class WorkerProcess:
         return self._bridge
 
     async def ready(self) -> WorkerProcess:
-        """Wait until it serves."""
+        """Wait until it serves; one that stands by begins now."""
+        self.go()
         async with asyncio.timeout(READY_SECONDS):
-            while not self._ready_file.exists():
+            while not self.ready_file.exists():
                 assert self.alive, f"the worker ended with {self.process.returncode} at its start:\n{self.log_tail()}"
                 await asyncio.sleep(POLL_SECONDS)
-        self._address = self._ready_file.read_text()
+        self._address = self.ready_file.read_text()
         self._bridge = await self._clients.enter_async_context(crucible_bridge.connect(self._address))
         return self
+
+    def go(self) -> None:
+        """Let it begin, where it stands by."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end: the kernel has given its locks back then."""
         self.process.kill()
         self.process.wait()
+        self.go()
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -91,9 +99,7 @@ class WorkerProcess:
 
     async def exit_code(self, seconds: float) -> int:
         """Wait for its end."""
-        async with asyncio.timeout(seconds):
-            while self.alive:
-                await asyncio.sleep(POLL_SECONDS)
+        await until(lambda: not self.alive, seconds)
         return self.process.returncode
 
     def rss(self) -> int:
@@ -103,14 +109,18 @@ class WorkerProcess:
         return int(line.split()[1]) * 1024
 
     @contextlib.contextmanager
-    def unable_to_write(self):
-        """Every write of it to a file beyond its first bytes fails meanwhile, as on a full disk (EFBIG)."""
-        before = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    def limited(self, resource_limit: int, value: int) -> Iterator[None]:
+        """Lower one of its resource limits meanwhile, such as RLIMIT_NOFILE."""
+        before = resource.prlimit(self.pid, resource_limit)
+        resource.prlimit(self.pid, resource_limit, (value, before[1]))
         try:
             yield
         finally:
-            resource.prlimit(self.pid, resource.RLIMIT_FSIZE, before)
+            resource.prlimit(self.pid, resource_limit, before)
+
+    def unable_to_write(self) -> contextlib.AbstractContextManager[None]:
+        """Every write of it to a file fails meanwhile, much as on a full disk (EFBIG)."""
+        return self.limited(resource.RLIMIT_FSIZE, 0)
 
     async def is_serving(self, service: str = EVALUATION_SERVICE) -> bool:
         """What health says of a service."""
@@ -143,8 +153,8 @@ class Workshop:
     workers: list[WorkerProcess] = dataclasses.field(default_factory=list)
     """All that were started, in order."""
 
-    def launch(self) -> WorkerProcess:
-        """Start a worker without waiting for it."""
+    def launch(self, *, standby: bool = False) -> WorkerProcess:
+        """Start a worker without waiting for it; with `standby`, it touches nothing before `ready` is called."""
         number = len(self.workers)
         ready_file, log_file = self.folder / f"ready-{number}", self.folder / f"worker-{number}.log"
         configuration = {
@@ -152,11 +162,15 @@ class Workshop:
             "state_dir": str(self.state_dir),
             "data_roots": list(map(str, self.data_roots)),
             "limits": dict(self.limits),
+            "standby": standby,
             "models": {name: dict(fields) for name, fields in self.models.items()},
         }
         with log_file.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, _SCRIPT, json.dumps(configuration)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [sys.executable, _SCRIPT, json.dumps(configuration)],
+                stdin=subprocess.PIPE if standby else subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         self.workers.append(WorkerProcess(process, ready_file, log_file))
         return self.workers[-1]
@@ -169,6 +183,11 @@ class Workshop:
         """Start workers side by side."""
         launched = [self.launch() for _ in range(count)]
         return [await worker.ready() for worker in launched]
+
+    @property
+    def survivor(self) -> WorkerProcess:
+        """A worker that nobody has killed."""
+        return next(worker for worker in self.workers if worker.alive)
 
     @property
     def tracebacks(self) -> list[str]:

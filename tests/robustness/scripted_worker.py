@@ -1,7 +1,8 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
 The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `limits` as a worker's settings have them, and
-`models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold.
+`models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. With `standby` it does
+not begin before it has read a line: all that an interpreter has to import is done by then.
 """
 
 import ctypes
@@ -23,6 +24,8 @@ def main(configuration: dict[str, Any]) -> int:
     """Serve until told to go; returns the exit code."""
     # Tests that are killed leave no worker behind.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if configuration["standby"]:
+        sys.stdin.readline()
     settings = Settings(
         port=0,
         ready_file=Path(configuration["ready_file"]),
@@ -30,11 +33,8 @@ def main(configuration: dict[str, Any]) -> int:
         data_roots=tuple(map(Path, configuration["data_roots"])),
         limits=WorkerLimits(**configuration["limits"]),
     ).validate()
-    return serve(settings, build=scripted_build({name: _model(**fields) for name, fields in _models(configuration)}))
-
-
-def _models(configuration: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return list(configuration["models"].items())
+    models = {name: _model(**fields) for name, fields in configuration["models"].items()}
+    return serve(settings, build=scripted_build(models))
 
 
 def _model(*, call_file: str | None = None, **fields: Any) -> ScriptedModel:

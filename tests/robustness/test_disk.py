@@ -1,8 +1,11 @@
-"""A journal that cannot be written: evaluations are interrupted, the service says so, the process lives and recovers."""
+"""A journal that cannot be written: evaluations are interrupted, the service says so, the process recovers."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import resource
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState
+from crucible_worker.runs.journal.schema import BUSY_SECONDS, JOURNAL_FILE
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import WorkerProcess, until, workshop
 
@@ -19,9 +23,9 @@ DISK_MIB = 16
 """Size of the disk that is filled: a journal with all that is done here fits."""
 
 
-async def _running(worker: WorkerProcess, evaluation_id: str, **fields: object) -> None:
+async def _running(worker: WorkerProcess, evaluation_id: str, concurrency: int = 32) -> None:
     """Start an evaluation, and wait for its first samples."""
-    await worker.bridge.evaluation.start_evaluation(request(evaluation_id, **fields))
+    await worker.bridge.evaluation.start_evaluation(request(evaluation_id, concurrency=concurrency))
 
     async def some_done() -> bool:
         return (await worker.bridge.evaluation.get_evaluation(evaluation_id)).done > 20
@@ -111,6 +115,65 @@ async def test_cancel_while_nothing_can_be_written_is_refused_and_can_be_repeate
         kinds = [event.kind for event in await log_of(worker.bridge) if event.evaluation_id == "full"]
         assert kinds.count(EventKind.EVALUATION_INTERRUPT) == 1
         assert kinds[-1] is EventKind.EVALUATION_STOP
+
+
+@contextlib.contextmanager
+def _write_lock(state_dir: Path):
+    """What a worker does to the others that is stopped in the middle of a transaction."""
+    connection = sqlite3.connect(state_dir / JOURNAL_FILE, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+async def test_busy_journal_delays_and_interrupts_nothing(tmp_path):
+    """A writer that others hold up for a while waits for them; meanwhile reads and other calls are answered."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await _running(worker, "held up")
+        with _write_lock(shop.state_dir):
+            done = (await worker.bridge.evaluation.get_evaluation("held up")).done
+            await asyncio.sleep(BUSY_SECONDS / 5)
+            assert (await worker.bridge.evaluation.get_evaluation("held up")).done == done
+            assert await worker.is_serving()
+        ended = await worker.bridge.evaluation.evaluate(request("held up"))
+        assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 1)
+
+
+async def test_journal_that_others_never_give_back_is_unwritable(tmp_path):
+    """Held up for longer than `BUSY_SECONDS`, the worker says so, interrupts, and goes on once it can write."""
+    async with workshop(tmp_path, SLOW) as shop:
+        worker = await shop.start()
+        await _running(worker, "full")
+        with _write_lock(shop.state_dir):
+            await until(lambda: _not_serving(worker))
+            assert (await _refusal(worker, "another")).reason == "JOURNAL_UNWRITABLE"
+            assert await worker.is_serving("")
+        await _check_after(worker)
+
+
+async def test_journal_that_cannot_be_read_for_a_while_is_read_again(tmp_path):
+    """Out of file descriptors, calls fail with UNAVAILABLE, retryable; later cancels are heard all the same."""
+    async with workshop(tmp_path, SLOW) as shop:
+        owner, other = await shop.start_several(2)
+        await _running(owner, "one", concurrency=1)
+        with owner.limited(resource.RLIMIT_NOFILE, 3):
+            # So many at once that each of its reading threads needs a connection of its own.
+            answers = await asyncio.gather(
+                *(owner.bridge.evaluation.get_evaluation("one") for _ in range(200)), return_exceptions=True
+            )
+            errors = [answer for answer in answers if isinstance(answer, BridgeError)]
+            assert {(error.reason, error.retryable) for error in errors} == {("JOURNAL_UNREADABLE", True)}
+            done = (await other.bridge.evaluation.get_evaluation("one")).done
+
+            async def goes_on() -> bool:
+                return (await other.bridge.evaluation.get_evaluation("one")).done > done + 20
+
+            await until(goes_on)
+        assert (await other.bridge.evaluation.cancel_evaluation("one")).state is EvaluationState.CANCELLED
 
 
 @contextlib.contextmanager

@@ -31,17 +31,6 @@ from crucible_worker.testing import EventRecorder, RunningWorker, ScriptedModel,
 
 SHOUT = (Sample(input="a", targets=("A",)), Sample(input="b", targets=("B",)))
 """Two samples that a model which answers in upper case gets right."""
-EVALUATION = (
-    EventKind.EVALUATION_START,
-    EventKind.EVALUATION_RESUME,
-    EventKind.EVALUATION_INTERRUPT,
-    EventKind.EVALUATOR_COMPLETE,
-    EventKind.EVALUATOR_EXCEPTION,
-    EventKind.EVALUATION_COMPLETE,
-    EventKind.EVALUATION_STOP,
-    EventKind.EVALUATION_EXCEPTION,
-)
-"""Every kind but those that come per sample and by the clock."""
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -64,7 +64,7 @@ class ScriptedEvaluations:
     def note(self, event: Event) -> None:
         pass
 
-    async def last_sequence(self) -> int:
+    def last_sequence(self) -> int:
         return 3
 
     async def evaluate(self, request: EvaluateRequest) -> Evaluation:
@@ -245,7 +245,7 @@ async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Ri
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that the event loop's own work brings about; at most five seconds."""
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event, and is not to have one for tests
+        while not condition():
             await asyncio.sleep(0.001)
 
 

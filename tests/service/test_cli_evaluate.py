@@ -23,7 +23,7 @@ def _evaluate(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 def test_json_tells_metrics_and_counts(tmp_path: Path):
     """Several evaluators, options and a limit: one object on stdout, nothing else anywhere."""
     done = _evaluate(
-        *("--data=builtin:arithmetic", "--limit=20", "--evaluator=nll", "--evaluator=accuracy"),
+        *("--data=builtin:arithmetic", "--samples=20", "--evaluator=nll", "--evaluator=accuracy"),
         *("--evaluator=loose=accuracy", "--option=loose.grader=contains", "--json"),
         cwd=tmp_path,
     )
@@ -43,7 +43,7 @@ def test_json_tells_metrics_and_counts(tmp_path: Path):
 def test_people_get_a_table(tmp_path: Path):
     """Without a terminal there are plain lines and a table; with --state-dir the journal stays."""
     done = _evaluate(
-        *("--data=builtin:arithmetic", "--limit=5", "--evaluator=nll", f"--state-dir={tmp_path / 'state'}"),
+        *("--data=builtin:arithmetic", "--samples=5", "--evaluator=nll", f"--state-dir={tmp_path / 'state'}"),
         cwd=tmp_path,
     )
 
@@ -77,21 +77,54 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("arguments", "said", "reason"),
     [
-        (("--model=embedded:arithmetic@1", "--data=builtin:arithmetic", "--evaluator=nll"), 1),
-        (("--data=builtin:history", "--evaluator=nll"), 1),
-        (("--data=builtin:arithmetic", "--evaluator=charm"), 2),
-        (("--data=builtin:arithmetic", "--evaluator=accuracy", "--option=accuracy.colour=red"), 2),
-        (("--data=jsonl:absent.jsonl", "--evaluator=nll"), 1),
-        (("--data=jsonl:../data.jsonl", "--evaluator=nll"), 1),
+        (
+            ("--model=embedded:arithmetic@1", "--data=builtin:arithmetic", "--evaluator=nll"),
+            "--model: there is no embedded model 'arithmetic@1'",
+            "UNKNOWN_EMBEDDED_MODEL",
+        ),
+        (
+            ("--model=local:gone", "--data=builtin:arithmetic", "--evaluator=nll"),
+            "--model: there is no directory 'gone' below a model root; model roots: {cwd}",
+            "MODEL_NOT_FOUND",
+        ),
+        (("--data=builtin:history", "--evaluator=nll"), "--data is 'history'", "UNKNOWN_DATASET"),
+        (("--data=builtin:arithmetic", "--evaluator=charm"), "--evaluator is 'charm'", "UNKNOWN_EVALUATOR"),
+        (
+            ("--data=builtin:arithmetic", "--evaluator=mine=accuracy", "--option=mine.colour=red"),
+            "--option mine.colour is unknown",
+            "UNKNOWN_OPTION",
+        ),
+        (
+            ("--data=jsonl:absent.jsonl", "--evaluator=nll"),
+            "--data is 'absent.jsonl', and no data root has such a file; data roots: {cwd}",
+            "NO_SUCH_FILE",
+        ),
+        (
+            ("--data=jsonl:../data.jsonl", "--evaluator=nll"),
+            "--data leads out of the data roots; data roots: {cwd}",
+            "OUTSIDE_ROOT",
+        ),
     ],
-    ids=["model", "data set", "evaluator", "option", "file", "path out of the root"],
+    ids=["embedded", "local", "data set", "evaluator", "option", "file", "path out of the root"],
 )
-def test_what_is_not_there_is_refused(arguments: tuple[str, ...], code: int, tmp_path: Path):
-    """One line says what is wrong; no table, no traceback."""
-    done = _evaluate(*arguments, cwd=tmp_path)
+def test_what_is_not_there_is_refused(arguments: tuple[str, ...], said: str, reason: str, tmp_path: Path):
+    """It exits with 2; one line names the flag and the roots searched, one object the reason; no traceback."""
+    done = _evaluate(*arguments, "--json", cwd=tmp_path)
 
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith("crucible-worker: ")
-    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert error["message"].startswith(said.format(cwd=tmp_path))
+    assert error["reason"] == reason
+    assert done.stderr == f"crucible-worker: {error['message']}\n"
+
+
+def test_a_state_directory_that_cannot_be_used_is_a_failure(tmp_path: Path):
+    """Nothing is wrong with the request: it exits with 1, and tells a machine too."""
+    (tmp_path / "state").write_text("")
+
+    done = _evaluate("--data=builtin:arithmetic", "--evaluator=nll", "--state-dir=state", "--json", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["reason"] == "STATE_DIR_UNUSABLE"

@@ -4,6 +4,7 @@ import json
 import math
 
 import jsonschema
+import numpy as np
 import pytest
 
 from crucible_bridge.errors import Code
@@ -214,9 +215,11 @@ async def test_result_does_not_depend_on_the_order_of_completion():
     samples = [Sample(id=str(index), input="q", targets=(chr(65 + index),)) for index in range(len(values))]
 
     class Shuffled(ScriptedModel):
+        spread = 1
+
         async def forward(self, data):
-            (target,) = data[0].loss_fn_inputs["target_tokens"].tolist()[-1:]
-            self.latency = 0.002 * ((target * self.spread) % 7)
+            target = np.asarray(data[0].loss_fn_inputs["target_tokens"])[-1]
+            self.latency = 0.002 * ((int(target) * self.spread) % 7)
             return await super().forward(data)
 
     found = set()

@@ -212,14 +212,14 @@ async def test_prompt_longer_than_the_context_is_an_error_and_never_cut():
 
 
 async def test_every_sample_failing_leaves_accuracy_undefined():
-    """No sample scored: accuracy is undefined with that reason, never 0; the evaluation is COMPLETED."""
+    """No sample scored: accuracy is undefined with that reason, accuracy_strict 0; the evaluation is COMPLETED."""
     async with rig(ScriptedModel(fault=failing())) as r:
         evaluation = await r.evaluation.evaluate(asked(evaluators=["accuracy", "nll"]))
 
     assert evaluation.state is EvaluationState.COMPLETED
     assert evaluation.metrics.undefined["accuracy"] == "no sample was scored"
     assert evaluation.metrics.undefined["nll"] == "no sample was scored"
-    assert "accuracy" not in evaluation.metrics.values
+    assert evaluation.metrics.values == {"accuracy_strict": 0.0}
     assert [(result.n_scored, result.n_errors) for result in evaluation.results] == [(0, 2), (0, 2)]
 
 

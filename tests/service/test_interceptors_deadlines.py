@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
+from crucible_bridge.channel import open_channel
 from crucible_bridge.errors import Code
-from crucible_bridge.v1 import evaluation_pb2
+from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, types_pb2
+from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for
 
 
@@ -70,3 +73,23 @@ async def test_a_timeout_inside_of_a_service_is_not_the_deadline(tmp_path):
         error = await error_of(stub.GetEvaluation(evaluation_pb2.GetEvaluationRequest(evaluation_id="e1"), timeout=30))
 
         assert error.code is Code.INTERNAL
+
+
+async def test_an_evaluation_outlives_the_call_that_waits_for_it():
+    """The call's deadline ends the call alone: the evaluation goes on, and whoever asks again gets its result."""
+    async with run_worker({"m": ScriptedModel(latency=0.3)}) as running, open_channel(running.address) as channel:
+        stub: Any = evaluation_pb2_grpc.EvaluationServiceStub(channel)
+        sample = evaluation_pb2.Sample(text="1+1=", targets=["2"])
+        request = evaluation_pb2.EvaluateRequest(
+            evaluation_id="mine",
+            model=types_pb2.ModelRef(embedded="m"),
+            evaluators=[evaluation_pb2.EvaluatorSpec(kind="nll")],
+            dataset=evaluation_pb2.Dataset(inline=evaluation_pb2.InlineDataset(samples=[sample])),
+        )
+
+        error = await error_of(stub.Evaluate(request, timeout=0.2))
+        answer = await stub.Evaluate(request)
+
+        assert (error.code, error.metadata) == (Code.DEADLINE_EXCEEDED, {"evaluation_id": "mine"})
+        assert answer.evaluation.state == evaluation_pb2.EVALUATION_STATE_COMPLETED
+        assert answer.evaluation.attempt == 1

@@ -1,6 +1,7 @@
 """The host process dies, hangs, or loses its worker: real signals on real processes."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import crucible_bridge
 from crucible_bridge.errors import BackendError, Unavailable
-from crucible_bridge.types import EmbeddedModel, ModelInput, SamplingParams
+from crucible_bridge.events import EventKind
+from crucible_bridge.types import EmbeddedModel, EvaluationState, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.limits import WorkerLimits
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -20,6 +24,8 @@ pytest.importorskip("transformers", reason="transformers is not installed: the l
 PROMPT = ModelInput.of([4, 5, 13, 6, 7, 14])
 GREEDY = SamplingParams(max_tokens=8)
 WAIT_SECONDS = 30
+DRAIN_SECONDS = WorkerLimits().drain_seconds + 0.5
+"""From SIGTERM to the end of a worker, whatever runs; the half second is the process's own end."""
 
 
 def hosts_of(parent):
@@ -47,6 +53,7 @@ async def local():
 async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
     """Every call in flight fails at once, retryable; the next one is served by another host."""
     model = await local.open(EmbeddedModel("arithmetic@600"))
+    await model.load()
     (host,) = hosts_of(os.getpid())
     before = await model.compute_logprobs(PROMPT)
     os.kill(host, signal.SIGSTOP)  # so that the calls are in flight for certain
@@ -69,6 +76,7 @@ async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
 async def test_closing_ends_the_host_within_a_second(local):
     """Calls in flight fail, later ones are refused, no child is left; closing twice is closing."""
     model = await local.open(EmbeddedModel("arithmetic@600"))
+    await model.load()
     calls = [asyncio.create_task(model.sample(PROMPT, GREEDY, 64)) for _ in range(50)]
     await asyncio.sleep(0)
 
@@ -88,7 +96,7 @@ async def test_closing_ends_the_host_within_a_second(local):
 
 async def test_closing_ends_a_host_that_does_not_listen(local):
     """A stopped host cannot see the end of its input: it is killed."""
-    await local.open(EmbeddedModel("arithmetic@600"))
+    await (await local.open(EmbeddedModel("arithmetic@600"))).load()
     (host,) = hosts_of(os.getpid())
     os.kill(host, signal.SIGSTOP)
 
@@ -116,18 +124,83 @@ async def test_a_worker_that_is_killed_leaves_no_host():
         "from crucible_worker.backends.local import LocalBackend\n"
         "async def main():\n"
         "    model = await LocalBackend(device='cpu').open(EmbeddedModel('arithmetic@600'))\n"
+        "    await model.load()\n"
         "    print('open', flush=True)\n"
         "    while True:\n"
         "        await model.sample(ModelInput.of([4, 5]), SamplingParams(max_tokens=20), 64)\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert await asyncio.to_thread(worker.stdout.readline) == b"open\n"
-        (host,) = hosts_of(worker.pid)
-        worker.kill()
+        try:
+            assert worker.stdout is not None
+            assert await asyncio.to_thread(worker.stdout.readline) == b"open\n"
+            (host,) = hosts_of(worker.pid)
+        finally:
+            worker.kill()  # leaving the block waits for its end
 
     await asyncio.to_thread(wait_until, lambda: not _runs(host), "the host has ended")
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """A worker in a process of its own, and its address."""
+    ready = folder / "ready"
+    command = [sys.executable, "-m", "crucible_worker", "serve", "--port=0", "--log-level=error", "--device=cpu"]
+    with subprocess.Popen([*command, f"--state-dir={folder / 'state'}", f"--ready-file={ready}"]) as worker:
+        try:
+            wait_until(lambda: ready.exists() or worker.poll() is not None, "the worker serves")
+            assert worker.poll() is None
+            yield worker, ready.read_text()
+        finally:
+            worker.kill()  # leaving the block waits for its end
+
+
+def evaluate(bridge):
+    """Start an evaluation that a CPU is busy with for much longer than a drain may take."""
+    return bridge.evaluation.start_evaluation(
+        evaluation_id="long",
+        model="embedded:arithmetic@600",
+        evaluators=["accuracy"],
+        dataset=[Sample(input=f"{index % 90 + 10}+37=", targets=("0",)) for index in range(200_000)],
+        sampling=SamplingParams(max_tokens=8),
+    )
+
+
+async def end(worker, host):
+    """Send SIGTERM; the worker has to end with 0 in time, and its host with it."""
+    worker.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.wait, DRAIN_SECONDS) == 0
+    await asyncio.to_thread(wait_until, lambda: not _runs(host), "the host has ended")
+
+
+async def test_a_worker_told_to_go_while_a_model_loads_goes(tmp_path):
+    """Amid the import of torch in the host: exit code 0 within the drain's bound, and no child is left."""
+    with serving(tmp_path) as (worker, address):
+        async with crucible_bridge.connect(address) as bridge:
+            starting = asyncio.create_task(evaluate(bridge))
+            await asyncio.to_thread(wait_until, lambda: any(map(_imports_torch, hosts_of(worker.pid))), "it loads")
+            (host,) = hosts_of(worker.pid)
+
+            await end(worker, host)
+
+            await asyncio.gather(starting, return_exceptions=True)
+
+
+async def test_a_worker_told_to_go_while_a_model_computes_goes(tmp_path):
+    """Amid an evaluation: exit code 0 within the drain's bound, no child is left, and the evaluation can go on."""
+    with serving(tmp_path) as (worker, address):
+        async with crucible_bridge.connect(address) as bridge:
+            await evaluate(bridge)
+            async for event in bridge.evaluation.watch_evaluation("long"):
+                if event.kind is EventKind.SAMPLE_COMPLETE:
+                    break
+            (host,) = hosts_of(worker.pid)
+
+            await end(worker, host)
+
+    with serving(tmp_path) as (_, address):
+        async with crucible_bridge.connect(address) as bridge:
+            assert (await bridge.evaluation.get_evaluation("long")).state is EvaluationState.INTERRUPTED
 
 
 async def test_what_libraries_print_does_not_reach_the_frames():
@@ -154,6 +227,13 @@ async def test_a_host_whose_worker_is_gone_does_not_start():
     )
 
     assert await asyncio.wait_for(host.wait(), WAIT_SECONDS) == 1
+
+
+def _imports_torch(pid):
+    try:
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def _runs(pid):

@@ -1,7 +1,6 @@
 """The end of a worker: what callers are told, in which order things close, and that nothing can hold it up."""
 
 import asyncio
-import time
 
 import pytest
 from grpc_health.v1 import health_pb2
@@ -90,11 +89,10 @@ async def test_a_drain_that_hangs_is_left_behind(tmp_path):
     settings = settings_for(tmp_path, limits=WorkerLimits(drain_seconds=0.5))
     async with serving(settings) as rig:
         rig.evaluations.drain_hangs = True
-        started = time.monotonic()
 
-        await rig.worker.stop()
+        async with asyncio.timeout(5):  # it would never end otherwise
+            await rig.worker.stop()
 
-        assert time.monotonic() - started < 0.5
         assert rig.evaluations.closed
         assert rig.backend.closed
 

@@ -59,6 +59,7 @@ async def test_a_unix_socket_is_its_owners(tmp_path):
         assert rig.worker.address == f"unix:{path}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert await worker_id(rig.channel)
+    assert not path.exists()
 
 
 async def test_a_stale_socket_is_replaced(tmp_path):

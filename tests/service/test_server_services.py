@@ -70,7 +70,7 @@ async def test_other_pages_are_refused(rig, stub, method, request_, default, lar
         ("ListEvaluations", anything.ListEvaluationsRequest(states=[0]), "states[0]"),
         ("GetSamples", anything.GetSamplesRequest(evaluation_id="e1", verdicts=[1, 99]), "verdicts[1]"),
         ("Evaluate", evaluation_pb2.EvaluateRequest(), "model"),
-        ("StartEvaluation", evaluation_pb2.StartEvaluationRequest(), "request.model"),
+        ("StartEvaluation", evaluation_pb2.StartEvaluationRequest(), "model"),
     ],
 )
 async def test_a_wrong_field_is_named(stub, method, request_, field):

@@ -279,6 +279,61 @@ def test_a_limit_may_be_one():
     assert load_settings({"limits": ["max_streams=1"]}, {}).limits.max_streams == 1
 
 
+def test_a_list_has_the_name_of_its_option_too(tmp_path: Path):
+    """Whoever knows --model-root finds CRUCIBLE_MODEL_ROOT, and model_root in the file."""
+    config = _file(tmp_path / "worker.toml", 'data_root = ["."]')
+
+    settings = load_settings({}, {"CRUCIBLE_MODEL_ROOT": str(tmp_path)}, config)
+
+    assert (settings.model_roots, settings.data_roots) == ((tmp_path,), (tmp_path,))
+
+
+def test_both_names_of_a_list_in_one_source_are_refused(tmp_path: Path):
+    """One of them would be passed over otherwise."""
+    roots = {"CRUCIBLE_MODEL_ROOT": str(tmp_path), "CRUCIBLE_MODEL_ROOTS": str(tmp_path)}
+    config = _file(tmp_path / "worker.toml", 'data_root = "."\ndata_roots = ["."]')
+
+    with pytest.raises(SettingsError, match="CRUCIBLE_MODEL_ROOTS: model_root and model_roots are one setting"):
+        load_settings({}, roots)
+    with pytest.raises(SettingsError, match="data_roots: data_root and data_roots are one setting"):
+        load_settings({}, {}, config)
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path):
+    """CRUCIBLE_CONFIG is --config; the flag wins, and a missing file is refused as it is there."""
+    first, second = _file(tmp_path / "1.toml", "port = 1"), _file(tmp_path / "2.toml", "port = 2")
+    environment = {"CRUCIBLE_CONFIG": str(first)}
+
+    assert load_settings({}, environment).port == 1
+    assert load_settings({}, environment, second).port == 2
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings({}, {"CRUCIBLE_CONFIG": str(tmp_path / "absent.toml")})
+
+
+@pytest.mark.parametrize("variable", ["CRUCIBLE_COLOUR", "CRUCIBLE_LIMITS", "CRUCIBLE_", "CRUCIBLE_port"])
+def test_a_variable_that_is_unknown_is_refused(variable: str):
+    """A misspelt variable is not passed over, even an empty one; the error lists those that there are."""
+    with pytest.raises(SettingsError, match=f"there is no variable {variable}; there are .*CRUCIBLE_PORT"):
+        load_settings({}, {variable: ""})
+
+
+def test_variables_of_others_are_none_of_ours():
+    """The prefix makes a variable ours; an empty one says nothing."""
+    settings = load_settings({}, {"CRUCIBLES_PORT": "1", "PORT": "2", "CRUCIBLE_PORT": "", "CRUCIBLE_CONFIG": ""})
+
+    assert settings.port == 50051
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(True, "console"), (False, "json")])
+def test_the_log_is_for_people_on_a_terminal(terminal: bool, expected: str, monkeypatch: pytest.MonkeyPatch):
+    """Without --log-format, whoever reads stderr decides; with it, nobody else does."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+
+    assert load_settings({}, {}).log_format == expected
+    assert load_settings({"log_format": "json"}, {}).log_format == "json"
+    assert load_settings({}, {"CRUCIBLE_LOG_FORMAT": "console"}).log_format == "console"
+
+
 def test_every_field_can_be_set_by_every_source():
     """The readers cover all of Settings and all limits: a new field cannot be forgotten."""
     from crucible_worker import config

@@ -1,14 +1,44 @@
-"""What README and docs say is so."""
+"""What README, docs, protos and docstrings say is so."""
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from crucible_bridge.errors import Code
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import (
+    Dataset,
+    EmbeddedModel,
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorResult,
+    EvaluatorSpec,
+    Metrics,
+    Problem,
+    SampleResult,
+    Verdict,
+)
+from crucible_worker.embedded import registry
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs import run_events
+from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.journal.records import request_to_record
 
 ROOT = Path(__file__).parents[2]
+PROTOS = ROOT / "protos" / "crucible_bridge" / "v1"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Metrics are told under keys of their own, which ListEvaluators names.
+METRIC, UNDEFINED = "acc/a metric", "acc/an undefined metric"
+# Reasons that the code puts together from parts.
+COMPOSED = {"DATASET_CHANGED", "MODEL_CHANGED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS"}
+# Kinds of the catalogue for which there is no call yet.
+NOT_WRITTEN = {EventKind.METRICS_COMPUTED, EventKind.GRADING_COMPLETE}
 
 
 def test_every_limit_is_in_the_operators_page_with_its_default():
@@ -29,3 +59,105 @@ def test_every_evaluator_and_grader_is_in_the_readme():
     assert sorted(evaluators) == sorted(EVALUATORS)
     for grader in GRADERS:
         assert f"`{grader}`" in readme
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_placeholder_is_left(page: Path):
+    """A line of capitals alone is something that nobody has written yet."""
+    assert re.findall(r"^[A-Z_]{6,}$", page.read_text(), re.MULTILINE) == []
+
+
+def test_every_embedded_model_that_is_named_ships():
+    """An example that is copied works."""
+    code = [path for package in ("bridge", "python_worker") for path in (ROOT / package).rglob("*.py")]
+    named = {
+        name
+        for path in (*PAGES, *PROTOS.glob("*.proto"), *code)
+        for name in re.findall(r"\barithmetic@\d+", path.read_text())
+    }
+
+    assert named
+    assert named <= set(registry.names())
+
+
+def comments_of_kinds() -> dict[EventKind, str]:
+    """The comment of every value of the proto's EventKind."""
+    text = (PROTOS / "events.proto").read_text()
+    body = text.partition("enum EventKind {")[2].partition("}")[0]
+    found = re.findall(r"((?:^ *//.*\n)+) *EVENT_KIND_(\w+) =", body, re.MULTILINE)
+    return {EventKind(name): comment for comment, name in found if name != "UNSPECIFIED"}
+
+
+def keys_told(comment: str, what: str) -> set[str]:
+    """The words of a comment's list of measurements or metadata, what stands in brackets left out."""
+    lists = re.split(r"(Measurements|Metadata): ", " ".join(comment.replace("//", "").split()))
+    told = dict(zip(lists[1::2], lists[2::2], strict=True)).get(what, "")
+    return set(re.findall(r"[\w.<>]*[\w>]", re.sub(r"\([^)]*\)", "", told)))
+
+
+def a_row(request: EvaluateRequest) -> Row:
+    """An evaluation in a journal."""
+    columns: dict[str, Any] = {
+        field.name: {"int": 1, "str": "x"}.get(str(field.type)) for field in dataclasses.fields(Row)
+    }
+    columns |= {"state": EvaluationState.RUNNING, "request": request_to_record(request)}
+    return Row(**columns)
+
+
+def events_of_every_kind() -> Iterator[Event]:
+    """What a worker writes, with every key that it may have."""
+    spec = EvaluatorSpec(kind="accuracy", name="acc")
+    request = EvaluateRequest(
+        model=EmbeddedModel("arithmetic@320"), evaluators=(spec,), dataset=Dataset.of("builtin:arithmetic")
+    )
+    row = a_row(request)
+    metrics, problem = Metrics({METRIC: 1.0}, {UNDEFINED: "none"}), Problem(reason="R", message="m")
+    yield run_events.start(row, request, "worker")
+    yield run_events.resume(row, "worker")
+    yield run_events.interrupt(row, "cause")
+    yield run_events.progress(row, 1.0)
+    yield run_events.sample_complete(
+        row, SampleResult(evaluator="acc", sample_id="a", verdict=Verdict.CORRECT, score=1.0), 1
+    )
+    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics))
+    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics, problem=problem))
+    yield run_events.complete(row, metrics, 1, 1)
+    yield run_events.stop(row, EvaluationState.COMPLETED, 1)
+    yield run_events.exception(row, problem, 1)
+
+
+def test_every_key_of_an_event_is_in_its_kinds_comment():
+    """Whoever has the protos alone knows the measurements and metadata of each kind."""
+    comments, events = comments_of_kinds(), list(events_of_every_kind())
+
+    assert set(comments) == set(EventKind)
+    assert {event.kind for event in events} == set(EventKind) - NOT_WRITTEN
+    for event in events:
+        comment = comments[event.kind]
+        assert set(event.measurements) - {METRIC} <= keys_told(comment, "Measurements"), event.kind
+        assert {key.replace(UNDEFINED, "<key>") for key in event.metadata} <= keys_told(comment, "Metadata"), event.kind
+
+
+def test_every_reason_in_the_protos_is_one_of_the_code():
+    """What a caller is told to expect can come."""
+    protos = "".join(path.read_text() for path in PROTOS.glob("*.proto"))
+    told = {
+        reason
+        for status, reasons in re.findall(r"// (?:Errors: )?([A-Z_]+): ((?:[^.]|\n)*)", protos)
+        if status in set(Code)
+        for reason in re.findall(r"\b[A-Z]+_[A-Z_]+\b", reasons)
+    }
+    code = "".join(
+        path.read_text() for package in ("bridge", "python_worker") for path in (ROOT / package).rglob("*.py")
+    )
+    raised = {*re.findall(r'"([A-Z]+_[A-Z_]+)"', code), *COMPOSED}
+
+    assert {"OTHER_SPECIFICATION", "QUEUE_FULL", "MISSING_TOKEN", "UNKNOWN_EVALUATION"} <= told
+    assert told <= raised
+
+
+def test_every_telemetry_name_is_in_its_kinds_comment():
+    """Elixir's names stand in the protos as Python has them."""
+    for kind, comment in comments_of_kinds().items():
+        name = Event(kind=kind).telemetry_name
+        assert "[" + ", ".join(f":{part}" for part in name) + "]" in comment

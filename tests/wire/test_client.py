@@ -13,7 +13,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge import codec
 from crucible_bridge.channel import MAX_MESSAGE_BYTES
-from crucible_bridge.client import StartedEvaluation
+from crucible_bridge.client import StartedEvaluation, request_of
 from crucible_bridge.errors import (
     AlreadyExists,
     BackendError,
@@ -51,7 +51,7 @@ from tests.wire.conftest import CannedWorker
 
 REQUEST = EvaluateRequest(
     evaluation_id="e-1",
-    model=EmbeddedModel("arithmetic@400"),
+    model=EmbeddedModel("arithmetic@320"),
     evaluators=(EvaluatorSpec(kind="nll"), EvaluatorSpec(kind="accuracy", name="acc", options={"grader": "numeric"})),
     dataset=crucible_bridge.types.Dataset.of("builtin:arithmetic"),
     sampling=SamplingParams(max_tokens=8),
@@ -73,7 +73,7 @@ async def test_a_short_request_is_the_long_one(worker: CannedWorker, address: st
         result = await bridge.evaluation.evaluate(REQUEST)
         again = await bridge.evaluation.evaluate(
             evaluation_id="e-1",
-            model="embedded:arithmetic@400",
+            model="embedded:arithmetic@320",
             evaluators=["nll", REQUEST.evaluators[1]],
             dataset="builtin:arithmetic",
             sampling=SamplingParams(max_tokens=8),
@@ -113,6 +113,18 @@ async def test_keywords_replace_fields_of_a_request(worker: CannedWorker, addres
         ("model", {"model": "s3://bucket"}),
         ("dataset", {"dataset": "arithmetic"}),
         ("evaluators[1]", {"evaluators": ["nll", 3]}),
+        ("model", {"model": 5}),
+        ("model", {"model": None}),
+        ("evaluators", {"evaluators": 5}),
+        ("evaluators", {"evaluators": None}),
+        ("dataset", {"dataset": 5}),
+        ("dataset", {"dataset": None}),
+        ("dataset", {"dataset": Sample(input="x")}),
+        ("dataset.inline.samples[0]", {"dataset": ["a"]}),
+        ("dataset.inline.samples[1]", {"dataset": [Sample(input="x"), 5]}),
+        ("sampling", {"sampling": 5}),
+        ("limits", {"limits": None}),
+        ("request", {"labels": 5}),
     ],
 )
 async def test_what_cannot_be_read_is_refused_before_it_is_sent(field: str, fields: dict[str, Any], address: str):
@@ -122,6 +134,15 @@ async def test_what_cannot_be_read_is_refused_before_it_is_sent(field: str, fiel
             await bridge.evaluation.evaluate(REQUEST, **fields)
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("request_", ["embedded:arithmetic@320", 5, {"model": "embedded:arithmetic@320"}])
+def test_a_request_of_another_type_is_refused(request_: Any):
+    """What stands in a request's place is one, or none."""
+    with pytest.raises(InvalidField) as caught:
+        request_of(request_, evaluators="nll")
+
+    assert caught.value.field == "request"
 
 
 async def test_tensors_cross_bit_exactly(worker: CannedWorker, address: str):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from crucible_bridge.client.calls import Calls, all_items
@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorInfo,
     EvaluatorSpec,
+    ModelRef,
     ReportFormat,
     SampleResult,
     Verdict,
@@ -272,22 +273,37 @@ class EvaluationClient:
 def request_of(request: EvaluateRequest | None = None, /, **fields: Any) -> EvaluateRequest:
     """An EvaluateRequest of its fields, written shortly.
 
-    Accepted are, beside the types of EvaluateRequest: `model` as text ("embedded:arithmetic@400", "local:path"),
+    Accepted are, beside the types of EvaluateRequest: `model` as text ("embedded:arithmetic@320", "local:path"),
     `evaluators` as one or several kinds ("nll") or EvaluatorSpecs, `dataset` as `Dataset.of` takes it.
 
     Raises:
-        InvalidField: a text cannot be read.
+        InvalidField: a text cannot be read, or `request`, model, evaluators or dataset are of no type accepted.
         TypeError: a keyword is no field of EvaluateRequest, or model, evaluators or dataset are missing.
     """
-    if isinstance(model := fields.get("model"), str):
-        fields["model"] = parse_model(model)
+    if request is not None and not isinstance(request, EvaluateRequest):
+        raise InvalidField("request", f"is a {type(request).__name__}, not an EvaluateRequest")
+    if "model" in fields:
+        fields["model"] = _model(fields["model"])
     if "evaluators" in fields:
-        given = fields["evaluators"]
-        several = (given,) if isinstance(given, str | EvaluatorSpec) else tuple(given)
-        fields["evaluators"] = tuple(_evaluator_spec(value, index) for index, value in enumerate(several))
+        fields["evaluators"] = _evaluators(fields["evaluators"])
     if "dataset" in fields:
         fields["dataset"] = Dataset.of(fields["dataset"])
     return EvaluateRequest(**fields) if request is None else dataclasses.replace(request, **fields)
+
+
+def _model(value: Any) -> ModelRef:
+    if isinstance(value, str):
+        return parse_model(value)
+    if isinstance(value, ModelRef):
+        return value
+    raise InvalidField("model", f"is a {type(value).__name__}, neither text nor a ModelRef")
+
+
+def _evaluators(value: Any) -> tuple[EvaluatorSpec, ...]:
+    several = (value,) if isinstance(value, str | EvaluatorSpec) else value
+    if not isinstance(several, Iterable):
+        raise InvalidField("evaluators", f"is a {type(value).__name__}, neither a kind nor a list of EvaluatorSpecs")
+    return tuple(_evaluator_spec(spec, index) for index, spec in enumerate(several))
 
 
 def _evaluator_spec(value: Any, index: int) -> EvaluatorSpec:

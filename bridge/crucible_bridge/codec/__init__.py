@@ -83,6 +83,7 @@ from crucible_bridge.codec.worker import (
     drain_report_to_v1,
     worker_info_from_v1,
     worker_info_to_v1,
+    worker_load_onto_v1,
 )
 
 __all__ = [
@@ -152,4 +153,5 @@ __all__ = [
     "verdicts_from_v1",
     "worker_info_from_v1",
     "worker_info_to_v1",
+    "worker_load_onto_v1",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crucible_bridge.arrays import from_tensor, to_tensor
-from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, sendable
+from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
@@ -167,7 +167,10 @@ def conversation_from_v1(message: evaluation_pb2.Conversation, field: str) -> Co
 def sample_to_v1(sample: Sample) -> evaluation_pb2.Sample:
     """Encode a sample."""
     message = evaluation_pb2.Sample(
-        id=sample.id, targets=sample.targets, choices=sample.choices, metadata=dict(sample.metadata)
+        id=sample.id,
+        targets=several(sample.targets, "targets"),
+        choices=several(sample.choices, "choices"),
+        metadata=dict(sample.metadata),
     )
     if isinstance(sample.input, str):
         message.text = sample.input
@@ -211,9 +214,10 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
         )
     if isinstance(dataset.source, InlineDataset):
         message.inline.SetInParent()
-        for index, sample in enumerate(dataset.source.samples):
-            with sendable(f"{field}.inline.samples[{index}]"):
-                message.inline.samples.append(sample_to_v1(sample))
+        with sendable(child(field, "inline.samples")):
+            for index, sample in enumerate(dataset.source.samples):
+                with sendable(f"{field}.inline.samples[{index}]"):
+                    message.inline.samples.append(sample_to_v1(sample))
     elif isinstance(dataset.source, JsonlDataset):
         with sendable(child(field, "jsonl_path")):
             message.jsonl_path = dataset.source.path

@@ -135,10 +135,11 @@ def evaluate_request_to_v1(request: EvaluateRequest, field: str = "") -> evaluat
         sampling = None if request.sampling is None else sampling_params_to_v1(request.sampling)
     with sendable(child(field, "limits")):
         limits = limits_to_v1(request.limits)
-    evaluators = [
-        evaluator_spec_to_v1(spec, f"{child(field, 'evaluators')}[{index}]")
-        for index, spec in enumerate(request.evaluators)
-    ]
+    with sendable(child(field, "evaluators")):
+        evaluators = [
+            evaluator_spec_to_v1(spec, f"{child(field, 'evaluators')}[{index}]")
+            for index, spec in enumerate(request.evaluators)
+        ]
     dataset = dataset_to_v1(request.dataset, child(field, "dataset"))
     with sendable(field or "request"):
         return evaluation_pb2.EvaluateRequest(

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from crucible_bridge.errors import InvalidField
 
-__all__ = ["EnumPair", "at_least", "at_most_bytes", "child", "entry", "sendable", "unicode_text"]
+__all__ = ["EnumPair", "at_least", "at_most_bytes", "child", "entry", "sendable", "several", "unicode_text"]
 
 E = TypeVar("E", bound=enum.StrEnum)
 
@@ -85,6 +85,17 @@ def sendable(field: str) -> Iterator[None]:
         yield
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidField(field, f"cannot be sent: {error}") from error
+
+
+def several(texts: Iterable[str], name: str) -> Iterable[str]:
+    """The texts, where several are asked for: a single one would be taken for its characters.
+
+    Raises:
+        TypeError: it is a single text; `sendable` makes an InvalidField of it.
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"{name} is one text, not a sequence of texts")
+    return texts
 
 
 def unicode_text(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from crucible_bridge.codec.fields import at_least, child
+from crucible_bridge.codec.fields import at_least, child, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelRef, SamplingParams
 from crucible_bridge.v1 import types_pb2
@@ -42,7 +42,7 @@ def sampling_params_to_v1(params: SamplingParams) -> types_pb2.SamplingParams:
         top_p=params.top_p,
         top_k=params.top_k,
         seed=params.seed,
-        stop=params.stop,
+        stop=several(params.stop, "stop"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crucible_bridge.types import BackendInfo, DrainReport, WorkerInfo
+from crucible_bridge.types import BackendInfo, DrainReport, WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import worker_pb2
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "drain_report_to_v1",
     "worker_info_from_v1",
     "worker_info_to_v1",
+    "worker_load_onto_v1",
 ]
 
 
@@ -63,6 +64,15 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo) -> WorkerInfo:
         log_id=message.log_id,
         last_sequence=message.last_sequence,
     )
+
+
+def worker_load_onto_v1(load: WorkerLoad, message: worker_pb2.WorkerInfo) -> None:
+    """Bring a message up to date: what changes from call to call, where the rest is encoded once."""
+    message.running = load.running
+    message.queued = load.queued
+    message.calls = load.calls
+    message.draining = load.draining
+    message.last_sequence = load.last_sequence
 
 
 def drain_report_to_v1(report: DrainReport) -> worker_pb2.DrainResponse:

@@ -62,7 +62,7 @@ from crucible_bridge.types.results import (
     Verdict,
 )
 from crucible_bridge.types.trajectories import TrajectoryBatch
-from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo
+from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo, WorkerLoad
 
 __all__ = [
     "Array",
@@ -118,6 +118,7 @@ __all__ = [
     "TrajectoryMetricsRequest",
     "Verdict",
     "WorkerInfo",
+    "WorkerLoad",
     "format_model",
     "parse_model",
 ]

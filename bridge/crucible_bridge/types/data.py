@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,11 +182,11 @@ class Sample:
     """One sample of a data set."""
 
     id: str = ""
-    """Unique in the data set; the index if empty."""
+    """Unique in the data set, at most 1,000 bytes; the index, from 0, if empty."""
     input: str | Conversation | Datum
     """What the model gets: plain text (one user message), a conversation, or tokens with targets and weights."""
     targets: tuple[str, ...] = ()
-    """What a right answer is: any of these."""
+    """What a right answer is: any of these. For nll, what follows the text: the first."""
     choices: tuple[str, ...] = ()
     """Choices, for multiple choice."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -203,7 +203,11 @@ class InlineDataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JsonlDataset:
-    """JSON lines on the worker's disk."""
+    """JSON lines on the worker's disk.
+
+    One object a line, UTF-8: "input", text or a list of {"role", "content"}; then, where needed, "target" or "targets",
+    "choices", "id", "metadata".
+    """
 
     path: str
     """Relative to one of the worker's data roots."""
@@ -227,15 +231,19 @@ class Dataset:
     source: DatasetSource
     """Where they come from."""
     limit: int | None = None
-    """At most so many; all if None."""
+    """At most so many samples, after shuffling; all if None."""
     shuffle_seed: int | None = None
-    """Take them in an order shuffled by this seed."""
+    """Take them in an order shuffled by this seed; in their own if None."""
     skip_malformed: bool = False
     """A malformed line becomes a sample with verdict ERROR, in place of refusing the data set."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:
-        """Make one of a Dataset, a source, a list of samples, or text: "builtin:NAME", "jsonl:PATH"."""
+        """Make one of a Dataset, a source, a list of samples, or text: "builtin:NAME", "jsonl:PATH".
+
+        Raises:
+            InvalidField: it is none of them.
+        """
         if isinstance(value, Dataset):
             return value
         if isinstance(value, InlineDataset | JsonlDataset | BuiltinDataset):
@@ -247,4 +255,10 @@ class Dataset:
             if scheme == "jsonl" and rest:
                 return cls(source=JsonlDataset(rest))
             raise InvalidField("dataset", f'is {value!r}, neither "builtin:NAME" nor "jsonl:PATH"')
-        return cls(source=InlineDataset(tuple(value)))
+        if not isinstance(value, Iterable):
+            raise InvalidField("dataset", f"is a {type(value).__name__}, neither a Dataset nor a list of Samples")
+        samples = tuple(value)
+        for index, sample in enumerate(samples):
+            if not isinstance(sample, Sample):
+                raise InvalidField(f"dataset.inline.samples[{index}]", f"is a {type(sample).__name__}, not a Sample")
+        return cls(source=InlineDataset(samples))

@@ -22,7 +22,7 @@ class EmbeddedModel:
     """A model that ships with the worker."""
 
     name: str
-    """"arithmetic@400": a model and the training step of its checkpoint."""
+    """"arithmetic@320": a model and the training step of its checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

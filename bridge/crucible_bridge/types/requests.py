@@ -39,48 +39,56 @@ class EvaluatorSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of an evaluation; None is the worker's default."""
+    """Bounds of an evaluation. The worker's defaults are named as in `WorkerInfo.limits`.
+
+    Of an evaluation that goes on, `deadline_ms` is the first request's; the others are those of the request that goes
+    on.
+    """
 
     concurrency: int | None = None
-    """Samples in flight at once."""
+    """Samples in flight at once, at most the worker's max_concurrency; its default_concurrency if None."""
     deadline_ms: int | None = None
-    """Milliseconds with an owner, from receipt over all attempts."""
+    """Time with an owner, from receipt over all attempts; then it is CANCELLED. No bound if None."""
     stall_timeout_ms: int | None = None
-    """Fail when nothing progresses for so long."""
+    """FAILED when no sample is done for so long; the worker's default_stall_timeout_seconds if None."""
     sample_timeout_ms: int | None = None
-    """One sample's bound, its retries included."""
+    """One sample's time, its retries included; then it is ERROR. default_sample_timeout_seconds if None."""
     max_unscored_share: float | None = None
     """Fail an evaluator when more than this share of its samples is unscored; never if None."""
     max_unscored: int | None = None
-    """Likewise, a count."""
+    """Likewise, more than this count."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateRequest:
-    """An evaluation to run."""
+    """An evaluation to run.
+
+    Its specification is model, evaluators, data set (inline samples by content), sampling, metric_prefix, run_id and
+    step: the same id and specification is the same evaluation, another specification under the same id is refused.
+    """
 
     evaluation_id: str = ""
-    """Identity: the same id and specification is the same evaluation. Made by the worker if empty."""
+    """Identity, at most 200 bytes; made by the worker if empty."""
     run_id: str = ""
-    """The orchestrator's run."""
+    """The orchestrator's run, at most 200 bytes."""
     step: int | None = None
     """The orchestrator's training step."""
     model: ModelRef
     """What to evaluate."""
     evaluators: tuple[EvaluatorSpec, ...]
-    """With what; at least one."""
+    """With what; 1 to 64."""
     dataset: Dataset
     """On what."""
     sampling: SamplingParams | None = None
-    """How to sample, for evaluators that do."""
+    """How to sample; required by evaluators that do (accuracy)."""
     limits: Limits = Limits()
-    """Bounds."""
+    """How long, and how much at once; not part of the specification."""
     metric_prefix: str = ""
-    """Put before every key: "test/"."""
+    """Put before every key, at most 200 bytes: "test/"."""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Recorded with the evaluation."""
+    """Recorded with the evaluation, at most 64; the first request's stand."""
     correlation_id: str = ""
-    """Handed through to every event."""
+    """Handed through to every event, at most 200 bytes; the first request's stands."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +96,15 @@ class EvaluatorInfo:
     """An evaluator that the worker has."""
 
     kind: str
-    """"nll"."""
+    """What `EvaluatorSpec.kind` takes: "nll"."""
     kinds: tuple[EvaluatorKind, ...]
     """Which clients it can work with."""
     description: str
-    """One sentence."""
+    """What it does, one sentence."""
     options_schema: Mapping[str, Any]
-    """JSON schema of its options."""
+    """JSON schema (2020-12) of its options, defaults included."""
     keys: Mapping[str, str]
-    """Keys that it yields, with their units."""
+    """Every key of its metrics, bare, with its unit: "nll": "nats per unit of weight"."""
     unavailable: str = ""
     """Empty, or why it cannot be used here."""
 

@@ -43,7 +43,7 @@ class Problem:
     """What went wrong with one item, sample or evaluator: the content of a status, below the call."""
 
     reason: str
-    """Stable, upper case: "BACKEND_TIMEOUT"."""
+    """Stable, upper case: "SAMPLE_TIMEOUT"."""
     message: str
     """One sentence, below 1 KB."""
     field: str = ""
@@ -57,9 +57,9 @@ class Metrics:
     """Numbers, and why some are missing."""
 
     values: Mapping[str, float]
-    """Finite numbers only."""
+    """Finite numbers only, by key."""
     undefined: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Keys that have no finite value, each with the reason."""
+    """Keys that have no finite value, each with the reason; never also in `values`."""
 
     @classmethod
     def of(cls, values: Mapping[str, float], undefined: Mapping[str, str] | None = None) -> Metrics:
@@ -81,31 +81,31 @@ class SampleResult:
     evaluator: str
     """The evaluator's name, or its kind where it has none."""
     sample_id: str
-    """The sample."""
+    """The sample's id."""
     repeat: int = 0
     """Which of several samples of one input, from 0."""
     verdict: Verdict
-    """Verdict."""
+    """What was found of the answer."""
     score: float | None = None
-    """Score, finite; its meaning is the evaluator's."""
+    """Finite; None where unscored. accuracy: 0 to 1, 1 is right. nll: nats per unit of weight."""
     output: str = ""
-    """What the model said."""
+    """What the model generated; empty where nothing was."""
     extracted: str = ""
-    """What the grader took for the answer."""
+    """What the grader took for the answer, at most 1,000 characters."""
     method: str = ""
-    """How the verdict came about."""
+    """By which rule of the grader the verdict came about."""
     stop_reason: str = ""
     """"stop", "length", or empty where nothing was generated."""
     output_tokens: int = 0
     """Generated tokens."""
     duration_ns: int = 0
-    """Time."""
+    """Wall time of its last run in nanoseconds, with its retries and the waits between them."""
     attempts: int = 0
-    """Model calls it took."""
+    """Model calls it took, retries included."""
     problem: Problem | None = None
     """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Further finite numbers of the sample."""
+    """Further finite numbers of the sample, by the evaluator's own keys."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +115,15 @@ class EvaluatorResult:
     evaluator: EvaluatorSpec
     """As requested."""
     metrics: Metrics
-    """Its metrics, keys as in the evaluation."""
+    """Its metrics, under the same full keys as in Evaluation."""
     n: int = 0
-    """All samples."""
+    """Runs of samples: samples times repeats."""
     n_scored: int = 0
-    """Samples with a verdict or a measurement."""
+    """Those with a verdict or a measurement."""
     n_unscored: int = 0
-    """Undecided and errors."""
+    """Those without: `n - n_scored`, UNDECIDED and ERROR."""
     n_errors: int = 0
-    """Errors of a backend or a grader among them."""
+    """Those with verdict ERROR."""
     problem: Problem | None = None
     """Why it failed, where it did."""
 
@@ -149,32 +149,32 @@ class Evaluation:
     """An evaluation as it stands."""
 
     evaluation_id: str
-    """Identity."""
+    """As requested, or made by the worker."""
     state: EvaluationState
-    """State."""
+    """Where it is in its life."""
     request: EvaluateRequest
-    """What was asked, inline samples left out."""
+    """What was asked first, with the limits in force; inline samples are left out."""
     metrics: Metrics = Metrics({})
-    """All evaluators' metrics."""
+    """Metrics of the evaluators that finished, under `prefix + "name/" + key`; empty until it ends."""
     results: tuple[EvaluatorResult, ...] = ()
-    """One by one."""
+    """Evaluators one by one, as in the request; empty until it ends."""
     done: int = 0
-    """Samples done, of all evaluators."""
+    """Runs of samples done, of all evaluators."""
     total: int = 0
-    """Samples to do, of all evaluators."""
+    """Runs of samples to do: samples times repeats, of all evaluators that can work with the model."""
     dataset_fingerprint: str = ""
-    """Content of the data set, SHA-256."""
+    """SHA-256 of the samples, in hexadecimal."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
     created_unix_ns: int = 0
-    """Unix time in nanoseconds."""
+    """When it was accepted, Unix time in nanoseconds."""
     ended_unix_ns: int = 0
-    """Unix time in nanoseconds; 0 until it ends."""
+    """When it ended, Unix time in nanoseconds; 0 until then."""
     duration_ns: int = 0
-    """Time at work, all attempts."""
+    """Time with an owner in nanoseconds, all attempts, waiting for a turn included."""
     attempt: int = 0
-    """Owners it has had so far."""
+    """Attempts so far, from 1: each has one owner."""
     last_sequence: int = 0
     """Sequence of its last event: where to watch on from."""
     problem: Problem | None = None
-    """Why it failed, or what ended it."""
+    """Why it failed or was cancelled."""

@@ -87,16 +87,17 @@ def _check_group(group: Any, field: str) -> None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], field: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Metrics by row -> arrays by key, and by key which rows have it, where not all do."""
+    """Metrics by row -> arrays by key, and by key which rows have it, where not all do; None is no value."""
     values: dict[str, np.ndarray] = {}
     present: dict[str, np.ndarray] = {}
     for key in sorted(set().union(*rows)):
-        what = f'{field} metric "{key}"'
-        try:
-            values[key] = _numbers([row[key] for row in rows], what)
-        except KeyError:
-            values[key] = _numbers([row.get(key, 0.0) for row in rows], what)
-            present[key] = np.array([key in row for row in rows])
+        column = [row.get(key) for row in rows]
+        has = [value is not None for value in column]
+        if not any(has):
+            continue
+        values[key] = _numbers([0.0 if value is None else value for value in column], f'{field} metric "{key}"')
+        if not all(has):
+            present[key] = np.array(has)
     return values, present
 
 

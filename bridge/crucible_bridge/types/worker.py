@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["BackendInfo", "DrainReport", "WorkerInfo"]
+__all__ = ["BackendInfo", "DrainReport", "WorkerInfo", "WorkerLoad"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class WorkerInfo:
     worker_id: str
     """Made anew at each start."""
     version: str
-    """Of crucible-bridge."""
+    """Version of crucible-bridge."""
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Of Python and the libraries that matter."""
+    """Versions of Python and the libraries that matter."""
     backends: tuple[BackendInfo, ...] = ()
     """Where models can live."""
     evaluators: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class WorkerInfo:
     datasets: tuple[str, ...] = ()
     """Built-in data sets."""
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Named limits in force, units in their names."""
+    """Limits in force by name, units in their names: "default_concurrency", ..."""
     running: int = 0
     """Evaluations at work in this worker."""
     queued: int = 0
@@ -45,12 +45,28 @@ class WorkerInfo:
     calls: int = 0
     """Calls and streams open in this worker."""
     draining: bool = False
-    """Whether it is on its way out."""
+    """Whether it is on its way out and refuses new calls."""
     started_unix_ns: int = 0
-    """Unix time in nanoseconds."""
+    """When it started, Unix time in nanoseconds."""
     log_id: str = ""
     """Identity of the journal's event log."""
     last_sequence: int = 0
+    """Sequence of the log's last event."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLoad:
+    """What changes from one moment to the next of a WorkerInfo, under the same names."""
+
+    running: int
+    """Evaluations at work in this worker."""
+    queued: int
+    """Evaluations that wait in this worker."""
+    calls: int
+    """Calls and streams open in this worker."""
+    draining: bool
+    """Whether it is on its way out."""
+    last_sequence: int
     """Sequence of the log's last event."""
 
 

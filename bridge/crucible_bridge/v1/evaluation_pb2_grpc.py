@@ -28,6 +28,16 @@ if _version_not_supported:
 
 class EvaluationServiceStub(object):
     """Runs evaluators on models.
+
+    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
+
+    An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
+    every call, stand at each.
     """
 
     def __init__(self, channel):
@@ -85,31 +95,62 @@ class EvaluationServiceStub(object):
 
 class EvaluationServiceServicer(object):
     """Runs evaluators on models.
+
+    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
+
+    An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
+    every call, stand at each.
     """
 
     def ListEvaluators(self, request, context):
-        """What evaluators there are.
+        """What evaluators there are, with the schema of their options and the keys they yield.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Evaluate(self, request, context):
-        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls.
+        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
+        leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
+        it. If its worker dies, a call that waits at another one takes it over.
+
+        Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
+        the evaluation is then interrupted, or at work elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartEvaluation(self, request, context):
-        """Starts, or goes on with, an evaluation that outlives the call.
+        """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
+        was started.
+
+        Errors:
+        INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
+        DUPLICATE_SAMPLE_ID, MALFORMED_LINE.
+        NOT_FOUND: UNKNOWN_DATASET, NO_SUCH_FILE, UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+        PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
+        ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
+        FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+        NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
+        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
+        RESOURCE_EXHAUSTED: QUEUE_FULL.
+        DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvaluation(self, request, context):
-        """Its events until it ends, resumable by sequence.
+        """Its events until it ends, resumable by sequence; stays open while it is interrupted.
+
+        Errors: NOT_FOUND: UNKNOWN_EVALUATION; and those of TelemetryService.Subscribe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -117,27 +158,37 @@ class EvaluationServiceServicer(object):
 
     def GetEvaluation(self, request, context):
         """As it stands.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
+        UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEvaluations(self, request, context):
-        """Several.
+        """Several, by page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSamples(self, request, context):
-        """What became of its samples.
+        """What became of its samples, by page.
+
+        Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelEvaluation(self, request, context):
-        """Ends it early.
+        """Ends it early, whichever worker runs it; one that has ended stays as it is.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,6 +196,8 @@ class EvaluationServiceServicer(object):
 
     def GenerateReport(self, request, context):
         """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+
+        Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,6 +261,16 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class EvaluationService(object):
     """Runs evaluators on models.
+
+    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
+    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+    worker answers reads, watches and cancels for all evaluations of the journal.
+
+    An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
+    every call, stand at each.
     """
 
     @staticmethod

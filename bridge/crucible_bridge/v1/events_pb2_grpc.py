@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TelemetryServiceStub(object):
-    """The event log.
+    """The event log of all evaluations of the journal, whichever worker runs them.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,18 @@ class TelemetryServiceStub(object):
 
 
 class TelemetryServiceServicer(object):
-    """The event log.
+    """The event log of all evaluations of the journal, whichever worker runs them.
     """
 
     def Subscribe(self, request, context):
-        """Streams event batches. OUT_OF_RANGE with the oldest sequence, where what was asked for is no longer retained.
+        """Streams event batches: the first one at once, be it empty, then as events are written.
+
+        Errors beside those of every call:
+        FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
+        OUT_OF_RANGE: NO_LONGER_RETAINED (with oldest_sequence, log_id): what comes next was removed; BEYOND_LOG (with
+        last_sequence, log_id): the position lies behind the log's end.
+        UNAVAILABLE: JOURNAL_UNREADABLE. DRAINING ends a stream once it has carried what was written until then.
+        INTERNAL: JOURNAL_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +77,7 @@ def add_TelemetryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TelemetryService(object):
-    """The event log.
+    """The event log of all evaluations of the journal, whichever worker runs them.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class WorkerServiceStub(object):
-    """The worker itself.
+    """The worker itself. Its calls have no errors beside those of every call.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class WorkerServiceStub(object):
 
 
 class WorkerServiceServicer(object):
-    """The worker itself.
+    """The worker itself. Its calls have no errors beside those of every call.
     """
 
     def GetInfo(self, request, context):
-        """Versions, backends, evaluators, limits, load.
+        """Versions, backends, evaluators, limits, load. Right after a start it waits until the worker is warm.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Interrupts what runs, then ends the process.
+        """Interrupts what runs, answers once that is written down, then ends the process. Repeating it changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkerService(object):
-    """The worker itself.
+    """The worker itself. Its calls have no errors beside those of every call.
     """
 
     @staticmethod

@@ -19,17 +19,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crucible_worker.config import Settings
+from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
 __all__ = ["Check", "run_checks"]
 
 TORCH_SECONDS = 60.0
 """For torch to be imported and to look for a GPU, in a process of its own."""
 
+HEALTH_SECONDS = 2.0
+"""For whoever listens at the address to say whether it is a worker, and well."""
+
+_SERVICE = "crucible_bridge.v1.EvaluationService"
+
+_WAL_VERSION = slice(18, 20)
+"""Bytes of SQLite's header that are 2 where the file is in WAL mode (fileformat2, 1.3)."""
+
 _DISTRIBUTION = "crucible-bridge"
 
 _TOOLS = {
-    "git": "clone the repository",
-    "elixir": "run the tests of the Elixir client",
     "buf": "check changes of protos (the dev extra brings it)",
     "nvidia-smi": "see a GPU's load",
 }
@@ -52,14 +59,18 @@ class Check:
 
 
 def run_checks(settings: Settings) -> Iterator[Check]:
-    """Look at everything, one after the other; a check that fails does not keep the next from being made."""
+    """Look at everything, one after the other; a check that fails does not keep the next from being made.
+
+    Nothing is left behind: a journal that is there is only read, and where there is none one is tried out in a
+    temporary folder on the same file system.
+    """
     yield _check("python", platform.python_version, "run at all: 3.11 or later", required=True)
     for package in (_DISTRIBUTION, *_requirements("")):
         yield _check(package, lambda name=package: _version(name), "serve", required=True)
-    yield _check("state directory", lambda: _writable(settings.state_dir), "keep evaluations", required=True)
+    yield _check("state directory", lambda: _usable(settings.state_dir), "keep evaluations", required=True)
     yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
     yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
-    yield _check("address", lambda: _bindable(settings), "serve there", required=True)
+    yield _check("address", lambda: _address(settings), "serve there", required=True)
     for package in _requirements("local"):
         yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate embedded and local models")
     yield _check("embedded models", _embedded, "try everything with no other model")
@@ -99,42 +110,80 @@ def _version(package: str, extra: str = "") -> str:
         raise _Missing(f"not installed: pip install '{_DISTRIBUTION}{extra}'") from None
 
 
-def _writable(folder: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
+def _usable(folder: Path) -> str:
+    if folder.is_dir():
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise _Missing(f"{folder} cannot be written to")
         return str(folder)
+    parent = _nearest(folder)
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise _Missing(f"{folder} cannot be made in {parent}")
+    return f"{folder}, to be made"
 
 
-def _wal(folder: Path) -> str:
+def _nearest(folder: Path) -> Path:
+    """The folder, or the next one above it that is there."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def _wal(state_dir: Path) -> str:
     """A file system without shared memory maps, such as many a network one, cannot have WAL."""
-    with (
-        tempfile.TemporaryDirectory(dir=folder, prefix=".doctor-") as scratch,
-        contextlib.closing(sqlite3.connect(Path(scratch) / "wal.db")) as connection,
-    ):
-        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        connection.execute("CREATE TABLE probe (x)")
-        connection.commit()
+    if (state_dir / JOURNAL_FILE).exists():
+        with (state_dir / JOURNAL_FILE).open("rb") as journal:
+            header = journal.read(_WAL_VERSION.stop)
+        mode = "wal" if header[_WAL_VERSION] == b"\2\2" else "no"
+    else:
+        with (
+            _scratch(state_dir) as scratch,
+            contextlib.closing(sqlite3.connect(scratch / "wal.db")) as connection,
+        ):
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            connection.execute("CREATE TABLE probe (x)")
+            connection.commit()
     if mode != "wal":
         raise _Missing(f"{sqlite3.sqlite_version} has no WAL on this file system; choose another --state-dir")
     return f"{sqlite3.sqlite_version}, WAL"
 
 
-def _journal(folder: Path) -> str:
-    from crucible_bridge.codec.events import event_to_record
-    from crucible_worker.runs.journal.journal import Journal
+def _journal(state_dir: Path) -> str:
+    path = state_dir / JOURNAL_FILE
+    if not path.exists():
+        with _scratch(state_dir) as scratch:
+            prepare(scratch)
+        return "none yet"
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise _Missing(f"{path} cannot be read and written")
+    # Without its log the file is all there is, and must be called immutable: SQLite would make an empty log beside it.
+    immutable = "" if path.with_name(f"{JOURNAL_FILE}-wal").exists() else "&immutable=1"
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", uri=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA_VERSION:
+            raise _Missing(f"{path} is of version {version}, this worker writes {SCHEMA_VERSION}")
+        (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
+    return f"{path}, evaluations: {count:,}"
 
-    async def look() -> str:
-        journal = await Journal.open(folder, event_to_record)
-        await journal.aclose()
-        return str(folder)
 
-    return asyncio.run(look())
+@contextlib.contextmanager
+def _scratch(state_dir: Path) -> Iterator[Path]:
+    """A folder on the state directory's file system, gone afterwards."""
+    with tempfile.TemporaryDirectory(dir=_nearest(state_dir), prefix=".doctor-") as scratch:
+        yield Path(scratch)
 
 
-def _bindable(settings: Settings) -> str:
+def _address(settings: Settings) -> str:
+    """Free, or taken by a worker that is well: then there is nothing to mend."""
+    try:
+        return _free(settings)
+    except (OSError, _Missing):
+        if not asyncio.run(_served(settings)):
+            raise
+    return f"{_target(settings)}: a healthy worker serves there already"
+
+
+def _free(settings: Settings) -> str:
     if settings.unix_socket is not None:
         if settings.unix_socket.exists():
-            raise _Missing(f"{settings.unix_socket} is there already; is a worker running?")
+            raise _Missing(f"{settings.unix_socket} is there already, and no healthy worker answers")
         if not os.access(settings.unix_socket.parent, os.W_OK):
             raise _Missing(f"{settings.unix_socket.parent} is not a folder that can be written to")
         return f"unix:{settings.unix_socket}"
@@ -146,6 +195,25 @@ def _bindable(settings: Settings) -> str:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
     return f"{settings.host}:{settings.port}"
+
+
+async def _served(settings: Settings) -> bool:
+    """Whether a healthy worker answers; health checks need no token."""
+    from crucible_bridge import connect
+    from crucible_bridge.errors import BridgeError
+
+    try:
+        async with connect(_target(settings), tls=settings.tls_cert) as bridge:
+            return await bridge.worker.health(_SERVICE, timeout=HEALTH_SECONDS)
+    except BridgeError:  # nobody, or something else: the caller says that the address is taken
+        return False
+
+
+def _target(settings: Settings) -> str:
+    if settings.unix_socket is not None:
+        return f"unix:{settings.unix_socket}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
 
 
 def _embedded() -> str:

@@ -31,11 +31,14 @@ EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
 WARM_SECONDS = 30.0
 """For the evaluation service to get warm."""
 
+NEXT = "crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll"
+"""What to try after the demo."""
+
 MAX_TOKENS = 8
 """The longest sum has three digits."""
 
 _Output = Annotated[Path, typer.Option(metavar="DIR", help="Where the report, the events and the worker's log go.")]
-_Samples = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Samples a checkpoint is evaluated on.")]
+_Samples = Annotated[int, typer.Option(metavar="N", min=1, help="Samples a checkpoint is evaluated on.")]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +58,14 @@ class _Run:
     events: int
     report: Path
     events_file: Path
+    log_file: Path
 
 
 class _DemoFailed(Exception):
     """The demo cannot go on; the text says why and what to do."""
 
 
-def demo(output: _Output = Path("demo-output"), limit: _Samples = 400, as_json: Json = False) -> None:
+def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json: Json = False) -> None:
     """Evaluate embedded checkpoints as a training loop would.
 
     Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.md, events.jsonl and
@@ -72,7 +76,7 @@ def demo(output: _Output = Path("demo-output"), limit: _Samples = 400, as_json: 
 
     try:
         output.mkdir(parents=True, exist_ok=True)
-        run = asyncio.run(_demo(output, limit, quiet=as_json))
+        run = asyncio.run(_demo(output, samples, quiet=as_json))
     except (_DemoFailed, WorkerFailed, BridgeError, OSError) as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         typer.echo(f"The worker's log is {output / 'worker.log'}.", err=True)
@@ -80,24 +84,24 @@ def demo(output: _Output = Path("demo-output"), limit: _Samples = 400, as_json: 
     _write(run, as_json=as_json)
 
 
-async def _demo(output: Path, limit: int, *, quiet: bool) -> _Run:
+async def _demo(output: Path, samples: int, *, quiet: bool) -> _Run:
     from crucible_bridge import connect
     from crucible_worker.cli.progress import progress
     from crucible_worker.cli.worker_process import worker_process
 
-    events_file, report = output / "events.jsonl", output / "report.md"
+    events_file, report, log_file = output / "events.jsonl", output / "report.md", output / "worker.log"
     steps: list[_Step] = []
     counted = 0
-    async with worker_process(output / "worker.log") as address, connect(address) as bridge:
+    async with worker_process(log_file) as address, connect(address) as bridge:
         models = await _models(bridge)
         with events_file.open("w", encoding="ascii") as file, progress(sys.stderr, quiet=quiet) as show:
             for name, step in models:
-                done, events = await _evaluate(bridge, name, step, limit, file, show)
+                done, events = await _evaluate(bridge, name, step, samples, file, show)
                 steps.append(done)
                 counted += events
         ids = [step.evaluation.evaluation_id for step in steps]
         report.write_text(await bridge.evaluation.generate_report(ids), encoding="utf-8")
-    return _Run(steps=steps, events=counted, report=report, events_file=events_file)
+    return _Run(steps=steps, events=counted, report=report, events_file=events_file, log_file=log_file)
 
 
 async def _models(bridge: Bridge) -> list[tuple[str, int]]:
@@ -113,17 +117,18 @@ async def _models(bridge: Bridge) -> list[tuple[str, int]]:
     return [(name, int(name.rpartition("@")[2])) for name in embedded.models]
 
 
-async def _evaluate(bridge: Bridge, name: str, step: int, limit: int, file: TextIO, show: Show) -> tuple[_Step, int]:
+async def _evaluate(bridge: Bridge, name: str, step: int, samples: int, file: TextIO, show: Show) -> tuple[_Step, int]:
     from crucible_bridge.events import EventKind
     from crucible_bridge.types import BuiltinDataset, Dataset, SamplingParams
     from crucible_worker.cli.tables import event_as_data
 
     started = await bridge.evaluation.start_evaluation(
+        evaluation_id=f"{RUN_ID}-step-{step}",
         run_id=RUN_ID,
         step=step,
         model=f"embedded:{name}",
         evaluators=("nll", "accuracy"),
-        dataset=Dataset(source=BuiltinDataset("arithmetic"), limit=limit),
+        dataset=Dataset(source=BuiltinDataset("arithmetic"), limit=samples),
         sampling=SamplingParams(max_tokens=MAX_TOKENS),
     )
     evaluation_id = started.evaluation.evaluation_id
@@ -156,7 +161,8 @@ def _write(run: _Run, *, as_json: bool) -> None:
 
     columns = ("step", "nll", "accuracy", "95 % interval", "samples", "unscored")
     write_table(sys.stdout, "Two-digit addition, held out of training", columns, list(_rows(run.steps)))
-    typer.echo(f"report: {run.report}\nevents: {run.events_file} ({run.events})")
+    typer.echo(f"report: {run.report}\nevents: {run.events_file} ({run.events})\nworker's log: {run.log_file}")
+    typer.echo(f"next: {NEXT}")
 
 
 def _rows(steps: Iterable[_Step]) -> Iterable[Sequence[str]]:

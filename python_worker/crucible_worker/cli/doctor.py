@@ -22,8 +22,8 @@ def doctor(
 ) -> None:
     """Check what a worker needs on this machine.
 
-    What it could make use of is looked for as well. Exits with 1 when something is wrong that a worker cannot serve
-    without.
+    What it could make use of is looked for as well; nothing is changed. Exits with 0 where a worker can serve, or a
+    healthy one serves at the address already, and with 1 when something is wrong that a worker cannot serve without.
     """
     from crucible_worker.cli.checks import run_checks
     from crucible_worker.cli.tables import write_table

@@ -26,6 +26,7 @@ from crucible_worker.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from crucible_bridge.errors import BridgeError
     from crucible_bridge.types import EvaluateRequest, Evaluation
     from crucible_worker.config import Settings
 
@@ -42,7 +43,7 @@ _Options = Annotated[
         "--option", metavar="EVALUATOR.KEY=VALUE", help="An evaluator's option; VALUE is JSON or text; repeatable."
     ),
 ]
-_Samples = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Take the first N samples.")]
+_Samples = Annotated[int | None, typer.Option(metavar="N", min=1, help="Take the first N samples.")]
 _MaxTokens = Annotated[int, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample.")]
 _Temperature = Annotated[float, typer.Option(metavar="T", min=0.0, help="0 is greedy.")]
 _Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
@@ -60,7 +61,7 @@ def evaluate(
     data: _Data,
     evaluator: _Evaluators,
     option: _Options = None,
-    limit: _Samples = None,
+    samples: _Samples = None,
     max_tokens: _MaxTokens = 256,
     temperature: _Temperature = 0.0,
     seed: _Seed = None,
@@ -76,30 +77,38 @@ def evaluate(
     """Evaluate a model here and now, without a worker.
 
     Model and data roots are the current folder unless said otherwise. Exits with 0 when every evaluator finished, 1
-    when one failed, 2 when the request makes no sense.
+    when one failed, 2 when the request is refused before anything ran: it makes no sense, or names what is not there.
+    With --json an evaluation that did not take place is one object with the key error.
 
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
-    from crucible_bridge.errors import BridgeError, InvalidField
+    from crucible_bridge.errors import BridgeError
     from crucible_bridge.types import Dataset, EvaluateRequest, Limits, SamplingParams, parse_model
+    from crucible_worker.cli.refusals import Refused, refusing
 
-    try:
-        request = EvaluateRequest(
-            model=parse_model(model),
-            evaluators=_evaluators(evaluator, option or ()),
-            dataset=Dataset(source=Dataset.of(data).source, limit=limit),
-            sampling=SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ())),
-            limits=Limits(max_unscored=max_unscored),
+    with _state(state_dir) as folder:
+        settings = _with_roots(
+            settings_or_exit(config, state_dir=folder, device=device, model_roots=model_root, data_roots=data_root)
         )
-        with _state(state_dir) as folder:
-            settings = settings_or_exit(
-                config, state_dir=folder, device=device, model_roots=model_root, data_roots=data_root
-            )
-            evaluation = asyncio.run(_evaluate(_with_roots(settings), request, quiet=as_json))
-    except BridgeError as error:
-        typer.echo(f"crucible-worker: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE if isinstance(error, InvalidField) else EXIT_FAILED) from None
+        try:
+            with refusing(settings, evaluator):
+                request = EvaluateRequest(
+                    model=parse_model(model),
+                    evaluators=_evaluators(evaluator, option or ()),
+                    dataset=Dataset(source=Dataset.of(data).source, limit=samples),
+                    sampling=SamplingParams(
+                        max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ())
+                    ),
+                    limits=Limits(max_unscored=max_unscored),
+                )
+            evaluation = asyncio.run(_evaluate(settings, request, evaluator, quiet=as_json))
+        except Refused as refused:
+            _write_error(refused.error, str(refused), as_json=as_json)
+            raise typer.Exit(EXIT_USAGE) from None
+        except BridgeError as error:
+            _write_error(error, str(error), as_json=as_json)
+            raise typer.Exit(EXIT_FAILED) from None
     _write(evaluation, as_json=as_json)
     raise typer.Exit(0 if _succeeded(evaluation) else EXIT_FAILED)
 
@@ -150,17 +159,21 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
-async def _evaluate(settings: Settings, request: EvaluateRequest, *, quiet: bool) -> Evaluation:
+async def _evaluate(
+    settings: Settings, request: EvaluateRequest, evaluators: Sequence[str], *, quiet: bool
+) -> Evaluation:
     from crucible_bridge.codec.events import event_from_record
     from crucible_bridge.types import format_model
     from crucible_worker.cli.progress import progress
+    from crucible_worker.cli.refusals import refusing
     from crucible_worker.server.parts import build
     from crucible_worker.telemetry.logging import configure_logging
 
     log_writer = configure_logging("console", "warning")
     parts = await build(settings)
     try:
-        evaluation, _ = await parts.evaluations.start(request)
+        with refusing(settings, evaluators):
+            evaluation, _ = await parts.evaluations.start(request)
         pages = parts.evaluations.watch(evaluation.evaluation_id, after_sequence=0, log_id="", without_samples=True)
         with progress(sys.stderr, quiet=quiet) as show:
             async for page in pages:
@@ -179,6 +192,13 @@ def _succeeded(evaluation: Evaluation) -> bool:
     from crucible_bridge.types import EvaluationState
 
     return evaluation.state is EvaluationState.COMPLETED and all(r.problem is None for r in evaluation.results)
+
+
+def _write_error(error: BridgeError, message: str, *, as_json: bool) -> None:
+    if as_json:
+        told = {"code": error.code.value, "reason": error.reason, "field": error.field, "message": message}
+        typer.echo(json.dumps({"error": told}))
+    typer.echo(f"crucible-worker: {message}", err=True)
 
 
 def _write(evaluation: Evaluation, *, as_json: bool) -> None:

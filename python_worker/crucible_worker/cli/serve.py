@@ -39,7 +39,9 @@ _NoTls = Annotated[
 _ReadyFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
 ]
-_LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. [default: json]")]
+_LogFormat = Annotated[
+    str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
+]
 _LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]")]
 
 
@@ -64,8 +66,10 @@ def serve(
     """Serve evaluations over gRPC until SIGTERM.
 
     Listens on 127.0.0.1 alone. Any other address needs --token-file, and TLS by --tls-cert and --tls-key (or
-    --insecure-no-tls beside the token). Every option is also a variable, CRUCIBLE_PORT for --port, and a key of
-    --config.
+    --insecure-no-tls beside the token).
+
+    Every option is also a variable, CRUCIBLE_PORT for --port, and a key of the file that --config names; limits have
+    their own names there, CRUCIBLE_MAX_STREAMS and the table [limits]. What is unknown is refused.
     """
     # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,6 +92,8 @@ def serve(
         log_level=log_level,
         limits=limit,
     )
+    # Before grpc is imported: its C core would write lines of its own among our JSON ones.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Before anything else takes structlog: it takes it without rich, which would cost 34 ms and 5.5 MB.
     importlib.import_module("crucible_worker.telemetry.logging")
     from crucible_worker.server import serve as run

@@ -121,6 +121,9 @@ class Accuracy:
         if model.sampling is None:
             raise FailedPrecondition("accuracy needs a sampling client, which the model lacks", reason="MISSING_CLIENT")
 
+    def check_sample(self, sample: Sample) -> None:
+        """Nothing: a sample that cannot be asked is an ERROR of its own."""
+
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Sample one answer, with the sample's own seed where sampling is random, and grade it.
 

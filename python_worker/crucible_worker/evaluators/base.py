@@ -41,14 +41,23 @@ class Outcome:
     """What an evaluator found of one sample; the engine adds identity, time and attempts."""
 
     verdict: Verdict
+    """What it amounts to."""
     score: float | None = None
+    """Finite, its meaning is the evaluator's; None where it is unscored."""
     output: str = ""
+    """What the model said."""
     extracted: str = ""
+    """What the grader took for the answer."""
     method: str = ""
+    """How the verdict came about."""
     stop_reason: str = ""
+    """"stop", "length", or empty where nothing was generated."""
     output_tokens: int = 0
+    """Generated tokens."""
     problem: Problem | None = None
+    """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Further finite numbers, by name, that `aggregate` needs."""
 
 
 class Evaluator(Protocol):
@@ -64,6 +73,14 @@ class Evaluator(Protocol):
 
         Raises:
             FailedPrecondition: the model lacks the client that the evaluator needs.
+        """
+        ...
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a sample of the request whose structure can never work; its values are judged by `run`.
+
+        Raises:
+            InvalidField: the path begins at the sample: `datum.loss_fn_inputs["weights"]`.
         """
         ...
 

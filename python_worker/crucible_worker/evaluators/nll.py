@@ -113,6 +113,18 @@ class NLL:
             needed = "a training or a sampling" if self.client == _AUTO else f"a {self.client}"
             raise FailedPrecondition(f"nll needs {needed} client, which the model lacks", reason="MISSING_CLIENT")
 
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a Datum without targets or weights, or with such that do not fit its input.
+
+        Raises:
+            InvalidField: names the array.
+        """
+        if isinstance(sample.input, Datum):
+            try:
+                _structure(sample.input)
+            except InvalidField as error:
+                raise InvalidField(f"datum.{error.field}", error.message, reason=error.reason) from None
+
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Measure one sample.
 
@@ -162,7 +174,15 @@ class NLL:
 
 
 def _checked(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
-    """A datum's targets and weights, each of shape (T,)."""
+    """A datum's targets and weights, each of shape (T,), the weights finite."""
+    targets, weights = _structure(datum)
+    if bad := int(np.count_nonzero(~np.isfinite(weights))):
+        raise InvalidField(_WEIGHTS, f"holds {bad:,} values that are not finite, of {weights.size:,}")
+    return targets, weights
+
+
+def _structure(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
+    """A datum's targets and weights, each of shape (T,), whatever their values."""
     arrays = []
     for key, field in (("target_tokens", _TARGETS), ("weights", _WEIGHTS)):
         if key not in datum.loss_fn_inputs:
@@ -179,8 +199,6 @@ def _checked(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
         length = datum.model_input.tokens().size
         if length != targets.size:
             raise InvalidField(_TARGETS, f"has {targets.size:,} tokens, model_input {length:,}")
-    if bad := int(np.count_nonzero(~np.isfinite(weights))):
-        raise InvalidField(_WEIGHTS, f"holds {bad:,} values that are not finite, of {weights.size:,}")
     return targets, weights
 
 

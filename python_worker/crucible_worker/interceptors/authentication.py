@@ -15,13 +15,15 @@ def authenticated(inner: Handle, method: Method, token: str | None) -> Handle:
     """Let only callers with the token pass; probes need none, so that an orchestrator's health check has no secret."""
     if token is None or method.service == HEALTH:
         return inner
-    expected = f"Bearer {token}".encode()
+    expected = token.encode()
 
     async def handle(request: Any, context: Context) -> Any:
         for key, value in context.invocation_metadata() or ():
             if key == "authorization":
                 given = value if isinstance(value, bytes) else value.encode()
-                if hmac.compare_digest(given, expected):
+                # The scheme's case does not matter (RFC 7235).
+                scheme, _, shown = given.partition(b" ")
+                if scheme.lower() == b"bearer" and hmac.compare_digest(shown, expected):
                     return await inner(request, context)
                 raise Unauthenticated("the token is wrong", reason="WRONG_TOKEN")
         raise Unauthenticated("the call needs 'authorization: Bearer <token>'", reason="MISSING_TOKEN")

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import collections
 
-from crucible_bridge.errors import ResourceExhausted, Unavailable
+from crucible_bridge.errors import ResourceExhausted
 from crucible_worker.interceptors.methods import Method
+from crucible_worker.runs.admission import draining_error
 
-__all__ = ["RETRY_AFTER_SECONDS", "Calls", "draining_error"]
+__all__ = ["RETRY_AFTER_SECONDS", "Calls"]
 
 RETRY_AFTER_SECONDS = 1.0
 """When a refused caller may come again: another worker, or a call that ended, has room by then."""
-
-
-def draining_error() -> Unavailable:
-    """What a caller is told while the worker drains."""
-    return Unavailable("the worker is draining", reason="DRAINING", retry_after=RETRY_AFTER_SECONDS)
 
 
 class Calls:

@@ -38,8 +38,8 @@ def accuracy(scores: Sequence[Sequence[float | None]]) -> Metrics:
         scores: for each sample, in the data set's order, the scores of its repeats in [0, 1]; None where unscored.
 
     Returns:
-        The keys of `ACCURACY_KEYS`, fractions of 1. Where nothing is scored, all but `accuracy_strict` are undefined, and
-        `accuracy_strict` too where there is no answer at all; where one sample is scored, `accuracy_stderr` is.
+        The keys of `ACCURACY_KEYS`, fractions of 1. Where nothing is scored all but `accuracy_strict` are undefined,
+        without any answer that one too; `accuracy_stderr` is where only one sample is scored.
     """
     clusters = [scored for sample in scores if (scored := [score for score in sample if score is not None])]
     answers = sum(map(len, scores))

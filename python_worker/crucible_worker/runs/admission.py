@@ -8,28 +8,44 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
-from crucible_bridge.errors import InvalidField, ResourceExhausted, Unavailable
-from crucible_bridge.types import EvaluateRequest, EvaluatorSpec, Problem
-from crucible_worker.evaluators.base import Evaluator
+import structlog
+
+from crucible_bridge.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidField,
+    ResourceExhausted,
+    Unavailable,
+)
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import EvaluateRequest, Problem
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.engine import Attempt, Ending
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.plan import Sources, make_evaluators, prepare
+from crucible_worker.runs.plan import Plan, Preparer, Sources, make_evaluators
 from crucible_worker.runs.resume import Orphans
-from crucible_worker.runs.specification import fingerprint
 
-__all__ = ["CANCEL_CHECK_SECONDS", "QUEUE_RETRY_SECONDS", "Admission"]
+__all__ = ["CANCEL_CHECK_SECONDS", "DRAIN_RETRY_SECONDS", "QUEUE_RETRY_SECONDS", "Admission", "draining_error"]
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
 QUEUE_RETRY_SECONDS = 5.0
 """What a caller is told to wait when the queue is full."""
 
+_log = structlog.get_logger(__name__)
+DRAIN_RETRY_SECONDS = 1.0
+"""What a caller is told to wait when the worker drains."""
+
 _DRAINING = Problem(reason="DRAINING", message="the worker drains", retryable=True)
+
+
+def draining_error() -> Unavailable:
+    """What a caller is told while the worker drains: another worker, or this one's successor, serves."""
+    return Unavailable("the worker is draining", reason="DRAINING", retry_after=DRAIN_RETRY_SECONDS)
 
 
 class Admission:
@@ -47,7 +63,8 @@ class Admission:
         self.draining = False
         """Whether new evaluations are refused."""
         self._journal, self._locks, self._orphans = journal, locks, orphans
-        self._sources, self._limits, self._worker_id = sources, limits, worker_id
+        self._preparer = Preparer(sources)
+        self._limits, self._worker_id = limits, worker_id
         self._turns = asyncio.Semaphore(limits.max_running_evaluations)
         self._attempts: dict[int, Attempt] = {}
         self._claims: set[asyncio.Task[tuple[Row, bool]]] = set()
@@ -63,34 +80,50 @@ class Admission:
         """This worker's attempt at an evaluation, where it has one under way."""
         return self._attempts.get(number)
 
-    async def admit(self, request: EvaluateRequest) -> tuple[Row, bool]:
+    async def admit(self, request: EvaluateRequest, *, waited: bool = False) -> tuple[Row, bool]:
         """Start an evaluation or go on with it, unless it has ended or has an owner; and whether it was there already.
+
+        Args:
+            request: what to run; its id is set.
+            waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
         # In a task of its own: a caller that goes away in the middle must not leave a claim without an attempt.
-        task = asyncio.create_task(self._claim(request, time.monotonic()))
+        task = asyncio.create_task(self._claim(request, time.monotonic(), waited=waited))
         self._claims.add(task)
-        task.add_done_callback(self._claims.discard)
+        task.add_done_callback(self._claimed)
         return await asyncio.shield(task)
+
+    def _claimed(self, task: asyncio.Task[tuple[Row, bool]]) -> None:
+        self._claims.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The caller has it too, unless it went away meanwhile.
+            _log.debug("not_admitted", error=str(error))
 
     def refuse_if_unable(self, evaluation_id: str) -> None:
         """Raise Unavailable while nothing can be started, or gone on with, here."""
-        metadata = {"evaluation_id": evaluation_id}
+        error = None
         if self.draining:
-            raise Unavailable("the worker is draining", reason="DRAINING", retry_after=1.0, metadata=metadata)
-        if not self._journal.writable:
-            raise Unavailable(
-                "the journal cannot be written", reason="JOURNAL_UNWRITABLE", retry_after=1.0, metadata=metadata
-            )
+            error = draining_error()
+        elif not self._journal.writable:
+            error = JournalUnavailable("the journal cannot be written")
+        if error is not None:
+            error.metadata["evaluation_id"] = evaluation_id
+            raise error
 
     async def heed_cancels(self) -> None:
         """Stop attempts that a cancel at another worker ended; runs until it is cancelled."""
         seen = self._journal.news.count
         while True:
             if self._attempts:
-                for number, reason in await self._journal.read(_cancels):
+                try:
+                    cancels = await self._journal.read(_cancels)
+                except JournalUnavailable as error:  # the next commit, this worker's own included, asks again
+                    _log.warning("cancels_not_read", reason=error.reason)
+                    cancels = []
+                for number, reason in cancels:
                     self.stop(number, reason)
                 await asyncio.sleep(CANCEL_CHECK_SECONDS)
             seen = await self._journal.news.wait(seen, at_most=60.0)
@@ -99,25 +132,30 @@ class Admission:
         """Cancel this worker's attempt at an evaluation, where it has one."""
         attempt = self._attempts.get(number)
         if attempt is not None:
-            attempt.stop(Ending.CANCEL, Problem(reason="CANCELLED", message=reason or "cancelled"))
+            message = shorten(reason, MAX_PROBLEM_BYTES) or "cancelled"
+            attempt.stop(Ending.CANCEL, Problem(reason="CANCELLED", message=message))
 
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations and interrupt those at work; their ids, once that is committed."""
         self.draining = True
-        # A claim that is under way ends first: refused, or as an attempt that is stopped like the others.
-        while self._claims:
-            await asyncio.wait(self._claims)
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.stop(Ending.DRAIN, _DRAINING)
+        self._preparer.close()
         for attempt in attempts:
             await attempt.finished.wait()
-        return [attempt.row.evaluation_id for attempt in attempts]
+        # A claim under way is refused, unless it is being written already: then its attempt is stopped as it begins.
+        while self._claims:
+            await asyncio.wait(self._claims)
+        late = [attempt for attempt in self._attempts.values() if attempt not in attempts]
+        for attempt in late:
+            await attempt.finished.wait()
+        return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
 
-    async def _claim(self, request: EvaluateRequest, received: float) -> tuple[Row, bool]:
+    async def _claim(self, request: EvaluateRequest, received: float, *, waited: bool) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
         _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
-        identity = await asyncio.to_thread(fingerprint, request)
+        identity = await self._preparer.identify(request)
         row = await self._journal.read(find, request.evaluation_id)
         if row is not None:
             lifecycle.refuse_other_specification(row, identity)
@@ -125,21 +163,29 @@ class Admission:
             if row.state.terminal or not self._locks.is_free(row.number):
                 return row, True
         evaluators = make_evaluators(request)
-        self._refuse_if_full()
+        if not waited:
+            self._refuse_if_full()
         self._preparing += 1
+        deadline = asyncio.timeout_at(_deadline(request, row, received))
         try:
-            return await self._take_on(request, evaluators, identity, received)
+            async with deadline:
+                plan = await self._preparer.prepare(request, evaluators)
+            return await self._take_on(request, plan, identity, received)
+        except Cancelled:
+            self.refuse_if_unable(request.evaluation_id)
+            raise
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise DeadlineExceeded(
+                f"deadline_ms, {request.limits.deadline_ms}, was over before data set and model were found",
+                field="limits.deadline_ms",
+                metadata={"evaluation_id": request.evaluation_id},
+            ) from None
         finally:
             self._preparing -= 1
 
-    async def _take_on(
-        self,
-        request: EvaluateRequest,
-        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
-        identity: str,
-        received: float,
-    ) -> tuple[Row, bool]:
-        plan = await prepare(request, evaluators, self._sources)
+    async def _take_on(self, request: EvaluateRequest, plan: Plan, identity: str, received: float) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
         claimed = await self._journal.submit(
             lambda transaction: lifecycle.claim(
@@ -154,8 +200,8 @@ class Admission:
             )
         )
         if claimed.owned:
-            first = request_from_record(claimed.row.request)
-            limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
+            # The record has the limits that hold: this request's, with the deadline of the first.
+            limits = request_from_record(claimed.row.request).limits
             self._run(
                 Attempt(
                     self._journal,
@@ -173,6 +219,8 @@ class Admission:
     def _run(self, attempt: Attempt) -> None:
         self._attempts[attempt.row.number] = attempt
         attempt.start(on_finished=lambda: self._attempts.pop(attempt.row.number, None))
+        if self.draining:
+            attempt.stop(Ending.DRAIN, _DRAINING)
 
     def _refuse_if_full(self) -> None:
         most = self._limits.max_running_evaluations + self._limits.max_queued_evaluations
@@ -185,6 +233,15 @@ class Admission:
                 reason="QUEUE_FULL",
                 retry_after=QUEUE_RETRY_SECONDS,
             )
+
+
+def _deadline(request: EvaluateRequest, row: Row | None, received: float) -> float | None:
+    """When `deadline_ms` is over, by the loop's clock; the first request's counts, less the time of attempts before."""
+    first, used_ns = request, 0
+    if row is not None:
+        first, used_ns = request_from_record(row.request), row.past_active_ns + row.active_ns
+    deadline_ms = first.limits.deadline_ms
+    return None if deadline_ms is None else received + deadline_ms / 1000 - used_ns / 1e9
 
 
 def _refuse_above(limit: int, concurrency: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from crucible_bridge.errors import BridgeError, Cancelled
+from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model, SamplingClient, Tokenizer, TrainingClient
 
@@ -54,7 +54,7 @@ class CallGate:
             if count is not None:
                 count()
             try:
-                return await function()
+                return await _called(function)
             except BridgeError as error:
                 if not error.retryable or attempt == ATTEMPTS_PER_CALL or self._retries_left == 0:
                     raise
@@ -62,6 +62,17 @@ class CallGate:
                 wait = _backoff(attempt) if error.retry_after is None else error.retry_after
             await asyncio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
+
+
+async def _called(function: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await function()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Nobody cancelled us: the backend's own connection was closed under the call, as grpc.aio does it.
+        raise BackendError("the backend gave the call up", reason="BACKEND_CANCELLED") from None
 
 
 def _backoff(attempt: int) -> float:

@@ -52,7 +52,11 @@ class LoadedDataset:
 
 
 def load(
-    dataset: Dataset, *, data_roots: Sequence[Path], builtins: Mapping[str, Callable[[], Sequence[Sample]]]
+    dataset: Dataset,
+    *,
+    data_roots: Sequence[Path],
+    builtins: Mapping[str, Callable[[], Sequence[Sample]]],
+    go_on: Callable[[], None] = lambda: None,
 ) -> LoadedDataset:
     """Load a data set. It blocks: call it in a thread.
 
@@ -64,6 +68,7 @@ def load(
         dataset: what to load.
         data_roots: JSONL files lie below these.
         builtins: data sets that ship with the worker, by name.
+        go_on: called for every line of a file; raises to have the loading given up.
 
     Raises:
         InvalidField: it is empty (reason EMPTY_DATASET), an id is there twice (DUPLICATE_SAMPLE_ID), a line is
@@ -78,7 +83,7 @@ def load(
         case InlineDataset(samples):
             field, loaded = "dataset.inline", _identified(samples, "dataset.inline", "sample")
         case JsonlDataset(path):
-            field, loaded = "dataset.jsonl_path", _from_file(path, data_roots, skip=dataset.skip_malformed)
+            field, loaded = "dataset.jsonl_path", _from_file(path, data_roots, go_on, skip=dataset.skip_malformed)
         case BuiltinDataset(name):
             field, loaded = "dataset.builtin", _identified(_builtin(name, builtins), "dataset.builtin", "sample")
     if not loaded:
@@ -115,9 +120,14 @@ def _identified(samples: Sequence[Sample], field: str, noun: str) -> list[Sample
     return named
 
 
-def _from_file(path: str, data_roots: Sequence[Path], *, skip: bool) -> list[Sample | MalformedSample]:
+def _from_file(
+    path: str, data_roots: Sequence[Path], go_on: Callable[[], None], *, skip: bool
+) -> list[Sample | MalformedSample]:
     field = "dataset.jsonl_path"
-    lines = list(read_lines(find_file(path, data_roots, field), field))
+    lines: list[Line] = []
+    for line in read_lines(find_file(path, data_roots, field), field):
+        go_on()
+        lines.append(line)
     bad = next((line for line in lines if line.sample is None), None)
     if bad is not None and not skip:
         raise InvalidField(field, f"line {bad.number} {bad.problem}", reason=LINE_PROBLEM)

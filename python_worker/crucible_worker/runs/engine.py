@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
     EvaluateRequest,
@@ -34,7 +34,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
-from crucible_worker.runs.journal import Journal, Transaction
+from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, scored_keys
 from crucible_worker.runs.lifecycle import Place
 from crucible_worker.runs.owners import OwnerLocks
@@ -134,6 +134,8 @@ class Attempt:
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
+            # What it tells comes before the end: while that waits to be committed, the clock goes on.
+            ticker.cancel()
             if not self._stopped.done() and (error := work.exception()) is not None:
                 self._fail(error)
             if self._stopped.done():
@@ -190,6 +192,9 @@ class Attempt:
 
     async def _take(self, items: Iterator[tuple[Place, int]]) -> None:
         for place, attempt in items:
+            # A model may answer a cancellation with an error of its own: what is left is not to be run through.
+            if self._stopped.done():
+                return
             await self._until_unwritten(MAX_UNWRITTEN)
             result = await self._run(place)
             self._last_progress = time.monotonic()
@@ -308,7 +313,7 @@ class Attempt:
         return int((time.monotonic() - self._received) * 1e9)
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error, Unavailable):
+        if isinstance(error, JournalUnavailable):
             self.stop(Ending.JOURNAL, problem_of(error))
         elif isinstance(error, BridgeError):
             self.stop(Ending.FAULT, problem_of(error))
@@ -347,7 +352,7 @@ class Attempt:
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:
         try:
             await self._journal.submit(transition)
-        except Unavailable as error:
+        except JournalUnavailable as error:
             # The lock is given back all the same: whoever can write first tells that this was interrupted.
             _log.warning("end_not_written", reason=error.reason)
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import sqlite3
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from pathlib import Path
 
 import structlog
 
-from crucible_bridge.errors import InvalidField, NotFound, Unavailable
+from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, ReportFormat, SampleResult, Verdict
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
-from crucible_worker.runs.admission import Admission
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.admission import Admission, draining_error
+from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import (
     Head,
     Row,
     evaluation_of,
     find,
     find_by_number,
-    head,
     list_rows,
     read_samples,
 )
@@ -36,7 +36,14 @@ from crucible_worker.runs.plan import Sources
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.streams import EventFilter, EventPage, follow
 
-__all__ = ["CANCEL_WAIT_SECONDS", "OWNER_CHECK_SECONDS", "TRIM_SECONDS", "Evaluations"]
+__all__ = [
+    "CANCEL_WAIT_SECONDS",
+    "NEWS_PAUSE_SECONDS",
+    "OWNER_CHECK_SECONDS",
+    "REPORTED_FAILURES",
+    "TRIM_SECONDS",
+    "Evaluations",
+]
 
 OWNER_CHECK_SECONDS = 1.0
 """While somebody waits for an evaluation: how often its owner's lock is looked at."""
@@ -67,7 +74,7 @@ class Evaluations:
         self._orphans = Orphans(journal, locks)
         self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._closed_after: int | None = None
         journal.on_writable_change = self._writable_changed
 
     @classmethod
@@ -112,9 +119,9 @@ class Evaluations:
         """Evaluations of this worker that run, and that wait for their turn."""
         return self._admission.load
 
-    async def last_sequence(self) -> int:
+    def last_sequence(self) -> int:
         """Sequence of the log's last event."""
-        return (await self._journal.read(head)).sequence
+        return self._journal.last_sequence()
 
     def note(self, event: Event) -> None:
         """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
@@ -139,10 +146,12 @@ class Evaluations:
             Unavailable: this worker drains, or its journal cannot be written; the evaluation is interrupted.
         """
         request = _identified(request)
-        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id, run_id=request.run_id)
+        # A call that times out while it waits tells the id, also the one that was made here.
+        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
+        waited = False
         while True:
-            row, _ = await self._admission.admit(request)
-            row = await self._until_settled(row)
+            row, _ = await self._admission.admit(request, waited=waited)
+            row, waited = await self._until_settled(row), True
             if row.state.terminal:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
@@ -169,17 +178,16 @@ class Evaluations:
         if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
             raise InvalidField("page_token", "is not one that this call gave")
         await self._orphans.settle_all()
-        rows = await self._journal.read(
+        rows, more = await self._journal.read(
             list_rows,
             run_id=run_id,
             states=states,
             from_step=from_step,
             to_step=to_step,
             before=int(page_token) if page_token else None,
-            limit=page_size + 1,
+            limit=page_size,
         )
-        token = str(rows[page_size - 1].number) if len(rows) > page_size else ""
-        return [evaluation_of(row) for row in rows[:page_size]], token
+        return [evaluation_of(row) for row in rows], str(rows[-1].number) if more else ""
 
     async def samples(
         self,
@@ -225,7 +233,7 @@ class Evaluations:
 
     async def watch(
         self, evaluation_id: str, *, after_sequence: int = 0, log_id: str = "", without_samples: bool = False
-    ) -> AsyncIterator[EventPage]:
+    ) -> AsyncGenerator[EventPage, None]:
         """The events of an evaluation until it ends; stays open while it is interrupted."""
         number = (await self._look_up(evaluation_id)).number
         only = EventFilter(number=number, without_kind=EventKind.SAMPLE_COMPLETE if without_samples else None)
@@ -236,7 +244,7 @@ class Evaluations:
             row = await self._journal.read(find_by_number, number)
             if row.state.terminal and position >= row.last_sequence:
                 return True
-            self._refuse_if_closed()
+            self._refuse_if_closed(position)
             if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
                 looked = time.monotonic()
                 await self._orphans.settle(row)
@@ -253,14 +261,14 @@ class Evaluations:
         kinds: Sequence[EventKind] = (),
         run_id: str | None = None,
         until_now: bool = False,
-    ) -> AsyncIterator[EventPage]:
+    ) -> AsyncGenerator[EventPage, None]:
         """The events of the whole log, as it grows."""
-        target = await self.last_sequence() if until_now else None
+        target = self.last_sequence() if until_now else None
 
         async def ended(_: Head, position: int) -> bool:
             if target is not None and position >= target:
                 return True
-            self._refuse_if_closed()
+            self._refuse_if_closed(position)
             return False
 
         only = EventFilter(kinds=tuple(kinds), run_id=run_id)
@@ -270,7 +278,8 @@ class Evaluations:
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations, interrupt those at work; their ids, once that is committed. Then end streams."""
         interrupted = await self._admission.drain()
-        self._closed = True
+        # Streams end once they have carried what was written until now.
+        self._closed_after = self._readable_sequence()
         self._journal.news.publish()
         return interrupted
 
@@ -313,14 +322,26 @@ class Evaluations:
             seen = await self._journal.news.wait(seen, OWNER_CHECK_SECONDS)
             await asyncio.sleep(NEWS_PAUSE_SECONDS)
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise Unavailable("the worker is draining", reason="DRAINING", retry_after=1.0)
+    def _readable_sequence(self) -> int:
+        try:
+            return self.last_sequence()
+        except sqlite3.Error:
+            # The disk is in trouble: nobody can read on, so there is nothing to wait for.
+            return 0
+
+    def _refuse_if_closed(self, position: int) -> None:
+        if self._closed_after is not None and position >= self._closed_after:
+            raise draining_error()
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(work, name=getattr(work, "__name__", "background"))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("background_task_failed", task=task.get_name(), exc_info=error)
 
     def _writable_changed(self, writable: bool) -> None:
         _log.warning("journal_writable" if writable else "journal_unwritable")
@@ -338,8 +359,10 @@ class Evaluations:
             try:
                 while await self._journal.submit(lambda now: retention.trim(now, self._locks, policy)):
                     pass
-            except Unavailable as error:
+            except JournalUnavailable as error:
                 _log.warning("not_trimmed", reason=error.reason)
+            except Exception:  # it must not be the last time that this is tried
+                _log.exception("trim_failed")
             await asyncio.sleep(TRIM_SECONDS)
 
 

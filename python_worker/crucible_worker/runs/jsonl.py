@@ -23,6 +23,8 @@ from crucible_bridge.types import ChatMessage, Conversation, Sample
 
 __all__ = ["LINE_PROBLEM", "MAX_LINE_BYTES", "Line", "find_file", "read_lines"]
 
+MAX_ID_BYTES = 1_000
+"""Longest id of a sample: every event of it bears it."""
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A line longer than this, its end included, is malformed."""
 LINE_PROBLEM = "MALFORMED_LINE"
@@ -189,6 +191,8 @@ def _sample(record: dict[str, Any]) -> Sample:
         identity = str(identity)
     if not isinstance(identity, str):
         raise _Malformed(f'has an "id" that is {_kind(identity)}, not text')
+    if len(identity.encode()) > MAX_ID_BYTES:
+        raise _Malformed(f'has an "id" of more than {MAX_ID_BYTES:,} bytes')
     return Sample(
         id=identity,
         input=_input(record["input"]),

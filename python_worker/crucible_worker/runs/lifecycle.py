@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.events import Event
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
@@ -46,6 +47,7 @@ __all__ = [
     "mark_running",
     "progress",
     "reap",
+    "refuse_other_specification",
 ]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
@@ -186,8 +188,10 @@ def complete(
     """End with metrics: every evaluator's event, then COMPLETE, then STOP. Without a finished evaluator: FAILED."""
     duration_ns = row.past_active_ns + active_ns
     events = [run_events.evaluator_end(row, result) for result in results]
-    if all(result.problem is not None for result in results):
-        problem = Problem(reason="NO_EVALUATOR_FINISHED", message="every evaluator failed: see their problems")
+    problems = [result.problem for result in results if result.problem is not None]
+    if len(problems) == len(results):
+        message = shorten(f"every evaluator failed, the first with {problems[0].message}", MAX_PROBLEM_BYTES)
+        problem = Problem(reason="NO_EVALUATOR_FINISHED", message=message)
         events.append(run_events.exception(row, problem, duration_ns))
         _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, metrics, results, problem)
         return
@@ -224,7 +228,7 @@ def reap(transaction: Transaction, locks: OwnerLocks, number: int) -> bool:
     row = find_by_number(transaction, number)
     if row.state not in _LIVE or not locks.is_free(number):
         return False
-    _write_interrupt(transaction, row, row.active_ns, "the worker died")
+    _write_interrupt(transaction, row, row.active_ns, "the owner died or could not write")
     if row.cancel_reason is not None:
         _end_cancelled(transaction, locks, find_by_number(transaction, number), row.cancel_reason)
     return True
@@ -235,6 +239,7 @@ def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str
     row = find_by_number(transaction, number)
     if row.state.terminal:
         return row
+    reason = shorten(reason, MAX_PROBLEM_BYTES)
     if locks.is_free(number):
         reap(transaction, locks, number)
         row = find_by_number(transaction, number)

@@ -44,11 +44,6 @@ class OwnerLocks:
                 self._held.remove(number)
                 self._set(fcntl.F_UNLCK, number)
 
-    def holds(self, number: int) -> bool:
-        """Whether this worker holds it."""
-        with self._guard:
-            return number in self._held
-
     def is_free(self, number: int) -> bool:
         """Whether nobody holds it: an evaluation that is said to run, and whose lock is free, has lost its owner."""
         with self._guard:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition
+from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.problems import problem_of
-from crucible_bridge.types import EvaluateRequest, EvaluatorSpec, ModelRef, Problem, Sample
+from crucible_bridge.types import (
+    DatasetSource,
+    EvaluateRequest,
+    EvaluatorSpec,
+    InlineDataset,
+    ModelRef,
+    Problem,
+    Sample,
+)
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.runs.datasets import MalformedSample, load
-from crucible_worker.runs.specification import refuse_equal_keys
+from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
+from crucible_worker.runs.specification import fingerprint, refuse_equal_keys
 
-__all__ = ["Plan", "Sources", "make_evaluators", "prepare"]
+__all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "make_evaluators"]
+
+PREPARATIONS = 2
+"""Data sets that are loaded at once."""
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,33 +83,85 @@ def make_evaluators(request: EvaluateRequest) -> tuple[tuple[EvaluatorSpec, Eval
     return made
 
 
-async def prepare(
-    request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...], sources: Sources
-) -> Plan:
-    """Load the data set and open the model.
+class Preparer:
+    """Makes plans, a few at a time, on threads of its own: a slow data set delays neither reads nor other calls."""
 
-    Raises:
-        BridgeError: either cannot be had; see `runs.datasets.load` and `Backend.open`.
-    """
-    backend = sources.backends.get(type(request.model))
-    if backend is None:
-        raise FailedPrecondition(
-            f"is a {type(request.model).__name__}, for which this worker has no backend",
-            reason="NO_BACKEND",
-            field="model",
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._threads = concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
+        self._closed = False
+
+    async def identify(self, request: EvaluateRequest) -> str:
+        """The fingerprint of a request's specification."""
+        return await self._in_thread(fingerprint, request)
+
+    async def prepare(self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> Plan:
+        """Load the data set and find the model; gives up when it is cancelled, or this is closed.
+
+        Raises:
+            BridgeError: either cannot be had; see `runs.datasets.load` and `Backend.open`.
+        """
+        backend = self._sources.backends.get(type(request.model))
+        if backend is None:
+            raise FailedPrecondition(
+                f"is a {type(request.model).__name__}, for which this worker has no backend",
+                reason="NO_BACKEND",
+                field="model",
+            )
+        _check_data(request.dataset.source, evaluators)
+        loaded = await self._load(request)
+        model = await backend.open(request.model)
+        refused: dict[int, Problem] = {}
+        for index, (_, evaluator) in enumerate(evaluators):
+            try:
+                evaluator.check(model)
+            except BridgeError as error:
+                refused[index] = problem_of(error)
+        return Plan(
+            evaluators=evaluators,
+            refused=refused,
+            samples=loaded.samples,
+            dataset_fingerprint=loaded.fingerprint,
+            model=model,
         )
-    loaded = await asyncio.to_thread(load, request.dataset, data_roots=sources.data_roots, builtins=sources.builtins)
-    model = await backend.open(request.model)
-    refused: dict[int, Problem] = {}
-    for index, (_, evaluator) in enumerate(evaluators):
+
+    def close(self) -> None:
+        """Have whatever is being loaded, or waits for that, give up."""
+        self._closed = True
+        self._threads.shutdown(wait=False)
+
+    async def _load(self, request: EvaluateRequest) -> LoadedDataset:
+        wanted = True
+
+        def go_on() -> None:
+            if self._closed or not wanted:
+                raise Cancelled("nobody waits for this data set any more")
+
         try:
-            evaluator.check(model)
-        except BridgeError as error:
-            refused[index] = problem_of(error)
-    return Plan(
-        evaluators=evaluators,
-        refused=refused,
-        samples=loaded.samples,
-        dataset_fingerprint=loaded.fingerprint,
-        model=model,
-    )
+            return await self._in_thread(
+                load,
+                request.dataset,
+                data_roots=self._sources.data_roots,
+                builtins=self._sources.builtins,
+                go_on=go_on,
+            )
+        finally:
+            wanted = False
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
+        if self._closed:
+            raise Cancelled("nothing is prepared any more")
+        call = functools.partial(function, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _check_data(source: DatasetSource, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> None:
+    if not isinstance(source, InlineDataset):
+        return
+    for index, sample in enumerate(source.samples):
+        for _, evaluator in evaluators:
+            try:
+                evaluator.check_sample(sample)
+            except InvalidField as error:
+                path = f"dataset.inline.samples[{index}].{error.field}"
+                raise InvalidField(path, error.message, reason=error.reason) from None

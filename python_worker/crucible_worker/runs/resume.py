@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 
-from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, find_by_number, list_rows
 from crucible_worker.runs.owners import OwnerLocks
 
@@ -37,7 +36,7 @@ class Orphans:
             return row
         try:
             await self._journal.submit(lambda transaction: lifecycle.reap(transaction, self._locks, row.number))
-        except Unavailable:
+        except JournalUnavailable:
             return dataclasses.replace(row, state=EvaluationState.INTERRUPTED)
         return await self._journal.read(find_by_number, row.number)
 
@@ -48,4 +47,4 @@ class Orphans:
 
 
 def _live_rows(connection: sqlite3.Connection) -> list[Row]:
-    return list_rows(connection, states=_LIVE)
+    return list_rows(connection, states=_LIVE)[0]

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import EventKind
@@ -56,7 +56,7 @@ async def follow(
     log_id: str,
     only: EventFilter,
     ended: Callable[[Head, int], Awaitable[bool]],
-) -> AsyncIterator[EventPage]:
+) -> AsyncGenerator[EventPage, None]:
     """Yield pages of the log, the first at once, empty ones now and then, until `ended` says so.
 
     Args:
@@ -71,33 +71,36 @@ async def follow(
         OutOfRange: what comes next is no longer retained, or the position lies beyond the log's end.
     """
     position, fresh = after_sequence, True
-    sent = 0.0
+    told, told_at = after_sequence, 0.0
     while True:
         seen = journal.news.count
-        log, records, through = await journal.read(_read_page, position, only, from_oldest=fresh and position == 0)
-        _check(log, log_id, position, fresh)
+        log, records, through = await journal.read(_read_page, position, only, log_id, fresh=fresh)
         now = time.monotonic()
-        if records or fresh or (through > position and now - sent >= IDLE_PAGE_SECONDS):
-            sent = now
+        if records or fresh or (through > told and now - told_at >= IDLE_PAGE_SECONDS):
+            told, told_at = through, now
             yield EventPage(records=records, log_id=log.log_id, through_sequence=through)
         position, fresh = through, False
-        if len(records) == PAGE_EVENTS:
+        if position < log.sequence:
             continue
         if await ended(log, position):
+            if position > told:
+                yield EventPage(records=(), log_id=log.log_id, through_sequence=position)
             return
         await journal.news.wait(seen, IDLE_PAGE_SECONDS)
         await asyncio.sleep(FLUSH_SECONDS - (time.monotonic() - now))
 
 
 def _read_page(
-    connection: sqlite3.Connection, position: int, only: EventFilter, *, from_oldest: bool
+    connection: sqlite3.Connection, position: int, only: EventFilter, log_id: str, *, fresh: bool
 ) -> tuple[Head, list[tuple[int, bytes]], int]:
     # One read transaction: the head and the events are of the same moment.
     connection.execute("BEGIN")
     try:
         log = head(connection)
-        after = log.oldest - 1 if from_oldest else position
-        records = read_events(
+        # Before anything is read from there: a position may be larger than any that SQLite knows.
+        _check(log, log_id, position, fresh)
+        after = log.oldest - 1 if fresh and position == 0 else position
+        records, through = read_events(
             connection,
             after=after,
             through=log.sequence,
@@ -109,7 +112,6 @@ def _read_page(
         )
     finally:
         connection.execute("COMMIT")
-    through = records[-1][0] if len(records) == PAGE_EVENTS else max(after, log.sequence)
     return log, records, through
 
 

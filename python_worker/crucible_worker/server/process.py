@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import structlog
 
@@ -49,10 +50,18 @@ def serve(settings: Settings, *, build: Build = build) -> int:
 
 async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
     loop, end = asyncio.get_running_loop(), asyncio.Event()
-    guard.tell(lambda: loop.call_soon_threadsafe(end.set))
+
+    def begin() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the end was reached before the guard spoke
+            loop.call_soon_threadsafe(end.set)
+
+    guard.tell(begin)
     worker = Worker(settings, build=build, on_drain=guard.arm)
     log = structlog.get_logger("crucible_worker.server")
     try:
+        if settings.ready_file is not None:
+            # What a killed worker left there would send its readers to nobody.
+            settings.ready_file.unlink(missing_ok=True)
         await _start(worker, end)
         if not end.is_set():
             await _announce(worker, guard, settings)

@@ -17,7 +17,7 @@ import structlog
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from crucible_bridge.types import WorkerInfo
+from crucible_bridge.types import WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
@@ -41,12 +41,17 @@ from crucible_worker.services.worker import WorkerService
 
 __all__ = ["EVALUATION", "METRICS", "TELEMETRY", "WORKER", "Worker"]
 
-INTERRUPT_SHARE, GRACE_SHARE, CLOSE_SHARE = 0.4, 0.15, 0.2
-"""Of the time for a drain: for interrupting what runs and writing that down, for open calls to end by themselves, and
-for backends to end their children; as long again for the journal to be closed. Together below 1."""
+INTERRUPT_SHARE = 0.4
+"""Of the time for a drain: for interrupting what runs, and writing that down."""
 
-FLUSH_SECONDS = 0.2
-"""Of a drain: how long open streams carry what was just written, and waiting calls may still be answered."""
+FLUSH_SHARE = 0.04
+"""How long open streams then still carry what was just written; at its end all that is open is told DRAINING."""
+
+GRACE_SHARE, STOP_SHARE = 0.1, 0.15
+"""For open calls to end by themselves; and, that included, for the server to stop."""
+
+CLOSE_SHARE = 0.2
+"""For backends to end their children, and as long again for the journal. All shares together stay below 1."""
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
 METRICS = metrics_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name
@@ -121,22 +126,24 @@ class Worker:
         assert self._draining is not None
         await asyncio.shield(self._draining)
 
-    async def info(self) -> WorkerInfo:
-        """The worker as it stands."""
-        assert self._parts is not None
+    async def describe(self) -> WorkerInfo:
+        """What the worker is; how it fares is `load`. The same object from call to call."""
         assert self._warming is not None
         if not self._warming.done():
             await asyncio.wait((self._warming,))
+        return self._description
+
+    def load(self) -> WorkerLoad:
+        """How the worker fares now."""
+        assert self._parts is not None
         evaluations = self._parts.evaluations
         running, queued = evaluations.load
-        return dataclasses.replace(
-            self._description,
+        return WorkerLoad(
             running=running,
             queued=queued,
             calls=self._calls.open,
             draining=self._calls.draining,
-            log_id=evaluations.log_id,
-            last_sequence=await evaluations.last_sequence(),
+            last_sequence=evaluations.last_sequence(),
         )
 
     async def _start(self) -> None:
@@ -149,7 +156,11 @@ class Worker:
         self.address = bind(self._server, settings)
         self._parts = await self._build(settings)
         self._parts.evaluations.on_writable_change = lambda writable: self._show_evaluation_service()
-        self._description = dataclasses.replace(self._description, worker_id=self._parts.evaluations.worker_id)
+        self._description = dataclasses.replace(
+            self._description,
+            worker_id=self._parts.evaluations.worker_id,
+            log_id=self._parts.evaluations.log_id,
+        )
         self._register(self._server, self._parts)
         self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         await self._server.start()
@@ -165,7 +176,7 @@ class Worker:
         )
         server.add_generic_rpc_handlers((self._metrics.handler(),))
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.info, self.drain), server)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.describe, self.load, self.drain), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (EVALUATION, METRICS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -198,9 +209,10 @@ class Worker:
         if parts is not None:
             ids = await self._within(INTERRUPT_SHARE, parts.evaluations.drain(), "interrupt", default=())
         interrupted.set_result(ids)
-        self._calls.cut(after=FLUSH_SECONDS)
+        self._calls.cut(after=FLUSH_SHARE * self._limits.drain_seconds)
         if self._server is not None:
-            await self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
+            stopping = self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
+            await self._within(STOP_SHARE, stopping, "stop_server", default=None)
         if self._metrics is not None:
             self._metrics.close()
         if parts is not None:

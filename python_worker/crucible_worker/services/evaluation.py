@@ -44,12 +44,12 @@ class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
 
     async def Evaluate(self, request: pb.EvaluateRequest, context: Context) -> pb.EvaluateResponse:
         """Run to the end."""
-        evaluation = await self._evaluations.evaluate(await _decoded(request, ""))
+        evaluation = await self._evaluations.evaluate(await _decoded(request))
         return pb.EvaluateResponse(evaluation=evaluation_to_v1(evaluation))
 
     async def StartEvaluation(self, request: pb.StartEvaluationRequest, context: Context) -> pb.StartEvaluationResponse:
         """Start, or go on."""
-        evaluation, existed = await self._evaluations.start(await _decoded(request.request, "request"))
+        evaluation, existed = await self._evaluations.start(await _decoded(request.request))
         return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
 
     async def WatchEvaluation(
@@ -110,12 +110,13 @@ class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
         return pb.GenerateReportResponse(report=await self._evaluations.report(request.evaluation_ids, report_format))
 
 
-async def _decoded(message: pb.EvaluateRequest, field: str) -> EvaluateRequest:
+async def _decoded(message: pb.EvaluateRequest) -> EvaluateRequest:
+    """Decode what Evaluate and StartEvaluation share; field paths begin at its fields in both."""
     names = {name: getattr(message, name) for name in ("evaluation_id", "run_id", "correlation_id")}
     bind_contextvars(**{name: value for name, value in names.items() if value})
     if message.ByteSize() < LARGE_REQUEST_BYTES:
-        return evaluate_request_from_v1(message, field)
-    return await asyncio.to_thread(evaluate_request_from_v1, message, field)
+        return evaluate_request_from_v1(message)
+    return await asyncio.to_thread(evaluate_request_from_v1, message)
 
 
 async def _encoded(encode: Callable[[Any], Any], values: Sequence[Any]) -> Sequence[Any]:

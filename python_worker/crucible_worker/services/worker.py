@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from crucible_bridge.codec.worker import drain_report_to_v1, worker_info_to_v1
-from crucible_bridge.types import DrainReport, WorkerInfo
+from crucible_bridge.codec.worker import drain_report_to_v1, worker_info_to_v1, worker_load_onto_v1
+from crucible_bridge.types import DrainReport, WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
 from crucible_worker.interceptors.methods import Context
 
@@ -16,15 +16,27 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     """The worker itself, over the wire."""
 
     def __init__(
-        self, info: Callable[[], Awaitable[WorkerInfo]], drain: Callable[[], Awaitable[Sequence[str]]]
+        self,
+        describe: Callable[[], Awaitable[WorkerInfo]],
+        load: Callable[[], WorkerLoad],
+        drain: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
-        """Ask `info` what the worker is; `drain` sends it home and gives the evaluations it interrupted."""
-        self._info = info
+        """Ask `describe` what the worker is, `load` how it fares; `drain` sends it home and tells what it stopped."""
+        self._describe = describe
+        self._load = load
         self._drain = drain
+        self._described: WorkerInfo | None = None
+        self._answer = worker_pb2.GetInfoResponse()
 
     async def GetInfo(self, request: worker_pb2.GetInfoRequest, context: Context) -> worker_pb2.GetInfoResponse:
         """Versions, backends, evaluators, limits, load."""
-        return worker_pb2.GetInfoResponse(worker=worker_info_to_v1(await self._info()))
+        described = await self._describe()
+        # One answer for all calls, brought up to date: encoding its maps anew is most of what a call costs.
+        if described is not self._described:
+            self._described = described
+            self._answer = worker_pb2.GetInfoResponse(worker=worker_info_to_v1(described))
+        worker_load_onto_v1(self._load(), self._answer.worker)
+        return self._answer
 
     async def Drain(self, request: worker_pb2.DrainRequest, context: Context) -> worker_pb2.DrainResponse:
         """Interrupt what runs; the process ends after the answer."""

@@ -13,7 +13,9 @@ import queue
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from crucible_worker.config import LogFormat
 
 if TYPE_CHECKING:
     import structlog
@@ -26,9 +28,7 @@ elif "structlog" not in sys.modules and "rich" not in sys.modules:
 else:
     import structlog
 
-__all__ = ["BackgroundWriter", "LogFormat", "bind_contextvars", "bound", "configure_logging"]
-
-LogFormat = Literal["json", "console"]
+__all__ = ["BackgroundWriter", "bind_contextvars", "bound", "configure_logging"]
 
 QUEUE_LINES = 10_000
 """Lines that wait for a slow stderr; what comes beyond is counted and dropped."""

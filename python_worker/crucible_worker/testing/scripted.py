@@ -1,4 +1,4 @@
-"""A model that does what a script says: answers, latency, failures, stalls, odd log-probabilities, and counts of it all.
+"""A model that does what a script says: answers, latency, failures, stalls, odd log-probabilities; all of it counted.
 
 It is deterministic unless the script is not, so that an evaluation that was interrupted can be compared, bit for bit,
 with one that was not.

@@ -49,15 +49,15 @@ async def run_worker(
         data_roots: JSONL data sets lie below these.
         limits: bounds, where the defaults will not do.
     """
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
-            state_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crucible-")))
+            state_dir = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="crucible-")))
         settings = Settings(
             port=0, state_dir=state_dir, data_roots=tuple(data_roots), limits=limits or WorkerLimits()
         ).validate()
-        async with Worker(settings, build=scripted_build(models)) as worker:
-            async with crucible_bridge.connect(worker.address) as bridge:
-                yield RunningWorker(bridge=bridge, address=worker.address, state_dir=state_dir)
+        worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
+        bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))
+        yield RunningWorker(bridge=bridge, address=worker.address, state_dir=state_dir)
 
 
 def scripted_build(models: Mapping[str, ScriptedModel]) -> Build:

@@ -27,6 +27,10 @@ class Run:
         self.scheduler = Scheduler(load(directory, torch.device("cpu")), self.answers.__setitem__)
         self._identities = itertools.count()
 
+    def encode(self, text):
+        assert self.scheduler.loaded.tokenizer is not None
+        return self.scheduler.loaded.tokenizer.encode(text)
+
     def sample(self, prompt, **overrides):
         identity = next(self._identities)
         message = {"prompt": tokens_to_bytes(np.array(prompt)), "max_tokens": 8, "temperature": 0.0, "top_p": 1.0,
@@ -87,8 +91,8 @@ def test_embedded_models_answer_alike_in_any_company(name):
     """Greedy tokens of every embedded model are the same alone, and in shuffled company of other lengths."""
     run = Run(registry.path(name))
     problems = [str(sample.input) for sample in held_out(24)]
-    prompts = [run.scheduler.loaded.tokenizer.encode(text[: 3 + i % 4]) for i, text in enumerate(problems)]
-    prompts += [run.scheduler.loaded.tokenizer.encode(text) for text in problems]
+    prompts = [run.encode(text[: 3 + i % 4]) for i, text in enumerate(problems)]
+    prompts += [run.encode(text) for text in problems]
 
     def answers(order):
         identities = {index: run.sample(prompts[index]) for index in order}
@@ -108,7 +112,7 @@ def test_embedded_models_answer_alike_in_any_company(name):
 def test_random_samples_do_not_depend_on_company():
     """A seeded sample draws from its own random numbers, whoever else draws."""
     run = Run(registry.path("arithmetic@240"))
-    prompt = run.scheduler.loaded.tokenizer.encode("23+74=")
+    prompt = run.encode("23+74=")
 
     alone = run.sample(prompt, temperature=1.5, seed=7, num_samples=4)
     run.finish()
@@ -124,7 +128,7 @@ def test_random_samples_do_not_depend_on_company():
 def test_scores_are_bit_equal_in_any_company():
     """Log-probabilities are the same bits alone, among other sequences, and beside rows that generate."""
     run = Run(registry.path("arithmetic@320"))
-    sequences = [run.scheduler.loaded.tokenizer.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
+    sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
     items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
 
     alone = []
@@ -160,7 +164,7 @@ def test_scores_equal_a_direct_computation(architecture, make_model):
 def test_sampled_logprobs_are_those_of_the_unmodified_distribution():
     """Temperature, top_k and top_p decide what is drawn, not what is reported."""
     run = Run(registry.path("arithmetic@320"))
-    prompt = run.scheduler.loaded.tokenizer.encode("68+42=")
+    prompt = run.encode("68+42=")
 
     drawn = run.sample(prompt, temperature=3.0, top_k=5, top_p=0.9, seed=3)
     run.finish()
@@ -203,7 +207,7 @@ def test_more_rows_than_fit_wait_for_their_turn(monkeypatch):
         "forward",
         lambda **given: widths.append(tuple(given["attention_mask"].shape)) or forward(**given),
     )
-    prompts = [run.scheduler.loaded.tokenizer.encode(str(sample.input)) for sample in held_out(10)]
+    prompts = [run.encode(str(sample.input)) for sample in held_out(10)]
 
     identities = [run.sample(prompt) for prompt in prompts]
     run.finish()

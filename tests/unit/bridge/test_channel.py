@@ -22,23 +22,22 @@ from crucible_bridge.errors import InvalidField
 
 
 @pytest.mark.parametrize(
-    ("text", "address", "local"),
+    ("text", "address"),
     [
-        ("127.0.0.1:50051", Address("127.0.0.1:50051", host="127.0.0.1", port=50051), True),
-        ("localhost:0", Address("localhost:0", host="localhost"), True),
-        ("[::1]:1", Address("[::1]:1", host="::1", port=1), True),
-        ("0.0.0.0:65535", Address("0.0.0.0:65535", host="0.0.0.0", port=65535), False),
-        ("[::]:1", Address("[::]:1", host="::", port=1), False),
-        ("worker.example:50051", Address("worker.example:50051", host="worker.example", port=50051), False),
-        ("unix:/run/w.sock", Address("unix:/run/w.sock", path="/run/w.sock"), True),
-        ("unix:///run/w.sock", Address("unix:/run/w.sock", path="/run/w.sock"), True),
-        ("unix:w.sock", Address("unix:w.sock", path="w.sock"), True),
+        ("127.0.0.1:50051", Address("127.0.0.1:50051", host="127.0.0.1", port=50051)),
+        ("localhost:0", Address("localhost:0", host="localhost")),
+        ("[::1]:1", Address("[::1]:1", host="::1", port=1)),
+        ("0.0.0.0:65535", Address("0.0.0.0:65535", host="0.0.0.0", port=65535)),
+        ("[::]:1", Address("[::]:1", host="::", port=1)),
+        ("worker.example:50051", Address("worker.example:50051", host="worker.example", port=50051)),
+        ("unix:/run/w.sock", Address("unix:/run/w.sock", path="/run/w.sock")),
+        ("unix:///run/w.sock", Address("unix:/run/w.sock", path="/run/w.sock")),
+        ("unix:w.sock", Address("unix:w.sock", path="w.sock")),
     ],
 )
-def test_addresses_are_read(text: str, address: Address, local: bool):
-    """Host and port, bracketed IPv6 and Unix sockets; only loopback and sockets are local."""
+def test_addresses_are_read(text: str, address: Address):
+    """Host and port, bracketed IPv6 and Unix sockets."""
     assert parse_address(text) == address
-    assert address.is_local is local
 
 
 @pytest.mark.parametrize(

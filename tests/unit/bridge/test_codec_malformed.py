@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge import codec
 from crucible_bridge.errors import InternalError, InvalidField
-from crucible_bridge.types import Dataset, Datum, EmbeddedModel, EvaluateRequest, EvaluatorSpec, Sample, SamplingParams
-from crucible_bridge.v1 import evaluation_pb2, events_pb2, types_pb2, worker_pb2
+from crucible_bridge.types import (
+    Dataset,
+    Datum,
+    EmbeddedModel,
+    EvaluateRequest,
+    EvaluatorSpec,
+    InlineDataset,
+    Sample,
+    SamplingParams,
+)
+from crucible_bridge.v1 import evaluation_pb2, events_pb2, types_pb2
+from tests.unit.bridge import strategies as some
 
 
 def a_request() -> evaluation_pb2.EvaluateRequest:
@@ -25,7 +36,7 @@ def a_request() -> evaluation_pb2.EvaluateRequest:
     return codec.evaluate_request_to_v1(
         EvaluateRequest(
             evaluation_id="e",
-            model=EmbeddedModel("arithmetic@400"),
+            model=EmbeddedModel("arithmetic@320"),
             evaluators=(EvaluatorSpec(kind="nll", options={"a": {"b": [1]}}), EvaluatorSpec(kind="accuracy", name="n")),
             dataset=Dataset.of([Sample(input="x"), Sample(input=datum)]),
             sampling=SamplingParams(max_tokens=4, top_k=3),
@@ -197,9 +208,14 @@ def test_options_nest_up_to_their_limit():
         ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": "\ud800"}),)}),
         ("evaluators[0]", {"evaluators": (EvaluatorSpec(kind="\ud800"),)}),
         ("dataset.inline.samples[1]", {"dataset": Dataset.of([Sample(input="a"), Sample(input="\ud800")])}),
-        ("dataset.inline.samples[0]", {"dataset": Dataset.of(["not a sample"])}),
+        ("dataset.inline.samples[0]", {"dataset": Dataset(source=InlineDataset(("not a sample",)))}),  # type: ignore[arg-type]
+        ("dataset.inline.samples", {"dataset": Dataset(source=InlineDataset(5))}),  # type: ignore[arg-type]
+        ("dataset.inline.samples[0]", {"dataset": Dataset.of([Sample(input="40+2=", targets="42")])}),  # type: ignore[arg-type]
+        ("dataset.inline.samples[0]", {"dataset": Dataset.of([Sample(input="?", choices="yes")])}),  # type: ignore[arg-type]
+        ("evaluators", {"evaluators": 5}),
         ("dataset", {"dataset": Dataset(source=Dataset.of("builtin:x").source, limit=2**63)}),
         ("sampling", {"sampling": SamplingParams(max_tokens=2**31)}),
+        ("sampling", {"sampling": SamplingParams(max_tokens=1, stop="ab")}),  # type: ignore[arg-type]
         ("request", {"step": "three"}),
     ],
 )
@@ -250,32 +266,87 @@ def test_a_damaged_record_is_an_error_of_ours():
         codec.page_to_v1([(7, b""), (8, b"\xff\xff")], "log", 8)
 
 
-DECODERS: list[tuple[type[Any], Callable[[Any], Any]]] = [
-    (types_pb2.Tensor, lambda m: codec.array_from_v1(m, "x")),
-    (types_pb2.Datum, lambda m: codec.datum_from_v1(m, "x")),
-    (evaluation_pb2.EvaluateRequest, codec.evaluate_request_from_v1),
-    (evaluation_pb2.Evaluation, lambda m: codec.evaluation_from_v1(m, "x")),
-    (evaluation_pb2.SampleResult, lambda m: codec.sample_result_from_v1(m, "x")),
-    (evaluation_pb2.EvaluatorInfo, lambda m: codec.evaluator_info_from_v1(m, "x")),
-    (events_pb2.EventBatch, codec.batch_from_v1),
-    (worker_pb2.WorkerInfo, codec.worker_info_from_v1),
+def sites(message: Message) -> Iterator[tuple[Any, Any]]:
+    """Every field of a message and of those inside of it that are set, each with the message that has it."""
+    for field in message.DESCRIPTOR.fields:
+        yield message, field
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = [value[key] for key in value] if field.message_type.fields_by_name["value"].message_type else []
+        else:
+            inner = list(value) if field.is_repeated else [value]
+        for one in inner:
+            yield from sites(one)
+
+
+SCALARS: dict[int, st.SearchStrategy[Any]] = {
+    FieldDescriptor.CPPTYPE_INT32: some.i32,
+    FieldDescriptor.CPPTYPE_INT64: some.i64,
+    FieldDescriptor.CPPTYPE_UINT64: some.u64,
+    FieldDescriptor.CPPTYPE_DOUBLE: st.floats(),
+    FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
+    FieldDescriptor.CPPTYPE_ENUM: st.integers(-1, 20),
+}
+
+
+def scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    """Any value that the wire can carry in a field."""
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return st.binary(max_size=9) if field.type == FieldDescriptor.TYPE_BYTES else some.text
+    return SCALARS[field.cpp_type]
+
+
+def damage(message: Message, data: st.DataObject) -> None:
+    """Empty one field of a message, or put something else into it."""
+    owner, field = data.draw(st.sampled_from(list(sites(message))))
+    if data.draw(st.booleans()):
+        owner.ClearField(field.name)
+    elif field.message_type is None:
+        value = data.draw(scalar(field))
+        if field.is_repeated:
+            getattr(owner, field.name).append(value)
+        else:
+            setattr(owner, field.name, value)
+    elif field.message_type.GetOptions().map_entry:
+        key, value = data.draw(some.text), field.message_type.fields_by_name["value"]
+        if value.message_type is None:
+            getattr(owner, field.name)[key] = data.draw(scalar(value))
+        else:
+            getattr(owner, field.name)[key].SetInParent()
+    elif field.is_repeated:
+        getattr(owner, field.name).add()
+    else:
+        getattr(owner, field.name).Clear()
+        getattr(owner, field.name).SetInParent()
+
+
+# What is sent, how it is encoded, how it is decoded.
+PAIRS: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
+    (some.data, codec.datum_to_v1, lambda m: codec.datum_from_v1(m, "x")),
+    (some.requests, codec.evaluate_request_to_v1, codec.evaluate_request_from_v1),
+    (some.evaluations, codec.evaluation_to_v1, lambda m: codec.evaluation_from_v1(m, "x")),
+    (some.sample_results, codec.sample_result_to_v1, lambda m: codec.sample_result_from_v1(m, "x")),
+    (some.evaluator_infos, codec.evaluator_info_to_v1, lambda m: codec.evaluator_info_from_v1(m, "x")),
+    (some.events, codec.event_to_v1, codec.event_from_v1),
+    (some.worker_infos, codec.worker_info_to_v1, codec.worker_info_from_v1),
 ]
 
 
-@pytest.mark.parametrize(("message", "decode"), DECODERS, ids=[message.__name__ for message, _ in DECODERS])
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize(
+    ("values", "encode", "decode"), PAIRS, ids=["datum", "request", "evaluation", "sample", "info", "event", "worker"]
+)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_arbitrary_bytes_never_raise_anything_else(
-    message: type[Any], decode: Callable[[Any], Any], data: st.DataObject
+def test_a_damaged_message_never_raises_anything_else(
+    values: st.SearchStrategy[Any], encode: Callable[[Any], Any], decode: Callable[[Any], Any], data: st.DataObject
 ):
-    """A message of any bytes that parse is decoded, or refused as InvalidField."""
-    seed = a_request().SerializeToString() if message is evaluation_pb2.EvaluateRequest else b""
-    position = data.draw(st.integers(0, len(seed)))
-    raw = seed[:position] + data.draw(st.binary(max_size=40)) + seed[position + data.draw(st.integers(0, 3)) :]
-    try:
-        parsed = message.FromString(raw)
-    except DecodeError:
-        return
+    """A valid message, some of its fields emptied or replaced, is decoded or refused as InvalidField."""
+    message = encode(data.draw(values))
+    decode(message)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damage(message, data)
 
     with contextlib.suppress(InvalidField):
-        decode(parsed)
+        decode(type(message).FromString(message.SerializeToString()))

@@ -120,7 +120,7 @@ def test_surrogates_in_results_become_replacement_characters():
 
 def _minimal() -> dict[str, Any]:
     return {
-        "model": some.EmbeddedModel("arithmetic@400"),
+        "model": some.EmbeddedModel("arithmetic@320"),
         "evaluators": (some.EvaluatorSpec(kind="nll"),),
         "dataset": some.Dataset.of("builtin:arithmetic"),
     }

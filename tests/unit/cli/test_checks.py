@@ -1,5 +1,7 @@
 """Doctor's checks: what is looked at, and what is said of it."""
 
+import asyncio
+import contextlib
 import socket
 import sqlite3
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 from crucible_worker.cli import checks
 from crucible_worker.cli.checks import Check, run_checks
 from crucible_worker.config import Settings
+from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
+from crucible_worker.testing import run_worker
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def test_a_worker_that_can_serve_passes_all_that_is_required(settings: Settings,
     found = _checks(settings, monkeypatch)
 
     assert [check.detail for check in found.values() if check.required and not check.ok] == []
-    assert found["state directory"].detail == str(settings.state_dir)
+    assert found["state directory"].detail == f"{settings.state_dir}, to be made"
     assert "WAL" in found["sqlite"].detail
 
 
@@ -51,27 +55,81 @@ def test_a_socket_that_is_there_is_told(tmp_path: Path, settings: Settings, monk
     address = _checks(busy, monkeypatch)["address"]
 
     assert not address.ok
-    assert "is a worker running?" in address.detail
+    assert "no healthy worker answers" in address.detail
+
+
+async def test_a_healthy_worker_at_the_address_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Doctor beside a worker that serves says so: nothing is to be mended."""
+    async with run_worker({}) as worker:
+        port = int(worker.address.rpartition(":")[2])
+
+        found = await asyncio.to_thread(_checks, Settings(port=port, state_dir=tmp_path), monkeypatch)
+
+    assert found["address"].ok
+    assert "a healthy worker serves there already" in found["address"].detail
 
 
 def test_a_journal_that_cannot_be_opened_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """What lies there and is no journal of ours is refused, and the other checks are made all the same."""
     settings.state_dir.mkdir()
-    _checks(settings, monkeypatch)
-    for database in settings.state_dir.glob("journal*"):
-        database.write_bytes(b"not a database" * 1000)
+    (settings.state_dir / JOURNAL_FILE).write_bytes(b"not a database" * 1000)
 
     found = _checks(settings, monkeypatch)
 
     assert (found["journal"].ok, found["journal"].required) == (False, True)
-    assert found["sqlite"].ok
+    assert found["address"].ok
 
 
-def test_checks_leave_nothing_of_their_own(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    """Beside the journal that a worker would make, the state directory stays as it was."""
+def test_a_journal_of_another_version_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """A worker would refuse it."""
+    with contextlib.closing(sqlite3.connect(prepare(settings.state_dir))) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+    journal = _checks(settings, monkeypatch)["journal"]
+
+    assert not journal.ok
+    assert "is of version 99" in journal.detail
+
+
+def test_without_a_journal_nothing_is_left_behind(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """The state directory is not even made, and what was tried out is gone."""
     _checks(settings, monkeypatch)
 
-    assert list(settings.state_dir.glob(".doctor-*")) == []
+    assert list(settings.state_dir.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("open_elsewhere", [False, True], ids=["no worker", "a worker"])
+def test_a_journal_is_only_read(open_elsewhere: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """With a worker at it or without, no byte of the journal changes and no file appears."""
+    with contextlib.closing(sqlite3.connect(prepare(settings.state_dir))) as connection:
+        if open_elsewhere:
+            connection.execute("INSERT INTO probe VALUES (1, x'00')")
+            connection.commit()
+        else:
+            connection.close()
+        before = _contents(settings.state_dir)
+
+        found = _checks(settings, monkeypatch)
+
+        assert (found["journal"].ok, found["sqlite"].ok) == (True, True)
+        assert found["journal"].detail.endswith("evaluations: 0")
+        assert _contents(settings.state_dir) == before
+    assert ("journal.sqlite3-wal" in before) == open_elsewhere
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    # The -shm file is memory that readers share, and mark.
+    return {path.name: b"" if path.name.endswith("-shm") else path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_state_directory_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Below a file there can be no folder."""
+    (tmp_path / "file").write_text("")
+
+    found = _checks(Settings(port=0, state_dir=tmp_path / "file" / "state"), monkeypatch)["state directory"]
+
+    assert (found.ok, found.required) == (False, True)
+    assert f"cannot be made in {tmp_path / 'file'}" in found.detail
 
 
 def test_an_extra_that_is_missing_is_optional(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -97,8 +155,8 @@ def test_a_tool_that_is_missing_says_what_it_is_for(settings: Settings, monkeypa
 
     found = _checks(settings, monkeypatch)
 
-    assert (found["elixir"].ok, found["elixir"].required) == (False, False)
-    assert "Elixir" in found["elixir"].purpose
+    assert (found["buf"].ok, found["buf"].required) == (False, False)
+    assert "protos" in found["buf"].purpose
 
 
 def test_a_file_system_without_wal_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):

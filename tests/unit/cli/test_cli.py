@@ -3,12 +3,16 @@
 import itertools
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
+import typer.core
+import typer.main
 from typer.testing import CliRunner, Result
 
 from crucible_worker.cli import app
+from crucible_worker.config import Settings
 
 COMMANDS = ["serve", "demo", "evaluate", "doctor"]
 
@@ -63,7 +67,7 @@ def test_without_a_command_help_is_shown():
         ["--model", "arithmetic", "--data", "builtin:arithmetic", "--evaluator", "nll"],
         ["--model", "embedded:arithmetic@600", "--data", "arithmetic", "--evaluator", "nll"],
         ["--model", "embedded:arithmetic@600", "--data", "builtin:arithmetic"],
-        ["--model", "embedded:arithmetic@600", "--data", "builtin:arithmetic", "--evaluator", "nll", "--limit", "0"],
+        ["--model", "embedded:arithmetic@600", "--data", "builtin:arithmetic", "--evaluator", "nll", "--samples", "0"],
         [
             *("--model", "embedded:arithmetic@600", "--data", "builtin:arithmetic", "--evaluator", "nll"),
             *("--option", "accuracy.grader=numeric"),
@@ -82,6 +86,19 @@ def test_an_evaluation_that_makes_no_sense_is_a_usage_error(arguments: list[str]
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr
+
+
+def test_a_refused_evaluation_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With --json a machine reads what is wrong, and by which field; the flag that was typed is in the message."""
+    monkeypatch.chdir(tmp_path)
+
+    result = _run("evaluate", "--json", "--model", "sums", "--data", "builtin:arithmetic", "--evaluator", "nll")
+
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert (error["code"], error["reason"], error["field"]) == ("INVALID_ARGUMENT", "INVALID_FIELD", "model")
+    assert error["message"].startswith("--model is 'sums'")
+    assert result.stderr == f"crucible-worker: {error['message']}\n"
 
 
 def test_settings_that_are_refused_are_a_usage_error(tmp_path: Path):
@@ -112,3 +129,100 @@ def test_doctor_fails_where_a_worker_could_not_serve(tmp_path: Path, monkeypatch
 
     assert result.exit_code == 1
     assert "A worker cannot serve here" in result.stdout
+
+
+def test_doctor_succeeds_beside_a_healthy_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A worker at the address is no fault of the machine."""
+    monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
+
+    async def served(settings: object) -> bool:
+        return True
+
+    monkeypatch.setattr("crucible_worker.cli.checks._served", served)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        result = _run("doctor", "--json", "--port", port, "--state-dir", str(tmp_path))
+
+    assert (result.exit_code, json.loads(result.stdout)["ok"]) == (0, True)
+
+
+def test_doctor_fails_where_something_else_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A listener that is no worker keeps one from serving there."""
+    monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.cli.checks.HEALTH_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        result = _run("doctor", "--json", "--port", port, "--state-dir", str(tmp_path))
+
+    assert (result.exit_code, json.loads(result.stdout)["ok"]) == (1, False)
+
+
+def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
+    """A value for every option of `serve` that is not the default, and what Settings make of it."""
+    token, cert, key = (tmp_path / name for name in ("token", "cert.pem", "key.pem"))
+    for path in (token, cert, key):
+        path.write_text("secret")
+        path.chmod(0o600)
+    return {
+        "host": ("localhost", "localhost"),
+        "port": ("7", 7),
+        "unix_socket": (str(tmp_path / "socket"), tmp_path / "socket"),
+        "token_file": (str(token), token),
+        "tls_cert": (str(cert), cert),
+        "tls_key": (str(key), key),
+        "insecure_no_tls": ("true", True),
+        "ready_file": (str(tmp_path / "ready"), tmp_path / "ready"),
+        "state_dir": (str(tmp_path / "state"), tmp_path / "state"),
+        "model_root": (str(tmp_path), (tmp_path,)),
+        "data_root": (str(tmp_path), (tmp_path,)),
+        "device": ("cuda:1", "cuda:1"),
+        "log_format": ("console", "console"),
+        "log_level": ("error", "error"),
+    }
+
+
+def _options() -> set[str]:
+    """Names of the options of `serve`, as parameters; --config and --limit have rules of their own."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    names = {parameter.opts[0].removeprefix("--").replace("-", "_") for parameter in command.commands["serve"].params}
+    return names - {"config", "limit", "help"}
+
+
+@pytest.mark.parametrize("source", ["flags", "environment", "file", "file named by a variable"])
+def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What the help promises: each option by its own name, from each source, arrives in the worker's settings."""
+    started: list[Settings] = []
+    monkeypatch.setattr("crucible_worker.server.serve", lambda settings: started.append(settings) or 0)
+    # Handlers that end the process are not for the one that runs tests.
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    values = _values(tmp_path)
+    arguments, environment, config = [], {}, tmp_path / "worker.toml"
+    if source == "flags":
+        for option, (text, _) in values.items():
+            flag = f"--{option.replace('_', '-')}"
+            arguments += [flag] if option == "insecure_no_tls" else [flag, text]
+        arguments += ["--limit", "max_streams=9"]
+    elif source == "environment":
+        environment = {f"CRUCIBLE_{option.upper()}": text for option, (text, _) in values.items()}
+        environment["CRUCIBLE_MAX_STREAMS"] = "9"
+    else:
+        config.write_text("".join(f"{option} = {json.dumps(text)}\n" for option, (text, _) in values.items()))
+        config.write_text(config.read_text() + "[limits]\nmax_streams = 9\n")
+        if source == "file":
+            arguments = ["--config", str(config)]
+        else:
+            environment = {"CRUCIBLE_CONFIG": str(config)}
+
+    result = CliRunner().invoke(app, ["serve", *arguments], env=environment)
+
+    assert result.exit_code == 0, result.output
+    (settings,) = started
+    fields = {"model_root": "model_roots", "data_root": "data_roots"}
+    assert {option: getattr(settings, fields.get(option, option)) for option in values} == {
+        option: value for option, (_, value) in values.items()
+    }
+    assert settings.limits.max_streams == 9
+    assert set(values) == _options()

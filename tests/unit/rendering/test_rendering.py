@@ -28,10 +28,8 @@ class CharacterTokenizer:
         return list(map(ord, text))
 
     async def encode_chat(self, messages, *, generation_prompt):
-        shown = [
-            f"{message.role[0]}[{'' if self.drops_earlier_thoughts and message is not messages[-1] else message.content}]"
-            for message in messages
-        ]
+        dropped = messages[:-1] if self.drops_earlier_thoughts else ()
+        shown = [f"{message.role[0]}[{'' if message in dropped else message.content}]" for message in messages]
         return list(map(ord, "".join(shown) + ("a[" if generation_prompt else "")))
 
 
@@ -93,9 +91,9 @@ async def test_without_a_tokenizer_only_tokens_can_be_sent():
 
 async def test_what_renders_to_nothing_is_invalid():
     """A model needs something to go on from."""
-    with pytest.raises(InvalidField, match="^input has no tokens"):
+    with pytest.raises(InvalidField, match=r"^input has no tokens"):
         await render_prompt(CharacterTokenizer(bos=()), "")
-    with pytest.raises(InvalidField, match="^input.messages is empty"):
+    with pytest.raises(InvalidField, match=r"^input\.messages is empty"):
         await render_prompt(CharacterTokenizer(has_chat_template=True), conversation())
 
 
@@ -116,7 +114,7 @@ async def test_without_an_end_of_sequence_the_target_stands_alone():
 
 async def test_text_needs_a_target():
     """Without a target there is nothing to measure."""
-    with pytest.raises(InvalidField, match="^targets is empty"):
+    with pytest.raises(InvalidField, match=r"^targets is empty"):
         await render_supervised(CharacterTokenizer(), Sample(input="1+1="))
     with pytest.raises(InvalidField, match=r"^targets\[0\] has no tokens"):
         await render_supervised(CharacterTokenizer(eos_token_id=None), Sample(input="1+1=", targets=("",)))

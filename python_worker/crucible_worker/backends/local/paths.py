@@ -40,8 +40,11 @@ def resolve(roots: Sequence[Path], path: str) -> Path:
     # Escapes are refused before anything is looked up: the answer must not tell what exists outside.
     escaped = False
     for root in roots:
-        real_root = root.resolve()
-        candidate = (real_root / path).resolve()
+        try:
+            real_root = root.resolve()
+            candidate = (real_root / path).resolve()
+        except (OSError, RuntimeError):  # a name that is too long, links that go round
+            continue
         if not candidate.is_relative_to(real_root):
             escaped = True
         elif candidate.is_dir():

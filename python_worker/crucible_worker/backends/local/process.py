@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -39,6 +40,8 @@ class _Connection:
         assert process.stdin is not None
         assert process.stdout is not None
         self.process = process
+        # Popen's own kill looks whether the process has ended, and so takes its status away from asyncio, which waits.
+        self._pidfd = os.pidfd_open(process.pid)
         self._stdin, self._stdout = process.stdin, process.stdout
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
@@ -80,6 +83,7 @@ class _Connection:
             self.kill()
             self._stdin.close()
             await self.process.wait()
+            os.close(self._pidfd)
             self._fail_all()
 
     def _answer(self, message: dict[str, Any]) -> None:
@@ -101,7 +105,7 @@ class _Connection:
     def kill(self) -> None:
         self.dead = True
         with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def close(self) -> None:
         self.dead = True
@@ -109,7 +113,8 @@ class _Connection:
         try:
             await asyncio.wait_for(asyncio.shield(self._reader), _EXIT_SECONDS)
         except TimeoutError:
-            self.kill()
+            if not self._reader.done():
+                self.kill()
             await self._reader
 
 
@@ -154,12 +159,12 @@ class HostProcess:
             if self._closed:
                 raise Unavailable("the local backend is closed", reason="BACKEND_CLOSED", retryable=False)
             if self._connection is None or self._connection.dead:
-                self._connection = _Connection(await self._start())
+                self._connection = await self._start()
             return self._connection
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start(self) -> _Connection:
         try:
-            return await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 # The directory that the worker happens to stand in is no place to import from.
                 "-P",
@@ -171,5 +176,6 @@ class HostProcess:
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, **_ENVIRONMENT},
             )
+            return _Connection(process)
         except OSError as error:
             raise BackendError(f"the model host cannot be started: {error}", reason="HOST_NOT_STARTED") from error

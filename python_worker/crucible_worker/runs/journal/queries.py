@@ -29,6 +29,12 @@ SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
 """A page of samples ends when its records have this size, so that it stays well below the message limit."""
 
 
+EVENT_PAGE_BYTES = 4 * 1024 * 1024
+"""A page of events ends when its records have this size."""
+EVALUATION_PAGE_BYTES = 8 * 1024 * 1024
+"""Likewise a page of evaluations."""
+
+
 class Reads(Protocol):
     """A connection or a transaction."""
 
@@ -109,9 +115,12 @@ def list_rows(
     from_step: int | None = None,
     to_step: int | None = None,
     before: int | None = None,
-    limit: int = -1,
-) -> list[Row]:
-    """Evaluations, newest first; `before` is the number that the page before ended with."""
+    limit: int | None = None,
+) -> tuple[list[Row], bool]:
+    """Evaluations, newest first, and whether there are more; `before` is the number that the page before ended with.
+
+    At most `limit` of them, and, where there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together.
+    """
     conditions: list[tuple[str, Sequence[object]]] = []
     if run_id is not None:
         conditions.append(("run_id = ?", (run_id,)))
@@ -124,8 +133,16 @@ def list_rows(
     if before is not None:
         conditions.append(("number < ?", (before,)))
     where, parameters = _where(conditions)
-    sql = f"SELECT {_COLUMNS} FROM evaluations {where} ORDER BY number DESC LIMIT ?"
-    return [_row(row) for row in source.execute(sql, (*parameters, limit))]
+    sql = f"SELECT {_COLUMNS} FROM evaluations {where} ORDER BY number DESC"
+    page: list[Row] = []
+    size = 0
+    for values in source.execute(sql, parameters):
+        if limit is not None and (len(page) == limit or size >= EVALUATION_PAGE_BYTES):
+            return page, True
+        row = _row(values)
+        page.append(row)
+        size += len(row.request) + len(row.result or b"")
+    return page, False
 
 
 def evaluation_of(row: Row) -> Evaluation:
@@ -160,8 +177,11 @@ def read_events(
     without_kind: str | None = None,
     run_id: str | None = None,
     limit: int,
-) -> list[tuple[int, bytes]]:
-    """Sequences and records of events after one sequence, up to and with another, at most `limit` of them."""
+) -> tuple[list[tuple[int, bytes]], int]:
+    """Sequences and records of events after one sequence, up to and with another; and the last sequence examined.
+
+    At most `limit` of them, and no more once they have `EVENT_PAGE_BYTES` together.
+    """
     conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (after, through))]
     if number is not None:
         conditions.append(("number = ?", (number,)))
@@ -173,7 +193,14 @@ def read_events(
         conditions.append(("run_id = ?", (run_id,)))
     where, parameters = _where(conditions)
     sql = f"SELECT sequence, record FROM events {where} ORDER BY sequence LIMIT ?"
-    return source.execute(sql, (*parameters, limit)).fetchall()
+    page: list[tuple[int, bytes]] = []
+    size = 0
+    for sequence, record in source.execute(sql, (*parameters, limit)):
+        page.append((sequence, record))
+        size += len(record)
+        if len(page) == limit or size >= EVENT_PAGE_BYTES:
+            return page, sequence
+    return page, max(after, through)
 
 
 def read_samples(

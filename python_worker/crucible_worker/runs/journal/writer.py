@@ -15,16 +15,30 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import Event
 from crucible_worker.runs.journal.schema import connect
 
-__all__ = ["MAX_BATCH", "Transaction", "Writer"]
+__all__ = ["MAX_BATCH", "JournalUnavailable", "Transaction", "Writer"]
 
 MAX_BATCH = 1024
 """Submissions in one SQLite transaction."""
+RETRY_SECONDS = 1.0
+"""What a caller is told to wait while the journal cannot be used."""
 
 _STOP = object()
+_log = structlog.get_logger(__name__)
+
+
+class JournalUnavailable(Unavailable):
+    """The journal cannot be used just now: its disk is full or in trouble, or the worker is on its way out."""
+
+    default_reason = "JOURNAL_UNWRITABLE"
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message, reason=reason, retry_after=RETRY_SECONDS)
 
 
 class Transaction:
@@ -101,6 +115,8 @@ class Writer:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._path = path
+        self._file = _identity(path)
         self._connection = connect(path)
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._closing = False
@@ -110,11 +126,11 @@ class Writer:
         """Have a function applied in the next batch; the future is done after its commit.
 
         A BridgeError that the function raises undoes that function alone and is the future's; so is any other error.
-        When the batch cannot be written, every future of it gets `Unavailable` with reason JOURNAL_UNWRITABLE.
+        When the batch cannot be written, every future of it gets JournalUnavailable.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closing:
-            future.set_exception(Unavailable("the worker is draining", reason="DRAINING"))
+            future.set_exception(JournalUnavailable("the worker is draining", reason="DRAINING"))
             return future
         self._queue.put(_Submission(function, future))
         return future
@@ -150,9 +166,7 @@ class Writer:
             failure = str(error)
             self._roll_back()
             for submission in batch:
-                submission.error = Unavailable(
-                    f"the journal cannot be written: {error}", reason="JOURNAL_UNWRITABLE", retry_after=1.0
-                )
+                submission.error = JournalUnavailable(f"the journal cannot be written: {error}")
         try:
             self._loop.call_soon_threadsafe(self._answer, batch, failure)
         except RuntimeError:
@@ -161,6 +175,8 @@ class Writer:
 
     def _commit(self, batch: list[_Submission]) -> None:
         execute = self._connection.execute
+        if not self._is_in_place():
+            raise sqlite3.OperationalError("its file was moved or removed")
         execute("BEGIN IMMEDIATE")
         transaction = Transaction(self._connection, self._encode_event)
         before = transaction.sequence
@@ -196,10 +212,19 @@ class Writer:
             submission.error = error
         execute("RELEASE submission")
 
+    def _is_in_place(self) -> bool:
+        """Whether the journal's path still leads to it: what is written to a file that was moved away, nobody finds."""
+        return _identity(self._path) == self._file
+
     def _roll_back(self) -> None:
         # SQLite may have rolled back by itself (a full disk): in_transaction tells.
-        if self._connection.in_transaction:
+        if not self._connection.in_transaction:
+            return
+        try:
             self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            # The next transaction cannot begin, fails, and brings us here again: until the disk is well.
+            _log.warning("rollback_failed", reason=str(error))
 
     def _answer(self, batch: list[_Submission], failure: str) -> None:
         for submission in batch:
@@ -213,3 +238,11 @@ class Writer:
             self._on_failure(failure)
         else:
             self._on_commit()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

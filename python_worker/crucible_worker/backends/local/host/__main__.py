@@ -21,7 +21,7 @@ def main() -> None:
     """Serve the worker at the other end of stdin and stdout until it closes them or dies."""
     parser = argparse.ArgumentParser(prog="crucible_worker.backends.local.host", description=__doc__)
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--device", metavar="auto|cpu|cuda|cuda:N", default="auto")
     arguments = parser.parse_args()
     _die_with(arguments.parent)
     requests, replies = _claim_pipes()

@@ -38,6 +38,7 @@ class Engine:
 
     def __init__(self, device: str, answer: Answer) -> None:
         self._device_name = device
+        self._threads = torch.get_num_threads()
         self._answer = answer
         self._inbox: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
         self._models: OrderedDict[str, Scheduler] = OrderedDict()
@@ -65,7 +66,13 @@ class Engine:
             while True:
                 self._receive()
                 for scheduler in [one for one in self._models.values() if one.busy]:
+                    self._use_threads(scheduler.loaded.threads)
                     scheduler.step()
+
+    def _use_threads(self, count: int) -> None:
+        if count != self._threads:
+            torch.set_num_threads(count)
+            self._threads = count
 
     def _receive(self) -> None:
         """Handle what has come; wait for something where there is nothing to compute."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -18,6 +19,12 @@ __all__ = ["LoadedModel", "load", "resolve_device"]
 
 _CACHE_ARGUMENTS = ("past_key_values", "cache_params")
 """Of attention (and of what is mixed with it), and of recurrent models."""
+_SMALL_PARAMETERS = 10_000_000
+"""A smaller model has one thread to itself: its products are done before a second one has woken up, and threads that
+wait for each other on a busy machine cost a multiple of the work. Its results then do not depend on the number of cores
+either."""
+_ALL_THREADS = torch.get_num_threads()
+"""As torch finds them at the start, before a small model has changed the number."""
 _UNLIMITED = 1_000_000_000
 """A tokenizer without a limit says 1e30."""
 
@@ -42,6 +49,8 @@ class LoadedModel:
     """What the forward pass takes."""
     cache_argument: str
     """Under which name it takes a cache."""
+    threads: int
+    """How many threads compute it, on a CPU."""
     joins_batches: bool
     """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
 
@@ -79,22 +88,13 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
     Raises:
         FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
     """
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            directory,
-            dtype=torch.float32 if device.type == "cpu" else "auto",
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-        tokenizer = _load_tokenizer(directory)
-    except torch.OutOfMemoryError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
-        # transformers says with any of these that it cannot make a model of what it found.
+    model, tokenizer, missing = _read(directory, device)
+    if missing:
+        # transformers would go on with random ones.
         raise FailedPrecondition(
-            f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
-        ) from error
+            f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
+            reason="MODEL_REFUSED",
+        )
     arguments = frozenset(inspect.signature(model.forward).parameters)
     cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
     if cache_argument is None:
@@ -114,8 +114,47 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         stop_tokens=_stop_tokens(model, tokenizer),
         arguments=arguments,
         cache_argument=cache_argument,
+        threads=1 if model.num_parameters() < _SMALL_PARAMETERS else _ALL_THREADS,
         joins_batches=_joins_batches(model.config),
     )
+
+
+def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None, list[str]]:
+    """Model and tokenizer as transformers makes them of the files, and the names of weights that no file has.
+
+    Raises:
+        FailedPrecondition: transformers cannot.
+    """
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=torch.float32 if device.type == "cpu" else "auto",
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+        model, report = loaded
+        tokenizer = _load_tokenizer(directory)
+    except torch.OutOfMemoryError:
+        raise
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ImportError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:
+        # transformers says with any of these that it cannot make a model of what it found.
+        if "can't allocate memory" in str(error):
+            raise
+        raise FailedPrecondition(
+            f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
+        ) from error
+    return model, tokenizer, sorted(report["missing_keys"])
 
 
 def _load_tokenizer(directory: Path) -> Any | None:

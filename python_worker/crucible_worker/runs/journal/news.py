@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
-from crucible_bridge.errors import Unavailable
+from crucible_worker.runs.journal.writer import JournalUnavailable
 
 __all__ = ["POLL_SECONDS", "News"]
 
@@ -41,10 +41,10 @@ class News:
         """Wait until `count` is no longer `seen`, for `at_most` seconds; returns `count`.
 
         Raises:
-            Unavailable: the journal is closed.
+            JournalUnavailable: the journal is closed.
         """
         if self._closed:
-            raise Unavailable("the worker is draining", reason="DRAINING")
+            raise JournalUnavailable("the worker is draining", reason="DRAINING")
         if self._count == seen:
             future = asyncio.get_running_loop().create_future()
             self._waiting.add(future)
@@ -75,7 +75,7 @@ class News:
         self._poll = None
         try:
             version = self._data_version()
-        except sqlite3.OperationalError:
+        except sqlite3.DatabaseError:
             # The disk is in trouble. Whoever waits is woken: what it reads or writes next tells it what is wrong.
             version = None
         if version != self._version:

@@ -1,0 +1,108 @@
+"""What is cancelled leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.types import EvaluationState
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.journal.journal import READERS
+from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from tests.robustness.evidence import request
+from tests.robustness.harness import until
+
+TOGETHER = 20
+"""Evaluations that are started and cancelled side by side; as many, to begin with, warm everything up."""
+SLOW_SECONDS = 60.0
+"""A model call that nobody waits for the end of."""
+JOURNAL_FILES = {JOURNAL_FILE, f"{JOURNAL_FILE}-wal", f"{JOURNAL_FILE}-shm", "owners.lock", "prepare.lock"}
+
+
+def _held() -> dict[str, int]:
+    """What this process, client and worker in one, holds just now."""
+    gc.collect()
+    return {
+        "tasks": len(asyncio.all_tasks()),
+        "threads": threading.active_count(),
+        "files": len(os.listdir("/proc/self/fd")),
+        "children": sum(len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children")),
+    }
+
+
+async def _fill_pools(worker: RunningWorker) -> None:
+    """Have every thread of the pools started, and every connection of the journal's readers opened."""
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(64)))
+
+    async def filled() -> bool:
+        await asyncio.gather(*(worker.bridge.evaluation.list_evaluations() for _ in range(64)))
+        return sum(thread.name.startswith("journal-reader") for thread in threading.enumerate()) == READERS
+
+    await until(filled)
+
+
+async def _start_and_cancel(worker: RunningWorker, model: ScriptedModel, batch: int) -> None:
+    """Some are cancelled as they run, some while they wait for their turn, all of them twice."""
+    ids = [f"cancelled-{batch}-{index}" for index in range(TOGETHER)]
+    evaluation = worker.bridge.evaluation
+    calls = model.calls
+    await asyncio.gather(*(evaluation.start_evaluation(request(one, concurrency=2, samples=4)) for one in ids))
+    await until(lambda: model.calls > calls)
+    ended = await asyncio.gather(*(evaluation.cancel_evaluation(one) for one in (*ids, *ids)))
+    assert {one.state for one in ended} == {EvaluationState.CANCELLED}
+
+
+@pytest.mark.parametrize("cancelled", [1_000, pytest.param(10_000, marks=pytest.mark.torture)])
+async def test_cancelled_evaluations_leave_nothing_behind(tmp_path, cancelled):
+    """No task, thread, file, child or model call is left of them, and no file beside the journal."""
+    model = ScriptedModel(latency=SLOW_SECONDS)
+    limits = WorkerLimits(max_running_evaluations=8)
+    async with run_worker({"m": model}, state_dir=tmp_path, limits=limits) as worker:
+        await _start_and_cancel(worker, model, 0)
+        await _fill_pools(worker)
+        await until(lambda: model.counts["in_flight"] == 0)
+        before = _held()
+        for batch in range(1, cancelled // TOGETHER + 1):
+            await _start_and_cancel(worker, model, batch)
+        await until(lambda: model.counts["in_flight"] == 0)
+        # What was answered a moment ago may still be on its way out of the loop.
+        await until(lambda: all(now <= before[kind] for kind, now in _held().items()))
+        info = await worker.bridge.worker.get_info()
+        assert (info.running, info.queued) == (0, 0)
+        assert {path.name for path in tmp_path.iterdir()} <= JOURNAL_FILES
+    assert not {path.name for path in tmp_path.iterdir()} - JOURNAL_FILES
+
+
+async def test_callers_that_go_away_leave_nothing_behind(tmp_path):
+    """Watches, subscriptions and waiting calls that their callers drop are gone from the worker."""
+    model = ScriptedModel(latency=SLOW_SECONDS)
+    async with run_worker({"m": model}, state_dir=tmp_path) as worker:
+        await worker.bridge.evaluation.start_evaluation(request("one", concurrency=2))
+        await until(lambda: model.counts["in_flight"] == 2)
+
+        async def come_and_go() -> None:
+            waiting = asyncio.create_task(worker.bridge.evaluation.evaluate(request("one", concurrency=2)))
+            async with (
+                worker.bridge.evaluation.watch_evaluation("one") as watch,
+                worker.bridge.telemetry.subscribe() as log,
+            ):
+                await anext(watch)
+                await anext(log)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+        await asyncio.gather(*(come_and_go() for _ in range(10)))
+        await _fill_pools(worker)
+        before = _held()
+        for _ in range(10):
+            await asyncio.gather(*(come_and_go() for _ in range(10)))
+        await until(lambda: all(now <= before[kind] for kind, now in _held().items()))
+        stands = await worker.bridge.evaluation.get_evaluation("one")
+        assert stands.state is EvaluationState.RUNNING

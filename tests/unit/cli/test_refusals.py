@@ -1,0 +1,74 @@
+"""Refusals in the words of who typed the request."""
+
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.errors import (
+    BridgeError,
+    FailedPrecondition,
+    InvalidField,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from crucible_worker.cli.refusals import Refused, refusing
+from crucible_worker.config import Settings
+
+SETTINGS = Settings(model_roots=(Path("/models"),), data_roots=(Path("/a"), Path("/b")))
+TYPED = ["nll", "mine=accuracy"]
+
+
+def _told(error: BridgeError) -> str:
+    with pytest.raises(Refused) as caught, refusing(SETTINGS, TYPED):
+        raise error
+    assert caught.value.error is error
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "flag"),
+    [
+        ("model", "--model"),
+        ("model.path", "--model"),
+        ("dataset.limit", "--samples"),
+        ("dataset.builtin", "--data"),
+        ("dataset.jsonl_path", "--data"),
+        ("option[0]", "--option"),
+        ("sampling.max_tokens", "--max-tokens"),
+        ("sampling.stop[1]", "--stop"),
+        ("limits.max_unscored", "--max-unscored"),
+        ("evaluators[1].kind", "--evaluator"),
+        ("evaluators[1].name", "--evaluator mine=accuracy"),
+        ("evaluators[0]", "--evaluator nll"),
+        ('evaluators[1].options["grader"]', "--option mine.grader"),
+        ('evaluators[0].options["train_on"][0]', "--option nll.train_on"),
+        ("models", "models"),
+        ("metric_prefix", "metric_prefix"),
+    ],
+)
+def test_a_field_is_told_as_the_flag_that_gave_it(field: str, flag: str):
+    """Who typed flags knows no field paths; a field that has no flag is told as it is."""
+    assert _told(InvalidField(field, "is wrong")) == f"{flag} is wrong"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (NotFound("is 'x'", reason="NO_SUCH_FILE", field="dataset.jsonl_path"), "--data is 'x'; data roots: /a, /b"),
+        (PermissionDenied("leads out", reason="OUTSIDE_ROOT", field="dataset.jsonl_path"), "data roots: /a, /b"),
+        (NotFound("there is no 'x'", reason="MODEL_NOT_FOUND"), "--model: there is no 'x'; model roots: /models"),
+        (PermissionDenied("leads out", reason="PATH_OUT_OF_ROOT"), "--model: leads out; model roots: /models"),
+        (FailedPrecondition("cannot be loaded", reason="MODEL_REFUSED"), "--model: cannot be loaded"),
+        (FailedPrecondition("install it", reason="EXTRA_NOT_INSTALLED"), "install it"),
+    ],
+)
+def test_roots_that_were_searched_are_told(error: BridgeError, told: str):
+    """What is not found is not found somewhere; other refusals are told without."""
+    assert _told(error).endswith(told)
+
+
+def test_what_does_not_refuse_the_request_passes():
+    """A worker that cannot, for now, is no fault of the request."""
+    with pytest.raises(Unavailable), refusing(SETTINGS, TYPED):
+        raise Unavailable("later")

@@ -1,0 +1,70 @@
+"""What the tests of the engine's parts share: an open journal, events to write, evaluations that are claimed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.client.evaluation import request_of
+from crucible_bridge.codec.events import event_to_record
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import EvaluateRequest, SampleResult, Verdict
+from crucible_worker.runs import lifecycle
+from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.owners import OwnerLocks
+
+
+@contextlib.asynccontextmanager
+async def open_journal(state_dir: Path) -> AsyncIterator[Journal]:
+    """A journal that is closed in the end."""
+    journal = await Journal.open(state_dir, event_to_record)
+    try:
+        yield journal
+    finally:
+        await journal.aclose()
+
+
+@contextlib.contextmanager
+def owner_locks(state_dir: Path):
+    """One worker's locks."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    locks = OwnerLocks(state_dir / "owners.lock")
+    try:
+        yield locks
+    finally:
+        locks.close()
+
+
+def event(kind: EventKind = EventKind.METRICS_COMPUTED, **fields: Any) -> Event:
+    """An event that belongs to no evaluation."""
+    return Event(kind=kind, **fields)
+
+
+async def append(journal: Journal, count: int, **fields: Any) -> None:
+    """Write so many events."""
+    await journal.submit(lambda transaction: transaction.append(0, [event(**fields)] * count))
+
+
+def request(evaluation_id: str = "e", **fields: Any) -> EvaluateRequest:
+    """A request of one evaluator."""
+    return request_of(
+        **{"model": "embedded:m", "evaluators": "nll", "dataset": [], "evaluation_id": evaluation_id, **fields}
+    )
+
+
+async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", **prints: Any) -> lifecycle.Claim:
+    """Become the owner of an evaluation of ten samples."""
+    known = {"fingerprint": "f", "dataset_fingerprint": "d", "model_fingerprint": "m", "total": 10, **prints}
+    return await journal.submit(
+        lambda transaction: lifecycle.claim(transaction, locks, request(evaluation_id), worker_id="w", **known)
+    )
+
+
+async def commit(journal: Journal, row: Row, position: int, verdict: Verdict = Verdict.MEASURED, **fields: Any) -> None:
+    """Keep the result of a sample of the first evaluator, or of another one."""
+    place = lifecycle.Place(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
+    result = SampleResult(evaluator="nll", sample_id=str(position), repeat=place.repeat, verdict=verdict, **fields)
+    await journal.submit(lambda transaction: lifecycle.commit_sample(transaction, row, place, result, 1, 0))

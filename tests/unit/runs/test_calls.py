@@ -1,0 +1,151 @@
+"""The gate of model calls: retries within bounds, and nothing after it is closed."""
+
+import asyncio
+
+import pytest
+
+from crucible_bridge.errors import BackendError, Cancelled, InvalidField
+from crucible_bridge.types import ModelInput, SamplingParams
+from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
+from crucible_worker.testing import ScriptedModel
+
+PROMPT, PARAMS = ModelInput.of([1, 2]), SamplingParams(max_tokens=1)
+
+
+class Backend:
+    """Fails so many times, then answers; counts."""
+
+    def __init__(self, failures, error=None):
+        self.failures, self.calls = failures, 0
+        self.error = error or BackendError("busy", retry_after=0.0)
+
+    async def call(self):
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise self.error
+        return "answer"
+
+
+@pytest.mark.parametrize("failures", [0, 1, ATTEMPTS_PER_CALL - 1])
+async def test_retried_until_it_works(failures):
+    """As many failures as leave one try: the answer is returned, and every try was counted before it was made."""
+    backend, counted = Backend(failures), []
+    answer = await CallGate(10).call(backend.call, lambda: counted.append(backend.calls))
+    assert answer == "answer"
+    assert counted == list(range(failures + 1))
+
+
+async def test_tries_of_one_call_are_bounded():
+    """One failure more, and the last error is raised."""
+    backend = Backend(ATTEMPTS_PER_CALL)
+    with pytest.raises(BackendError):
+        await CallGate(1000).call(backend.call)
+    assert backend.calls == ATTEMPTS_PER_CALL
+
+
+async def test_final_errors_are_not_retried():
+    """An error that is not retryable is raised at once."""
+    for error in (InvalidField("prompt", "is too long"), BackendError("broken", retryable=False)):
+        backend = Backend(1, error)
+        with pytest.raises(type(error)):
+            await CallGate(10).call(backend.call)
+        assert backend.calls == 1
+
+
+async def test_other_exceptions_pass():
+    """What is no BridgeError is nobody's to retry."""
+    backend = Backend(1, ZeroDivisionError())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ZeroDivisionError):
+        await CallGate(10).call(backend.call)
+    assert backend.calls == 1
+
+
+@pytest.mark.parametrize("samples", [0, 1, 33, 34, 40, 1000])
+async def test_budget_of_retries(samples):
+    """All calls together are retried as often as the share of the samples says, at least MIN_RETRIES times."""
+    gate, backend = CallGate(samples), Backend(10**6)
+    budget, asked = max(MIN_RETRIES, int(samples * RETRY_SHARE)), 0
+    while backend.calls - asked < budget:
+        asked += 1
+        with pytest.raises(BackendError):
+            await gate.call(backend.call)
+    before = backend.calls
+    for _ in range(3):
+        with pytest.raises(BackendError):
+            await gate.call(backend.call)
+    assert backend.calls == before + 3
+
+
+async def test_closed_gate_lets_nothing_through():
+    """After close no call is made, neither a new one nor the next try of one that waits."""
+    gate, backend = CallGate(10), Backend(1, BackendError("busy", retry_after=0.001))
+    retried = asyncio.create_task(gate.call(backend.call))
+    while backend.calls == 0:
+        await asyncio.sleep(0)
+    gate.close()
+    for call in (retried, gate.call(backend.call)):
+        with pytest.raises(Cancelled):
+            await call
+    assert backend.calls == 1
+
+
+async def test_gated_model_counts_model_calls_alone():
+    """Sampling, log-probabilities and forward passes count; the tokenizer passes the gate uncounted."""
+    from crucible_bridge.types import Datum
+
+    gate = CallGate(10)
+    model = GatedModel(ScriptedModel(), gate)
+    assert model.tokenizer is not None
+    assert model.sampling is not None
+    assert model.training is not None
+    await model.tokenizer.encode("a")
+    assert model.calls == 0
+    await model.sampling.sample(PROMPT, PARAMS)
+    await model.sampling.compute_logprobs(PROMPT)
+    await model.training.forward([Datum(model_input=[1], loss_fn_inputs={"target_tokens": [2]})])
+    assert model.calls == 3
+    gate.close()
+    with pytest.raises(Cancelled):
+        await model.tokenizer.encode("a")
+
+
+def test_gated_model_has_the_sides_of_its_model():
+    """A side that the model lacks is lacking behind the gate."""
+    model = GatedModel(ScriptedModel(trained=False, fingerprint="f"), CallGate(1))
+    assert (model.training, model.fingerprint) == (None, "f")
+    assert GatedModel(ScriptedModel(sampled=False), CallGate(1)).sampling is None
+
+
+async def test_call_that_the_backend_cancels_by_itself_is_retried():
+    """A backend whose connection is closed under a call cancels it; nobody asked for that, so it is asked again."""
+    tries = 0
+
+    async def cancelled_once() -> str:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise asyncio.CancelledError
+        return "answer"
+
+    assert await CallGate(samples=100).call(cancelled_once) == "answer"
+    assert tries == 2
+
+
+async def test_call_that_is_cancelled_from_outside_ends():
+    """Cancelling the task that waits for a call ends it, and asks nothing again."""
+    waiting = asyncio.Event()
+    tries = 0
+
+    async def never() -> None:
+        nonlocal tries
+        tries += 1
+        waiting.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(CallGate(samples=100).call(never))
+    await waiting.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert tries == 1

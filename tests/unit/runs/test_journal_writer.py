@@ -1,0 +1,209 @@
+"""The writer: batches in order, functions undone alone, and what is told to whom after a commit or a failure."""
+
+import asyncio
+import sqlite3
+import threading
+
+import pytest
+
+from crucible_bridge.errors import InvalidField, Unavailable
+from crucible_worker.runs.journal import queries
+from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.runs.journal.writer import MAX_BATCH
+from tests.unit.runs.journals import append, claim, event, open_journal, owner_locks
+
+ADD = "INSERT OR REPLACE INTO probe VALUES (1, ?)"
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    """An open journal."""
+    async with open_journal(tmp_path) as opened:
+        yield opened
+
+
+class Gate:
+    """Holds the writer's thread, so that what is submitted meanwhile gathers in one batch."""
+
+    def __init__(self, journal):
+        self._entered, self._open = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def hold(transaction):
+            loop.call_soon_threadsafe(self._entered.set)
+            self._open.wait(10)
+
+        self._held = journal.submit(hold)
+
+    async def __aenter__(self):
+        await self._entered.wait()
+
+    async def __aexit__(self, *exc_info):
+        self._open.set()
+        await self._held
+
+
+def _fails_as_sqlite(transaction):
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+async def _all(futures):
+    return await asyncio.gather(*futures, return_exceptions=True)
+
+
+async def test_submissions_are_applied_in_order_and_answered_with_their_results(journal):
+    """What was submitted first is applied first, over the bounds of batches, and each gets what it returned."""
+    applied = []
+    futures = [
+        journal.submit(lambda transaction, index=index: applied.append(index) or index)
+        for index in range(2 * MAX_BATCH + 3)
+    ]
+    assert await asyncio.gather(*futures) == list(range(2 * MAX_BATCH + 3)) == applied
+
+
+async def test_sequences_are_gap_free_over_batches(journal):
+    """Events get the next sequences, in order of submission, from 1; the head says the last."""
+    for _ in range(3):
+        async with Gate(journal):
+            futures = [journal.submit(lambda transaction: transaction.append(0, [event()] * 2)) for _ in range(5)]
+        await asyncio.gather(*futures)
+    rows, _ = await journal.read(queries.read_events, after=0, through=1000, limit=1000)
+    assert [sequence for sequence, _ in rows] == list(range(1, 31))
+    assert (await journal.read(queries.head)).sequence == 30
+
+
+async def test_failing_function_undoes_itself_alone(journal):
+    """Rows, events and after_commit of a function that raised are gone; its neighbours of the batch stand, gap-free."""
+    told = []
+
+    def good(transaction):
+        transaction.after_commit(lambda: told.append("good"))
+        transaction.if_undone(lambda: told.append("good undone"))
+        return transaction.append(0, [event()])
+
+    def bad(transaction):
+        transaction.execute(ADD, (b"bad",))
+        transaction.append(0, [event(), event()])
+        transaction.after_commit(lambda: told.append("bad"))
+        transaction.if_undone(lambda: told.append("bad undone"))
+        raise InvalidField("x", "is wrong")
+
+    async with Gate(journal):
+        futures = [journal.submit(function) for function in (good, bad, good)]
+    first, error, last = await _all(futures)
+
+    assert (first, last) == (1, 2)
+    assert isinstance(error, InvalidField)
+    assert told == ["bad undone", "good", "good"]
+    assert (await journal.read(queries.head)).sequence == 2
+    assert await journal.read(lambda c: c.execute("SELECT COUNT(*) FROM probe").fetchone()) == (0,)
+    assert journal.writable
+
+
+async def test_any_error_of_a_function_is_its_submitters(journal):
+    """An error that is no BridgeError reaches who submitted it, and the writer goes on."""
+    error, count = await _all(
+        [journal.submit(lambda transaction: 1 / 0), journal.submit(lambda transaction: transaction.sequence)]
+    )
+    assert isinstance(error, ZeroDivisionError)
+    assert count == 0
+
+
+async def test_after_commit_comes_after_the_commit_and_before_the_answer(journal, tmp_path):
+    """When after_commit runs, another connection sees what was written; the future is not done yet."""
+    seen = []
+
+    def function(transaction):
+        transaction.append(0, [event()])
+        transaction.after_commit(look)
+
+    def look():
+        other = sqlite3.connect(tmp_path / JOURNAL_FILE)
+        seen.append((other.execute("SELECT sequence FROM head").fetchone()[0], future.done()))
+        other.close()
+
+    future = journal.submit(function)
+    await future
+    assert seen == [(1, False)]
+
+
+async def test_failure_of_sqlite_fails_the_whole_batch(journal):
+    """Every function of the batch gets JOURNAL_UNWRITABLE, worth a retry; nothing is kept; then all is well."""
+    told, changes = [], []
+    journal.on_writable_change = changes.append
+
+    def good(transaction):
+        transaction.after_commit(lambda: told.append("committed"))
+        transaction.if_undone(lambda: told.append("undone"))
+        return transaction.append(0, [event()])
+
+    async with Gate(journal):
+        futures = [journal.submit(function) for function in (good, _fails_as_sqlite, good)]
+    errors = await _all(futures)
+
+    reasons = [(error.reason, error.retryable) for error in errors if isinstance(error, Unavailable)]
+    assert reasons == [("JOURNAL_UNWRITABLE", True)] * 3
+    assert told == ["undone"]
+    assert (journal.writable, changes) == (False, [False])
+    assert (await journal.read(queries.head)).sequence == 0
+
+    assert await journal.submit(good) == 1
+    assert (journal.writable, changes) == (True, [False, True])
+
+
+async def test_unwritable_journal_recovers_by_itself(journal, monkeypatch):
+    """Nobody writes: the journal finds out by itself that it can be written again, and says so."""
+    monkeypatch.setattr("crucible_worker.runs.journal.journal.PROBE_SECONDS", 0.01)
+    recovered = asyncio.Event()
+    journal.on_writable_change = lambda writable: recovered.set() if writable else None
+    await _all([journal.submit(_fails_as_sqlite)])
+    assert not journal.writable
+    async with asyncio.timeout(5):
+        await recovered.wait()
+
+
+async def test_encoding_that_fails_undoes_its_function_alone(journal):
+    """An event that cannot be encoded is its function's error."""
+    (error,) = await _all([journal.submit(lambda t: t.append(0, [event(measurements={"x": "no number"})]))])
+    assert isinstance(error, TypeError)
+    await append(journal, 1)
+    assert (await journal.read(queries.head)).sequence == 1
+
+
+async def test_owner_lock_is_given_back_where_the_claim_was_not_committed(journal, tmp_path):
+    """A claim whose batch failed owns nothing: the same id can be claimed at once, here and elsewhere."""
+    with owner_locks(tmp_path) as mine, owner_locks(tmp_path) as others:
+        for _ in range(2):
+            async with Gate(journal):
+                claims = asyncio.create_task(claim(journal, mine))
+                await asyncio.sleep(0)
+                failing = journal.submit(_fails_as_sqlite)
+            errors = await _all([claims, failing])
+            assert all(isinstance(error, Unavailable) for error in errors)
+        claimed = await claim(journal, others)
+        assert (claimed.owned, claimed.existed, claimed.row.number) == (True, False, 1)
+        assert mine.acquire(2)
+
+
+async def test_close_writes_what_was_submitted(tmp_path):
+    """What was submitted before the end is written; what comes after is refused as draining."""
+    async with open_journal(tmp_path) as journal:
+        future = journal.submit(lambda transaction: transaction.append(0, [event()]))
+        await journal.aclose()
+        assert await future == 1
+        (error,) = await _all([journal.submit(lambda transaction: None)])
+        assert isinstance(error, Unavailable)
+        assert error.reason == "DRAINING"
+
+
+async def test_writers_of_two_journals_on_one_file_share_the_sequence(tmp_path):
+    """Two workers that write at once: every sequence once, no gap."""
+    async with open_journal(tmp_path) as one, open_journal(tmp_path) as other:
+        futures = [
+            journal.submit(lambda transaction: transaction.append(0, [event()]))
+            for _ in range(200)
+            for journal in (one, other)
+        ]
+        sequences = await asyncio.gather(*futures)
+        assert sorted(sequences) == list(range(1, 401))
+        assert one.log_id == other.log_id

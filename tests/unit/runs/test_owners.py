@@ -1,0 +1,125 @@
+"""Owner locks: one owner at a time, in one process and across processes, and never longer than the process."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from crucible_worker.runs.owners import OwnerLocks
+
+HOLD = """
+import sys
+from pathlib import Path
+from crucible_worker.runs.owners import OwnerLocks
+locks = OwnerLocks(Path(sys.argv[1]))
+print(locks.acquire(7), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Two workers' locks on one file."""
+    locks = OwnerLocks(tmp_path / "owners.lock"), OwnerLocks(tmp_path / "owners.lock")
+    yield locks
+    for each in locks:
+        each.close()
+
+
+def test_two_owners_exclude_each_other_in_one_process(pair):
+    """What one holds the other cannot take, and is not free for either, until it is given back."""
+    one, other = pair
+    assert one.acquire(1)
+    assert not other.acquire(1)
+    assert not one.acquire(1), "taken twice"
+    assert not one.is_free(1)
+    assert not other.is_free(1)
+
+    other.release(1)
+    assert not other.is_free(1), "given back by one who does not hold it"
+    one.release(1)
+    assert other.is_free(1)
+    assert other.acquire(1)
+
+
+def test_numbers_are_locked_apart(pair):
+    """Holding one number, however large, says nothing of its neighbours."""
+    one, other = pair
+    for number in (1, 2, 10**9, 2**62):
+        assert one.acquire(number)
+        assert other.is_free(number + 1) or number == 1
+        assert other.acquire(number - 1) or number in (2,)
+        assert not other.is_free(number)
+
+
+def test_asking_does_not_take(pair):
+    """is_free leaves a lock as it is."""
+    one, other = pair
+    assert one.is_free(3)
+    assert other.is_free(3)
+    assert other.acquire(3)
+
+
+def test_closing_drops_every_lock(pair):
+    """A closed one holds nothing; closing again does nothing."""
+    one, other = pair
+    for number in range(5):
+        one.acquire(number)
+    one.close()
+    one.close()
+    assert all(other.acquire(number) for number in range(5))
+
+
+def test_lock_dies_with_its_process(pair, tmp_path):
+    """SIGKILL frees what a process held, without anybody tidying up."""
+    one, _ = pair
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "owners.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "True\n"
+        assert not one.acquire(7)
+        assert not one.is_free(7)
+        child.kill()
+        child.wait()
+    assert one.is_free(7)
+    assert one.acquire(7)
+
+
+def test_children_do_not_inherit_a_lock(pair):
+    """A child that was given every descriptor it can have does not keep a lock that its parent has closed."""
+    one, other = pair
+    one.acquire(1)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        close_fds=False,
+    )
+    with child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        one.close()
+        assert other.is_free(1)
+        child.communicate(b"\n")
+
+
+def test_lock_file_is_private(tmp_path):
+    """The file is made with mode 0600."""
+    locks = OwnerLocks(tmp_path / "owners.lock")
+    locks.close()
+    assert stat.S_IMODE(os.stat(tmp_path / "owners.lock").st_mode) == 0o600
+
+
+async def test_threads_share_one_owner(pair):
+    """Of many threads that want a number exactly one gets it."""
+    one, _ = pair
+    got = await asyncio.gather(*(asyncio.to_thread(one.acquire, 5) for _ in range(16)))
+    assert sorted(got) == [False] * 15 + [True]

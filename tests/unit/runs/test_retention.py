@@ -1,0 +1,156 @@
+"""What is forgotten, and what never is."""
+
+import time
+
+import pytest
+
+from crucible_bridge.errors import NotFound
+from crucible_bridge.types import EvaluationState, Metrics, Problem
+from crucible_worker.runs import lifecycle, retention
+from crucible_worker.runs.journal import queries
+from crucible_worker.runs.retention import Retention
+from tests.unit.runs.journals import append, claim, commit, open_journal, owner_locks
+
+DAY = 24 * 3600.0
+KEEP = Retention(max_events=10**6, evaluation_seconds=DAY, interrupted_seconds=DAY)
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    """An open journal."""
+    async with open_journal(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def locks(tmp_path):
+    """The owner's locks."""
+    with owner_locks(tmp_path) as opened:
+        yield opened
+
+
+async def trimmed(journal, locks, **changes):
+    """Trim until nothing is left to do, as a worker does; how many chunks it took."""
+    policy = Retention(**{**{name: getattr(KEEP, name) for name in Retention.__slots__}, **changes})
+    chunks = 1
+    while await journal.submit(lambda transaction: retention.trim(transaction, locks, policy)):
+        chunks += 1
+    return chunks
+
+
+async def sequences(journal):
+    """Sequences that are retained, which must be those that the head says."""
+    log = await journal.read(queries.head)
+    rows, _ = await journal.read(queries.read_events, after=0, through=10**9, limit=10**6)
+    assert [sequence for sequence, _ in rows] == list(range(log.oldest, log.sequence + 1))
+    return [sequence for sequence, _ in rows]
+
+
+async def end(journal, locks, row):
+    """End an evaluation."""
+    problem = Problem(reason="X", message="x")
+    await journal.submit(lambda t: lifecycle.end(t, locks, row, EvaluationState.FAILED, problem, 0))
+
+
+async def long_ago(journal, column, seconds):
+    """Have something happened so many seconds earlier than it did."""
+    await journal.submit(lambda t: t.execute(f"UPDATE evaluations SET {column} = {column} - ?", (int(seconds * 1e9),)))
+
+
+@pytest.mark.parametrize(("most", "kept"), [(9, 9), (10, 10), (11, 10), (1, 1)])
+async def test_events_beyond_the_bound_go_oldest_first(journal, locks, most, kept):
+    """At most max_events are retained, the newest; as many as the bound stay."""
+    await append(journal, 10)
+    await trimmed(journal, locks, max_events=most)
+    assert await sequences(journal) == list(range(11 - kept, 11))
+
+
+async def test_events_go_by_chunks(journal, locks, monkeypatch):
+    """No transaction removes more than a chunk: other writers wait for it."""
+    monkeypatch.setattr(retention, "CHUNK", 3)
+    await append(journal, 10)
+    assert await trimmed(journal, locks, max_events=1) == 3
+    assert await sequences(journal) == [10]
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted"])
+async def test_events_of_unfinished_evaluations_stay(journal, locks, state):
+    """Nothing from the first event of an unfinished evaluation on is removed, however much that is."""
+    await append(journal, 5)
+    row = (await claim(journal, locks)).row
+    await append(journal, 20)
+    if state == "interrupted":
+        await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
+    await trimmed(journal, locks, max_events=3)
+    assert (await sequences(journal))[0] == row.first_sequence == 6
+
+    await end(journal, locks, row)
+    await trimmed(journal, locks, max_events=3)
+    assert len(await sequences(journal)) == 3
+
+
+async def test_sequence_goes_on_after_everything_was_removed(journal, locks):
+    """A sequence is never given twice, whatever was trimmed."""
+    await append(journal, 3)
+    await trimmed(journal, locks, max_events=1)
+    await append(journal, 1)
+    assert await sequences(journal) == [3, 4]
+
+
+async def test_ended_evaluations_go_when_they_are_old(journal, locks):
+    """Record and samples of a terminal evaluation go after their time, and its id is free; younger ones stay."""
+    old, young = [(await claim(journal, locks, name)).row for name in ("old", "young")]
+    for row in (old, young):
+        for position in range(3):
+            await commit(journal, row, position)
+    await end(journal, locks, old)
+    await long_ago(journal, "ended_ns", 2 * DAY)
+    await end(journal, locks, young)
+    await trimmed(journal, locks)
+
+    with pytest.raises(NotFound):
+        await journal.read(queries.find_by_number, old.number)
+    assert (await journal.read(queries.read_samples, old.number, page_size=9))[0] == []
+    assert len((await journal.read(queries.read_samples, young.number, page_size=9))[0]) == 3
+    again = await claim(journal, locks, "old")
+    assert (again.existed, again.owned) == (False, True)
+    assert again.row.number not in (old.number, young.number), "the number is also the owner's lock"
+
+
+async def test_samples_go_by_chunks_and_the_record_last(journal, locks, monkeypatch):
+    """While samples are left, their evaluation is: nothing is left without an owner."""
+    monkeypatch.setattr(retention, "CHUNK", 2)
+    row = (await claim(journal, locks)).row
+    for position in range(5):
+        await commit(journal, row, position)
+    await end(journal, locks, row)
+    await long_ago(journal, "ended_ns", 2 * DAY)
+    left = []
+    while await journal.submit(lambda t: retention.trim(t, locks, KEEP)):
+        samples, _ = await journal.read(queries.read_samples, row.number, page_size=9)
+        left.append((len(samples), await journal.read(queries.find, "e") is not None))
+    assert left == [(3, True), (1, True), (0, False)]
+
+
+async def test_running_evaluations_are_never_removed(journal, locks):
+    """However old an evaluation is, it stays until it has ended."""
+    row = (await claim(journal, locks)).row
+    await long_ago(journal, "created_ns", 1000 * DAY)
+    await trimmed(journal, locks)
+    assert (await journal.read(queries.find_by_number, row.number)).state is EvaluationState.QUEUED
+
+
+@pytest.mark.parametrize(("age", "cancelled"), [(0.5 * DAY, False), (2 * DAY, True)])
+async def test_forgotten_evaluations_are_cancelled(journal, locks, age, cancelled):
+    """One that was interrupted for longer than interrupted_retention is CANCELLED, with its reason; others wait."""
+    row = (await claim(journal, locks)).row
+    await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
+    await long_ago(journal, "interrupted_ns", age)
+    await trimmed(journal, locks)
+    evaluation = queries.evaluation_of(await journal.read(queries.find_by_number, row.number))
+    assert (evaluation.state is EvaluationState.CANCELLED) is cancelled
+    if cancelled:
+        assert evaluation.problem is not None
+        assert evaluation.problem.reason == "RETENTION"
+        assert evaluation.ended_unix_ns > time.time_ns() - 60e9
+        assert evaluation.metrics == Metrics({})

@@ -1,0 +1,114 @@
+"""Equal specifications have equal fingerprints and unequal ones do not; keys and seeds follow from them."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EvaluateRequest, EvaluatorSpec
+from crucible_worker.runs.specification import fingerprint, metric_key, refuse_equal_keys, sample_seed
+from tests.unit.bridge.strategies import labels, limits, plain, text
+from tests.unit.bridge.strategies import requests as any_requests
+from tests.unit.runs.journals import request
+
+PARTS = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
+
+
+def _sendable(value: EvaluateRequest) -> bool:
+    try:
+        evaluate_request_from_v1(evaluate_request_to_v1(value))
+    except InvalidField:
+        return False
+    return True
+
+
+requests = any_requests.filter(_sendable)
+
+
+def _received(value: EvaluateRequest) -> EvaluateRequest:
+    """The request as a worker gets it."""
+    return evaluate_request_from_v1(evaluate_request_to_v1(value))
+
+
+def _specification(value: EvaluateRequest) -> list[object]:
+    return [plain(getattr(value, part)) for part in PARTS]
+
+
+@given(requests, limits, labels, text, text)
+def test_what_is_no_specification_leaves_the_fingerprint(original, other_limits, other_labels, name, correlation):
+    """A request that was sent twice, with other limits, labels, ids, has one fingerprint."""
+    again = dataclasses.replace(
+        original, limits=other_limits, labels=other_labels, evaluation_id=name, correlation_id=correlation
+    )
+    assert fingerprint(_received(original)) == fingerprint(_received(again))
+
+
+@given(requests, requests, st.sampled_from(PARTS))
+def test_fingerprints_are_equal_where_specifications_are(one, other, part):
+    """Of two requests that differ in one part at most: equal fingerprint if, and only if, that part is equal."""
+    changed = dataclasses.replace(one, **{part: getattr(other, part)})
+    first, second = _received(one), _received(changed)
+    assert (fingerprint(first) == fingerprint(second)) is (_specification(first) == _specification(second))
+
+
+def test_fingerprint_is_the_same_in_every_process():
+    """It depends on no hash seed: another process finds the same."""
+    code = (
+        "from tests.unit.runs.journals import request\n"
+        "from crucible_worker.runs.specification import fingerprint\n"
+        "print(fingerprint(request(run_id='r', labels={'a': 'b'})))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == fingerprint(request(run_id="r"))
+
+
+def test_order_of_options_is_no_difference():
+    """Options are a map: their order does not count; that of evaluators does."""
+    one = EvaluatorSpec(kind="a", options={"x": 1, "y": {"p": 1, "q": 2}})
+    same = EvaluatorSpec(kind="a", options={"y": {"q": 2, "p": 1}, "x": 1})
+    other = EvaluatorSpec(kind="b")
+    assert fingerprint(request(evaluators=[one, other])) == fingerprint(request(evaluators=[same, other]))
+    assert fingerprint(request(evaluators=[one, other])) != fingerprint(request(evaluators=[other, one]))
+
+
+@given(st.integers(-(2**63), 2**63 - 1), text, st.integers(0, 1000))
+def test_seeds_are_non_negative_and_fit(seed, sample_id, repeat):
+    """A seed is within 0 and 2**63 - 1, and the same each time."""
+    made = sample_seed(seed, sample_id, repeat)
+    assert 0 <= made < 2**63
+    assert made == sample_seed(seed, sample_id, repeat)
+
+
+def test_seeds_differ_by_each_part():
+    """Seed, sample and repeat each change it, and do not run into each other."""
+    seeds = {sample_seed(seed, name, repeat) for seed in (0, 1, 11) for name in ("", "1", "1\0") for repeat in (0, 1)}
+    assert len(seeds) == 18
+
+
+def test_seed_is_what_it_has_always_been():
+    """A worker of the next version must go on with the seeds of this one."""
+    assert sample_seed(1, "a", 0) == 2170595579459010110
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name", "key"), [("", None, "nll"), ("t/", None, "t/nll"), ("", "a", "a/nll"), ("t/", "a", "t/a/nll")]
+)
+def test_metric_keys(prefix, name, key):
+    """Prefix, then the name where there is one."""
+    assert metric_key(prefix, EvaluatorSpec(kind="nll", name=name), "nll") == key
+
+
+def test_equal_keys_across_names_are_refused():
+    """A collision counts however it comes about: a name with a slash may make another one's key."""
+    bare = EvaluatorSpec(kind="x")
+    named = EvaluatorSpec(kind="y", name="a")
+    refuse_equal_keys("", [(bare, ("nll", "b/nll")), (named, ("nll",))])
+    with pytest.raises(InvalidField) as caught:
+        refuse_equal_keys("p/", [(bare, ("nll", "a/nll")), (named, ("nll",))])
+    assert (caught.value.field, caught.value.reason) == ("evaluators[1].name", "EQUAL_KEYS")
+    assert "p/a/nll" in str(caught.value)
