@@ -19,11 +19,12 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Originals", "SamplingClient", "load_originals"]
+__all__ = ["Originals", "SamplingClient", "load_originals", "missing_packages"]
 
 _PACKAGE = "tinker_cookbook"
 _NEEDED = ("completers", "exceptions", "preference.train_dpo", "rl.metric_util", "rl.metrics", "rl.types")
 _NEEDED_PREFIXES = ("utils", "supervised.common", "_version")
+_PACKAGES = {"tinker_cookbook": "tinker-cookbook", "tinker": "tinker", "chz": "chz", "torch": "torch"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,14 @@ class Originals:
     types: types.ModuleType
     """tinker_cookbook.rl.types."""
     TokensWithLogprobs: Callable[..., Any]
+
+
+def missing_packages() -> str:
+    """What must be installed for `load_originals`, in a sentence; empty where nothing is missing."""
+    missing = [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if not missing:
+        return ""
+    return f"{', '.join(missing)} not installed: the dev extra, and pip install --no-deps tinker-cookbook==0.6.1"
 
 
 def load_originals() -> Originals:

@@ -4,6 +4,7 @@ Each call is set against a bare gRPC call that carries the same bytes both ways 
 arrays, and against tinker-cookbook's own function in this process, from tinker's own objects. Client, worker and bare
 server are processes of their own on 127.0.0.1. All sides take turns, call by call, so that whatever else the machine
 does hits them alike; medians of the calls. Without tinker-cookbook the comparisons with it are left out.
+Goals are told beside what was measured, not promised.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import _metrics_inputs as inputs
 import grpc
 import grpc.aio
+from _originals import missing_packages
 from _report import Claim, arguments, report
 
 import crucible_bridge
@@ -107,7 +109,7 @@ class Bench:
     def __init__(self, worker: grpc.aio.Channel, bare: grpc.aio.Channel, runs: int) -> None:
         self.calls = RecordingCalls(worker)
         self.metrics = MetricsClient(self.calls)
-        self._echo = bare.unary_unary(ECHO)
+        self._echo = bare.unary_unary(ECHO, None, None)
         self._runs = runs
         self.claims: list[Claim] = []
 
@@ -140,16 +142,16 @@ class Bench:
         taken = await self.take_turns(case, CALLS * self._runs)
         floor = [bare + pure for bare, pure in zip(taken["bare"], taken["pure"])]
         ratio = statistics.median(taken["ours"]) / statistics.median(floor)
-        self._claim(f"{case.name}_over_bare_plus_function", taken["ours"], floor, ratio, "at most 2 times")
+        self._claim(f"{case.name}_over_bare_plus_function", taken["ours"], floor, ratio, "goal: at most 2 times")
         if "original" in taken:
             ratio = statistics.median(taken["original"]) / statistics.median(taken["ours"])
-            self._claim(f"{case.name}_against_original", taken["ours"], taken["original"], ratio, case.claim)
+            self._claim(f"{case.name}_against_original", taken["ours"], taken["original"], ratio, f"goal: {case.claim}")
 
     async def measure_small(self) -> None:
         """A small call against a bare one."""
         taken = await self.take_turns(inputs.kl_sample_train(8, 128), CALLS * SMALL_FACTOR * self._runs)
         more = statistics.median(taken["ours"]) - statistics.median(taken["bare"])
-        self._claim("small_call_beyond_bare", [more], (), None, "at most 0.5 ms more")
+        self._claim("small_call_beyond_bare", [more], (), None, "goal: at most 0.5 ms more")
 
     async def measure_sizes(self) -> None:
         """Cost per token, from 10,000 tokens to the message limit."""
@@ -158,7 +160,7 @@ class Bench:
             taken = await self.take_turns(case, CALLS * self._runs)
             count = max(1, tokens // inputs.TOKENS) * inputs.TOKENS
             nanoseconds = [milliseconds * 1e6 / count for milliseconds in taken["ours"]]
-            self._claim(f"per_token_at_{count}", nanoseconds, (), None, "flat", unit="ns")
+            self._claim(f"per_token_at_{count}", nanoseconds, (), None, "goal: flat", unit="ns")
 
     def _claim(self, name: str, ours: Any, rival: Any, ratio: float | None, claim: str, unit: str = "ms") -> None:
         self.claims.append(Claim(name=name, ours=ours, rival=rival, unit=unit, ratio=ratio, claim=claim))
@@ -194,7 +196,7 @@ async def compare(worker: str, bare: str, runs: int) -> list[Claim]:
         await bench.measure_small()
         await bench.measure_sizes()
     taken = await probe_under_load(worker)
-    worst = Claim(name="health_under_load_worst", ours=[max(taken)], unit="ms", claim="at most 50 ms")
+    worst = Claim(name="health_under_load_worst", ours=[max(taken)], unit="ms", claim="goal: at most 50 ms")
     usual = Claim(name="health_under_load", ours=taken, unit="ms", claim="the median of the same checks")
     return [*bench.claims, usual, worst]
 
@@ -202,6 +204,8 @@ async def compare(worker: str, bare: str, runs: int) -> list[Claim]:
 def main() -> None:
     """Start both servers, measure and print."""
     options = arguments(__doc__)
+    if missing := missing_packages():
+        print(f"without tinker-cookbook: {missing}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="crucible-metrics-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import crucible_bridge
-from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField
+from crucible_bridge.errors import BackendError, BridgeError, Code, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, LocalModel
 from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
@@ -93,6 +93,19 @@ async def test_a_failure_names_its_datum(failure: BridgeError, code: Code, field
         await refused(call, code, failure.reason, field)
 
     assert model.counts["compute_logprobs"] < len(data)
+
+
+async def test_a_model_that_cannot_be_loaded_is_named():
+    """The error is at the model, not at the first datum that would have asked it."""
+    model = ScriptedModel()
+
+    async def load() -> None:
+        raise FailedPrecondition("is refused", reason="MODEL_REFUSED")
+
+    async with run_worker({"m": model}) as worker:
+        model.load = load  # type: ignore[method-assign]
+        call = worker.bridge.metrics.compute_kl_post_update([datum(1)], "embedded:m")
+        await refused(call, Code.FAILED_PRECONDITION, "MODEL_REFUSED", "updated.model")
 
 
 async def test_a_model_that_answers_nonsense_is_not_believed():

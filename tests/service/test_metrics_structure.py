@@ -279,7 +279,8 @@ async def test_tokens_are_checked_where_a_model_is_asked(stub: Any, field: str, 
 async def test_bytes_that_are_no_message_are_the_callers_error(worker: RunningWorker, call: str, size: int):
     """On the event loop or in a thread."""
     async with grpc.aio.insecure_channel(worker.address) as channel:
-        error = await error_of(channel.unary_unary(f"/crucible_bridge.v1.MetricsService/{call}")(b"\xff" * size))
+        method = channel.unary_unary(f"/crucible_bridge.v1.MetricsService/{call}", None, None)
+        error = await error_of(method(b"\xff" * size))
 
     assert (error.code, error.reason) == (Code.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
 

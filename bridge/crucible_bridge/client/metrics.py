@@ -279,7 +279,8 @@ class MetricsClient:
 
     async def _call(self, name: str, message: bytes, decode: Callable[[bytes], T], timeout: float | None) -> T:
         # Not the generated stub: it would make messages of what is bytes already.
-        return await self._calls.unary(self._calls.channel.unary_unary(f"/{_SERVICE}/{name}"), message, decode, timeout)
+        method = self._calls.channel.unary_unary(f"/{_SERVICE}/{name}", None, None)
+        return await self._calls.unary(method, message, decode, timeout)
 
 
 def _source(value: Any, field: str) -> LogprobSource:

@@ -50,7 +50,7 @@ class TrajectoryBatch:
         Args:
             trajectory_groups: each with `trajectories_G`, `final_rewards_G` and `metrics_G`; a trajectory has
                 `transitions`, a transition `ob` (a model input with `length`, or tokens), `ac` (with `tokens`, or
-                tokens), `reward` and `metrics`.
+                tokens), `reward` and `metrics`. A metric that is None counts as absent.
             tags: of each group, or nothing.
 
         Raises:

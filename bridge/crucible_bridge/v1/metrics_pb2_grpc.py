@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class MetricsServiceStub(object):
-    """Training metrics.
+    """Training metrics. Nothing is kept: a call that failed is made again. What has no value is undefined, with the reason,
+    and no error; INVALID_FIELD names what cannot be computed with, such as lengths that differ.
     """
 
     def __init__(self, channel):
@@ -83,7 +84,8 @@ class MetricsServiceStub(object):
 
 
 class MetricsServiceServicer(object):
-    """Training metrics.
+    """Training metrics. Nothing is kept: a call that failed is made again. What has no value is undefined, with the reason,
+    and no error; INVALID_FIELD names what cannot be computed with, such as lengths that differ.
     """
 
     def ComputeKLSampleTrain(self, request, context):
@@ -95,6 +97,16 @@ class MetricsServiceServicer(object):
 
     def ComputeKLPostUpdate(self, request, context):
         """tinker-cookbook's compute_post_kl.
+
+        Errors, where a model is asked:
+        INVALID_ARGUMENT: PROMPT_TOO_LONG.
+        NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+        PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+        FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT, NO_MODEL_CONFIG,
+        NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of the model).
+        DEADLINE_EXCEEDED: deadline_ms was over before every datum had its log-probabilities.
+        UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
+        MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -102,6 +114,8 @@ class MetricsServiceServicer(object):
 
     def IncorporateKLPenalty(self, request, context):
         """tinker-cookbook's incorporate_kl_penalty, without changing its input.
+
+        Errors: those of ComputeKLPostUpdate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,7 +220,8 @@ def add_MetricsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MetricsService(object):
-    """Training metrics.
+    """Training metrics. Nothing is kept: a call that failed is made again. What has no value is undefined, with the reason,
+    and no error; INVALID_FIELD names what cannot be computed with, such as lengths that differ.
     """
 
     @staticmethod

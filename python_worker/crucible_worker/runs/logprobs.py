@@ -54,8 +54,7 @@ async def model_logprobs(
     timer = asyncio.timeout(seconds)
     try:
         async with timer:
-            opened = await _open(backends, model, field)
-            await gate.call(opened.load)
+            opened = await _open(backends, model, gate, field)
             await _ask_all(_asker(opened, field), data, sequences, gate, answers, concurrency)
     except TimeoutError:
         if not timer.expired():
@@ -68,16 +67,18 @@ async def model_logprobs(
     return [answers[index] for index in range(len(data))]
 
 
-async def _open(backends: Mapping[type[ModelRef], Backend], model: ModelRef, field: str) -> Model:
+async def _open(backends: Mapping[type[ModelRef], Backend], model: ModelRef, gate: CallGate, field: str) -> Model:
     backend = backends.get(type(model))
     if backend is None:
         raise FailedPrecondition(
             f"is a {type(model).__name__}, for which this worker has no backend", reason="NO_BACKEND", field=field
         )
     try:
-        return await backend.open(model)
+        opened = await backend.open(model)
+        await gate.call(opened.load)
     except BridgeError as error:
         raise _at(error, field) from error
+    return opened
 
 
 async def _ask_all(

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 import grpc
 
 from crucible_bridge.codec import metrics as codec
-from crucible_bridge.events import Event, EventKind
+from crucible_bridge.events import Event
 from crucible_bridge.types import EmbeddedModel, KLPenaltyRequest, KLPostUpdateRequest, LocalModel, ModelRef
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.runs.logprobs import model_logprobs
+from crucible_worker.runs.run_events import metrics_computed
 from crucible_worker.services.metric_answers import ANSWERS, Answer, kl_penalty_answer, kl_post_update_answer
 
 __all__ = ["LARGE_REQUEST_BYTES", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
@@ -98,14 +99,7 @@ class MetricsService:
 
     async def _answer(self, call: str, started: int, data: bytes, work: Callable[[], Answer]) -> bytes:
         response, tokens = await self._run(data, work)
-        event = Event(
-            kind=EventKind.METRICS_COMPUTED,
-            unix_time_ns=time.time_ns(),
-            duration_ns=time.perf_counter_ns() - started,
-            measurements={"tokens": float(tokens)},
-            metadata={"call": call},
-        )
-        self._note(event)
+        self._note(metrics_computed(call, tokens, time.perf_counter_ns() - started))
         return response
 
     async def _run(self, data: bytes, work: Callable[[], T]) -> T:

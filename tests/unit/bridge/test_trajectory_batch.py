@@ -61,6 +61,18 @@ def test_a_metric_that_some_lack_says_who_has_it():
     assert batch.trajectory_metric_present == {}
 
 
+def test_a_metric_that_is_none_is_absent():
+    """None says that there is nothing, as a missing key does."""
+    turns = [transition(1, m=None, never=None), transition(1, m=2.0, never=None)]
+
+    batch = TrajectoryBatch.of([group(turns, metrics=[{"final": None}])])
+
+    assert batch.transition_metrics.keys() == {"m"}
+    assert batch.transition_metrics["m"][1] == 2.0
+    assert batch.transition_metric_present["m"].tolist() == [False, True]
+    assert batch.trajectory_metrics == {}
+
+
 def test_observations_and_actions_may_be_tokens():
     """Lists, our ModelInput, and objects that tell their length."""
     turns = [
