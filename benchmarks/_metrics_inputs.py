@@ -79,7 +79,7 @@ def kl_sample_train(sequences: int, tokens: int, originals: Any = None) -> Case:
         ours=lambda metrics: metrics.compute_kl_sample_train(data, given),
         pure=pure,
         original=original,
-        claim="at least 1, aim 1.5",
+        claim="goal: at least 1, aim 1.5",
     )
 
 
@@ -135,7 +135,7 @@ def _kl_penalty(originals: Any) -> Case:
         ours=lambda metrics: metrics.incorporate_kl_penalty(data, base, coef=COEF, discount=DISCOUNT),
         pure=pure,
         original=None if originals is None else original,
-        claim="at least 20",
+        claim="goal: at least 20",
     )
 
 
@@ -152,7 +152,7 @@ def _trajectories(originals: Any) -> Case:
         ours=lambda metrics: metrics.compute_trajectory_metrics(batch),
         pure=pure,
         original=None if originals is None else lambda: lambda: originals.compute_trajectory_metrics(groups, tags),
-        claim="at least 20",
+        claim="goal: at least 20",
     )
 
 

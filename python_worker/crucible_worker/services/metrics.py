@@ -27,7 +27,7 @@ from crucible_worker.services.metric_answers import ANSWERS, Answer, kl_penalty_
 __all__ = ["LARGE_REQUEST_BYTES", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
 
 PROBE_WAIT_SECONDS = 0.05
-"""What a health check waits at most while calls at the message limit run back to back; the limits below keep to it."""
+"""What a health check should wait at most while calls at the message limit run back to back; those below aim at it."""
 
 LARGE_REQUEST_BYTES = 64 * 1024
 """Requests from here on are a thread's: many tiny tensors take longer than a probe may wait."""
