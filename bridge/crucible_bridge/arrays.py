@@ -18,7 +18,7 @@ import numpy as np
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Dtype, Tensor
 
-__all__ = ["MAX_DIMENSIONS", "as_array", "floats", "from_tensor", "to_tensor"]
+__all__ = ["MAX_DIMENSIONS", "as_array", "floats", "from_tensor", "stored_like", "to_tensor"]
 
 MAX_DIMENSIONS = 32
 """Dimensions of a tensor; numpy itself ends at 64."""
@@ -123,6 +123,16 @@ def floats(array: Array, field: str) -> np.ndarray:
     if array.dtype.kind == "f" and array.dtype.itemsize <= 4:
         return array.astype(np.float32, copy=False)
     return array.astype(np.float64, copy=False)
+
+
+def stored_like(values: np.ndarray, original: Array) -> Array:
+    """Numbers that were computed, in the dtype of those they came from: rounded to the nearest, ties to even."""
+    if isinstance(original, np.ndarray):
+        return values.astype(original.dtype, copy=False)
+    bits = values.astype(np.float32).view(np.uint32)
+    upper = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    # Rounding up would carry a NaN of many ones over into a zero; any quiet NaN is as good.
+    return _bfloat16(np.where(np.isnan(values), np.uint32(0x7FC0), upper).astype(np.uint16))
 
 
 def _checked_shape(tensor: Tensor, field: str) -> tuple[int, ...]:

@@ -61,6 +61,9 @@ class ScriptedEvaluations:
         self.worker_id, self.log_id, self.load = "worker-1", LOG_ID, (1, 2)
         self.listed: list[int] = []
 
+    def note(self, event: Event) -> None:
+        pass
+
     def last_sequence(self) -> int:
         return 3
 

@@ -10,7 +10,8 @@ from crucible_bridge.errors import Code
 from tests.service.server_kit import Rig, error_of, serving, settings_for, until
 
 EVALUATION = "crucible_bridge.v1.EvaluationService"
-SERVICES = ("", EVALUATION, "crucible_bridge.v1.TelemetryService", "crucible_bridge.v1.WorkerService")
+METRICS, TELEMETRY, WORKER = (f"crucible_bridge.v1.{name}Service" for name in ("Metrics", "Telemetry", "Worker"))
+SERVICES = ("", EVALUATION, METRICS, TELEMETRY, WORKER)
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -63,7 +64,7 @@ async def test_an_unwritable_journal_stops_evaluations_alone_and_for_as_long(rig
     rig.evaluations.writable = True
     rig.evaluations.on_writable_change(True)
 
-    assert stopped == [SERVING, NOT_SERVING, SERVING, SERVING]
+    assert stopped == [SERVING, NOT_SERVING, SERVING, SERVING, SERVING]
     assert await status(rig, EVALUATION) == SERVING
 
 

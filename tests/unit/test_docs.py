@@ -38,7 +38,7 @@ METRIC, UNDEFINED = "acc/a metric", "acc/an undefined metric"
 # Reasons that the code puts together from parts.
 COMPOSED = {"DATASET_CHANGED", "MODEL_CHANGED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS"}
 # Kinds of the catalogue for which there is no call yet.
-NOT_WRITTEN = {EventKind.METRICS_COMPUTED, EventKind.GRADING_COMPLETE}
+NOT_WRITTEN = {EventKind.GRADING_COMPLETE}
 
 
 def test_every_limit_is_in_the_operators_page_with_its_default():
@@ -124,6 +124,7 @@ def events_of_every_kind() -> Iterator[Event]:
     yield run_events.complete(row, metrics, 1, 1)
     yield run_events.stop(row, EvaluationState.COMPLETED, 1)
     yield run_events.exception(row, problem, 1)
+    yield run_events.metrics_computed("ComputeMeanNLL", 1, 1)
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():
@@ -152,7 +153,7 @@ def test_every_reason_in_the_protos_is_one_of_the_code():
     )
     raised = {*re.findall(r'"([A-Z]+_[A-Z_]+)"', code), *COMPOSED}
 
-    assert {"OTHER_SPECIFICATION", "QUEUE_FULL", "MISSING_TOKEN", "UNKNOWN_EVALUATION"} <= told
+    assert {"OTHER_SPECIFICATION", "QUEUE_FULL", "MISSING_TOKEN", "UNKNOWN_EVALUATION", "CHECKPOINT_CHANGED"} <= told
     assert told <= raised
 
 

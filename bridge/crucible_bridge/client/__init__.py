@@ -10,6 +10,7 @@ from crucible_bridge.client.evaluation import (
     StartedEvaluation,
     request_of,
 )
+from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
@@ -21,6 +22,7 @@ __all__ = [
     "EvaluationClient",
     "EvaluationPage",
     "EventStream",
+    "MetricsClient",
     "SamplePage",
     "StartedEvaluation",
     "TelemetryClient",

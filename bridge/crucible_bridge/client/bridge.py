@@ -9,6 +9,7 @@ from pathlib import Path
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
+from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
 
@@ -21,6 +22,8 @@ class Bridge:
     def __init__(self, calls: Calls) -> None:
         self.evaluation = EvaluationClient(calls)
         """EvaluationService."""
+        self.metrics = MetricsClient(calls)
+        """MetricsService."""
         self.telemetry = TelemetryClient(calls)
         """TelemetryService."""
         self.worker = WorkerClient(calls)

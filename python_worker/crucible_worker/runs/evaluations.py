@@ -30,6 +30,7 @@ from crucible_worker.runs.journal.queries import (
     list_rows,
     read_samples,
 )
+from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.plan import Sources
 from crucible_worker.runs.resume import Orphans
@@ -69,6 +70,7 @@ class Evaluations:
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
         self._journal, self._locks, self._limits = journal, locks, limits
+        self._notes = Notes(journal)
         self._orphans = Orphans(journal, locks)
         self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,6 +122,10 @@ class Evaluations:
     def last_sequence(self) -> int:
         """Sequence of the log's last event."""
         return self._journal.last_sequence()
+
+    def note(self, event: Event) -> None:
+        """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
+        self._notes.add(event)
 
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
         """Start an evaluation, or go on with it; the flag says that it was there already.
@@ -285,6 +291,7 @@ class Evaluations:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self._notes.flush()
         await self._journal.aclose()
         self._locks.close()
 

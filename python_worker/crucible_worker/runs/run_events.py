@@ -1,4 +1,4 @@
-"""The events of an evaluation: what each kind measures and says."""
+"""The events of evaluations, and of metrics calls: what each kind measures and says."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ __all__ = [
     "evaluator_end",
     "exception",
     "interrupt",
+    "metrics_computed",
     "progress",
     "resume",
     "sample_complete",
@@ -119,6 +120,17 @@ def stop(row: Row, state: EvaluationState, duration_ns: int, problem: Problem | 
 def exception(row: Row, problem: Problem, duration_ns: int) -> Event:
     """EVALUATION_EXCEPTION, the last event of an evaluation that failed."""
     return _event(row, EventKind.EVALUATION_EXCEPTION, duration_ns=duration_ns, problem=problem)
+
+
+def metrics_computed(call: str, tokens: int, duration_ns: int) -> Event:
+    """METRICS_COMPUTED, of a metrics call that was answered; of no evaluation."""
+    return Event(
+        kind=EventKind.METRICS_COMPUTED,
+        unix_time_ns=time.time_ns(),
+        duration_ns=duration_ns,
+        measurements={"tokens": float(tokens)},
+        metadata={"call": call},
+    )
 
 
 def _event(

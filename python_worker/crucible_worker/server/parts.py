@@ -32,6 +32,8 @@ class Parts:
     """The kinds of evaluators."""
     datasets: Sequence[str]
     """Built-in data sets."""
+    models: Mapping[type[ModelRef], Backend] = dataclasses.field(default_factory=dict)
+    """Where models are opened, by the kind of reference to them."""
 
 
 Build = Callable[[Settings], Awaitable[Parts]]
@@ -71,4 +73,5 @@ async def build_with(
         backend_infos=infos,
         evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
         datasets=tuple(BUILTIN_DATASETS),
+        models=backends,
     )

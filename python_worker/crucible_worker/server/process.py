@@ -11,6 +11,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_worker.config import Settings
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
+from crucible_worker.server.memory import keep_freed_memory
 from crucible_worker.server.parts import Build, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
 from crucible_worker.server.worker import Worker
@@ -39,6 +40,7 @@ def serve(settings: Settings, *, build: Build = build) -> int:
     """
     guard = ExitGuard(settings.limits.drain_seconds)
     guard.install()
+    keep_freed_memory()
     log_writer = configure_logging(settings.log_format, settings.log_level)
     try:
         return asyncio.run(_serve(settings, guard, build))

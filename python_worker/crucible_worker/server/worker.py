@@ -23,6 +23,7 @@ from crucible_bridge.v1 import (
     evaluation_pb2_grpc,
     events_pb2,
     events_pb2_grpc,
+    metrics_pb2,
     worker_pb2,
     worker_pb2_grpc,
 )
@@ -34,10 +35,11 @@ from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.services.evaluation import EvaluationService
 from crucible_worker.services.health import OVERALL, Health
+from crucible_worker.services.metrics import MetricsService
 from crucible_worker.services.telemetry import TelemetryService
 from crucible_worker.services.worker import WorkerService
 
-__all__ = ["EVALUATION", "TELEMETRY", "WORKER", "Worker"]
+__all__ = ["EVALUATION", "METRICS", "TELEMETRY", "WORKER", "Worker"]
 
 INTERRUPT_SHARE = 0.4
 """Of the time for a drain: for interrupting what runs, and writing that down."""
@@ -52,6 +54,7 @@ CLOSE_SHARE = 0.2
 """For backends to end their children, and as long again for the journal. All shares together stay below 1."""
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
+METRICS = metrics_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name
 TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
 
@@ -71,9 +74,10 @@ class Worker:
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(max_calls=self._limits.max_calls_per_service, max_streams=self._limits.max_streams)
-        self._health = Health((EVALUATION, TELEMETRY, WORKER))
+        self._health = Health((EVALUATION, METRICS, TELEMETRY, WORKER))
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
+        self._metrics: MetricsService | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
         self._warm = False
@@ -160,17 +164,22 @@ class Worker:
         self._register(self._server, self._parts)
         self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         await self._server.start()
-        for service in (OVERALL, TELEMETRY):
+        for service in (OVERALL, METRICS, TELEMETRY):
             self._health.set(service, True)
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
         evaluation = EvaluationService(parts.evaluations, parts.evaluators)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
+        self._metrics = MetricsService(
+            parts.evaluations.note, parts.models, concurrency=self._limits.default_concurrency
+        )
+        server.add_generic_rpc_handlers((self._metrics.handler(),))
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.describe, self.load, self.drain), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((EVALUATION, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME), server)
+        names = (EVALUATION, METRICS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
 
     async def _warm_up(self, parts: Parts) -> None:
         """Gather by a thread what asks the disk, such as versions and what backends could import."""
@@ -204,6 +213,8 @@ class Worker:
         if self._server is not None:
             stopping = self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
+        if self._metrics is not None:
+            self._metrics.close()
         if parts is not None:
             closing = asyncio.gather(*(backend.aclose() for backend in parts.backends))
             await self._within(CLOSE_SHARE, closing, "close_backends", default=[])

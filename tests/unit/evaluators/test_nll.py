@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
-from crucible_worker.metrics.nll import mean_nll
+from crucible_worker.metrics.nll import combine, nll_parts
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, Training, context
 
 
@@ -211,7 +211,7 @@ async def test_the_mean_is_that_of_all_tokens_bit_for_bit() -> None:
 
     metrics = _nll().aggregate([*map(_result, outcomes), failed])
 
-    assert metrics == mean_nll(logprobs, [np.ones_like(values) for values in logprobs])
+    assert metrics == combine(nll_parts(values, np.ones_like(values)) for values in logprobs)
 
 
 async def test_a_sample_without_weight_is_measured_as_nothing() -> None:

@@ -22,16 +22,27 @@ def _arrays(batch):
 
 def test_one_mean_over_all_tokens() -> None:
     """Tokens count by their weight, over all data: it is no mean of means."""
-    metrics = mean_nll([np.array([-1.0]), np.array([-2.0, -3.0, -9.0])], [np.array([2.0]), np.array([1.0, 1.0, 0.0])])
+    result = mean_nll([np.array([-1.0]), np.array([-2.0, -3.0, -9.0])], [np.array([2.0]), np.array([1.0, 1.0, 0.0])])
 
-    assert metrics.values == {"nll": (2 * 1 + 2 + 3) / 4}
-    assert metrics.undefined == {}
+    assert result.metrics.values == {"nll": (2 * 1 + 2 + 3) / 4, "perplexity": math.exp(7 / 4)}
+    assert result.metrics.undefined == {}
+    assert result.total_weight == 4.0
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, math.inf])
 def test_tokens_without_weight_spoil_nothing(value: float) -> None:
     """A token of weight 0 has no part in the sum, whatever its value."""
-    assert mean_nll([np.array([-1.5, value])], [np.array([1, 0])]).values == {"nll": 1.5}
+    result = mean_nll([np.array([-1.5, value])], [np.array([1, 0])])
+
+    assert result.metrics.values == {"nll": 1.5, "perplexity": math.exp(1.5)}
+
+
+def test_a_perplexity_beyond_float64_leaves_the_mean_alone() -> None:
+    """A mean may be too large for its exponential."""
+    metrics = mean_nll([np.array([-1000.0])], [np.ones(1)]).metrics
+
+    assert metrics.values == {"nll": 1000.0}
+    assert metrics.undefined == {"perplexity": "exp(1000) is beyond float64"}
 
 
 @pytest.mark.parametrize(
@@ -49,17 +60,27 @@ def test_tokens_without_weight_spoil_nothing(value: float) -> None:
 )
 def test_without_a_finite_mean_there_is_a_reason(logprobs: list[float], weights: list[float], reason: str) -> None:
     """A mean that is nothing is undefined and says why, never zero and never NaN."""
-    metrics = mean_nll([np.array(logprobs)], [np.array(weights)])
+    metrics = mean_nll([np.array(logprobs)], [np.array(weights)]).metrics
 
     assert metrics.values == {}
-    assert metrics.undefined == {"nll": reason}
+    assert metrics.undefined == {"nll": reason, "perplexity": reason}
 
 
 def test_counts_are_those_of_all_data() -> None:
     """The reason counts every weighted token, not those of one datum."""
-    metrics = mean_nll([np.array([-math.inf, -1.0]), np.array([-1.0, -1.0])], [np.array([1, 1]), np.array([1, 0])])
+    result = mean_nll([np.array([-math.inf, -1.0]), np.array([-1.0, -1.0])], [np.array([1, 1]), np.array([1, 0])])
 
-    assert metrics.undefined == {"nll": "1 of 3 log-probabilities is -inf"}
+    assert result.metrics.undefined["nll"] == "1 of 3 log-probabilities is -inf"
+
+
+def test_weights_that_nearly_cancel_keep_their_digits() -> None:
+    """A sum of weights of both signs is exact, as the mean is divided by it."""
+    weights = np.array([1.0, 1e16, 1.0, -1e16])
+
+    result = mean_nll([np.full(4, -1.0)], [weights])
+
+    assert result.total_weight == 2.0
+    assert result.metrics.values["nll"] == 1.0
 
 
 def test_no_data_is_an_error() -> None:
@@ -84,7 +105,7 @@ def test_agrees_with_rational_arithmetic(batch) -> None:
     tokens = [(Fraction(float(lp)), Fraction(float(w))) for datum in batch for lp, w in datum]
     weight = sum(w for _, w in tokens)
 
-    values = mean_nll(*_arrays(batch)).values
+    values = mean_nll(*_arrays(batch)).metrics.values
 
     if weight:
         exact = float(-sum(lp * w for lp, w in tokens) / weight)
@@ -100,4 +121,15 @@ def test_parts_do_not_depend_on_their_order(batch, random) -> None:
     shuffled = list(parts)
     random.shuffle(shuffled)
 
-    assert combine(shuffled) == combine(parts) == mean_nll(*_arrays(batch))
+    assert combine(shuffled) == combine(parts)
+
+
+@given(batches)
+def test_both_ways_give_one_mean(batch) -> None:
+    """A whole batch at once and parts put together agree, and are undefined for one reason."""
+    whole, joined = mean_nll(*_arrays(batch)).metrics, combine(nll_parts(*each) for each in zip(*_arrays(batch)))
+
+    if joined.undefined:
+        assert whole.undefined == {**joined.undefined, "perplexity": joined.undefined["nll"]}
+    else:
+        assert whole.values["nll"] == pytest.approx(joined.values["nll"], rel=1e-12)

@@ -1,0 +1,105 @@
+"""What metrics calls answer <-> the bytes of their responses; bytes as in `codec.metrics`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crucible_bridge.codec.bulk import Pieces, stored_from_v1, tensors_at, vector_from_v1
+from crucible_bridge.codec.data import array_to_v1
+from crucible_bridge.codec.fields import entry
+from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1
+from crucible_bridge.codec.spans import parsed, plainly, split
+from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics
+from crucible_bridge.v1 import metrics_pb2 as pb
+
+__all__ = [
+    "kl_penalty_from_bytes",
+    "kl_penalty_to_bytes",
+    "kl_post_update_from_bytes",
+    "kl_post_update_to_bytes",
+    "kl_sample_train_from_bytes",
+    "kl_sample_train_to_bytes",
+    "mean_nll_from_bytes",
+    "mean_nll_to_bytes",
+    "metrics_from_bytes",
+    "metrics_to_bytes",
+]
+
+
+def kl_sample_train_to_bytes(result: KLSampleTrain) -> bytes:
+    """Encode the KL of sampling and training policy."""
+    return pb.ComputeKLSampleTrainResponse(
+        metrics=metrics_to_v1(result.metrics),
+        action_tokens=result.action_tokens,
+        per_sequence={key: array_to_v1(array) for key, array in result.per_sequence.items()},
+    ).SerializeToString()
+
+
+def kl_sample_train_from_bytes(data: bytes) -> KLSampleTrain:
+    """Decode the KL of sampling and training policy."""
+    message = parsed(pb.ComputeKLSampleTrainResponse, data)
+    return KLSampleTrain(
+        metrics=metrics_from_v1(message.metrics, "metrics"),
+        action_tokens=message.action_tokens,
+        per_sequence={
+            key: vector_from_v1(tensor, entry("per_sequence", key))
+            for key, tensor in sorted(message.per_sequence.items())
+        },
+    )
+
+
+def kl_post_update_to_bytes(result: KLPostUpdate) -> bytes:
+    """Encode the KL of a policy before and after an update."""
+    return pb.ComputeKLPostUpdateResponse(
+        metrics=metrics_to_v1(result.metrics), action_tokens=result.action_tokens
+    ).SerializeToString()
+
+
+def kl_post_update_from_bytes(data: bytes) -> KLPostUpdate:
+    """Decode the KL of a policy before and after an update."""
+    message = parsed(pb.ComputeKLPostUpdateResponse, data)
+    return KLPostUpdate(metrics=metrics_from_v1(message.metrics, "metrics"), action_tokens=message.action_tokens)
+
+
+def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
+    """Encode advantages with a KL penalty."""
+    pieces = Pieces()
+    pieces.add_tensors(pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER, result.advantages)
+    return pieces.joined(pb.IncorporateKLPenaltyResponse(metrics=metrics_to_v1(result.metrics)))
+
+
+def kl_penalty_from_bytes(data: bytes) -> KLPenalty:
+    """Decode advantages with a KL penalty; they are views of the bytes."""
+    return plainly(pb.IncorporateKLPenaltyResponse, data, _kl_penalty)
+
+
+def _kl_penalty(data: bytes) -> KLPenalty:
+    number = pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER
+    spans, rest = split(data, (0, len(data)), (number,))
+    return KLPenalty(
+        metrics=metrics_from_v1(parsed(pb.IncorporateKLPenaltyResponse, rest).metrics, "metrics"),
+        advantages=tuple(tensors_at(data, spans[number], "advantages", decode=stored_from_v1)),
+    )
+
+
+def mean_nll_to_bytes(result: MeanNLL) -> bytes:
+    """Encode a mean NLL."""
+    return pb.ComputeMeanNLLResponse(
+        metrics=metrics_to_v1(result.metrics), total_weight=result.total_weight
+    ).SerializeToString()
+
+
+def mean_nll_from_bytes(data: bytes) -> MeanNLL:
+    """Decode a mean NLL."""
+    message = parsed(pb.ComputeMeanNLLResponse, data)
+    return MeanNLL(metrics=metrics_from_v1(message.metrics, "metrics"), total_weight=message.total_weight)
+
+
+def metrics_to_bytes(response: type[Any], metrics: Metrics) -> bytes:
+    """Encode a response that holds metrics alone."""
+    return response(metrics=metrics_to_v1(metrics)).SerializeToString()
+
+
+def metrics_from_bytes(response: type[Any], data: bytes) -> Metrics:
+    """Decode a response that holds metrics alone."""
+    return metrics_from_v1(parsed(response, data).metrics, "metrics")

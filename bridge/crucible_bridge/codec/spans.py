@@ -1,0 +1,123 @@
+"""Where the fields of a serialised message lie, so that what is large is read in place.
+
+Protobuf copies the bytes of a field into its own memory and again for whoever reads them, and holds the interpreter
+all the while: at 64 MiB that is more memory and more waiting than the arithmetic. Here only what is large and plain is
+read; for all else, and for whatever is odd, callers ask protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from crucible_bridge.errors import InvalidField
+
+__all__ = ["Span", "Unusual", "content_span", "parsed", "plainly", "split", "varint"]
+
+Span = tuple[int, int]
+"""Where a field's content begins and ends."""
+
+_VARINT, _DELIMITED = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
+_MAX_VARINT_BYTES = 10
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+
+class Unusual(Exception):
+    """The bytes are malformed, or of a form that only protobuf reads."""
+
+
+def parsed(message: type[M], data: bytes) -> M:
+    """Parse bytes.
+
+    Raises:
+        InvalidField: they are no message of this type.
+    """
+    try:
+        return message.FromString(data)
+    except DecodeError:
+        raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
+
+
+def plainly(message: type[Message], data: bytes, decode: Callable[[bytes], T]) -> T:
+    """Decode bytes in place; if they are unusual, once more as protobuf would have written them.
+
+    Raises:
+        InvalidField: they are no message of this type, or `decode` refuses them.
+    """
+    try:
+        return decode(data)
+    except (Unusual, IndexError, DecodeError):
+        whole = parsed(message, data)
+        whole.DiscardUnknownFields()
+        return decode(whole.SerializeToString())
+
+
+def split(data: bytes, span: Span, bulky: Collection[int]) -> tuple[dict[int, list[Span]], bytes]:
+    """Part a message's bulky fields from the rest.
+
+    Args:
+        data: what the message lies in.
+        span: where.
+        bulky: numbers of fields that hold messages.
+
+    Returns:
+        Where the contents of each bulky field lie, in order, and the bytes of all other fields.
+
+    Raises:
+        Unusual: protobuf is to say what this is; so is an IndexError.
+    """
+    at, end = span
+    spans: dict[int, list[Span]] = {number: [] for number in bulky}
+    rest: list[bytes] = []
+    while at < end:
+        begin, (number, content, at) = at, content_span(data, at)
+        if content is not None and (found := spans.get(number)) is not None:
+            found.append(content)
+        else:
+            rest.append(data[begin:at])
+    if at != end:
+        raise Unusual
+    return spans, b"".join(rest)
+
+
+def content_span(data: bytes, at: int) -> tuple[int, Span | None, int]:
+    """A field's number, where its content lies if it has a length, and where the field ends.
+
+    Raises:
+        Unusual: protobuf is to say what this is; so is an IndexError.
+    """
+    tag, at = varint(data, at)
+    wire = tag & 7
+    if tag < 8:
+        raise Unusual  # no field has the number 0
+    if wire == _DELIMITED:
+        size, at = varint(data, at)
+        return tag >> 3, (at, at + size), at + size
+    if wire == _VARINT:
+        return tag >> 3, None, varint(data, at)[1]
+    if wire in _FIXED_BYTES:
+        return tag >> 3, None, at + _FIXED_BYTES[wire]
+    raise Unusual
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends.
+
+    Raises:
+        Unusual: it does not end; so is an IndexError.
+    """
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for index in range(1, _MAX_VARINT_BYTES):
+        byte = data[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, at + index + 1
+    raise Unusual

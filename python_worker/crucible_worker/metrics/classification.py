@@ -1,0 +1,77 @@
+"""Metrics of predicted labels against true ones.
+
+    accuracy                share of samples whose prediction is the target
+    precision/<label>       hits / samples predicted to be it
+    recall/<label>          hits / samples that are it
+    f1/<label>              2 * hits / (samples predicted to be it + samples that are it)
+    precision, recall, f1   those of the positive label, or the means over the labels that have one (macro)
+
+A label that no target has is without support: it is left out of the means, and its keys are undefined. A label that is
+never predicted has a recall and an f1 of 0, but no precision. Labels are compared as they are, byte by byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Metrics
+
+__all__ = ["classification_metrics"]
+
+_MEASURES = ("precision", "recall", "f1")
+
+
+def classification_metrics(
+    predictions: Sequence[str], targets: Sequence[str], *, positive: str | None = None
+) -> Metrics:
+    """Compare predicted with true labels.
+
+    Args:
+        predictions: one label per sample.
+        targets: one label per sample.
+        positive: the label whose precision, recall and f1 are those without a label; macro means if None.
+
+    Returns:
+        The keys of the module's description, for every label of predictions and targets.
+
+    Raises:
+        InvalidField: there is no sample, or the columns differ in length.
+    """
+    if not targets:
+        raise InvalidField("targets", "is empty")
+    if len(predictions) != len(targets):
+        raise InvalidField("predictions", f"has {len(predictions):,} labels for {len(targets):,} targets")
+    hits = Counter(target for prediction, target in zip(predictions, targets) if prediction == target)
+    predicted, support = Counter(predictions), Counter(targets)
+    by_label = {
+        label: _measures(label, hits[label], predicted[label], support[label])
+        for label in sorted(support.keys() | predicted.keys() | ({positive} if positive is not None else set()))
+    }
+    found: dict[str, float | str] = {"accuracy": hits.total() / len(targets)}
+    for index, measure in enumerate(_MEASURES):
+        found[measure] = (
+            _macro([each[index] for each in by_label.values()]) if positive is None else by_label[positive][index]
+        )
+    for index, measure in enumerate(_MEASURES):
+        found |= {f"{measure}/{label}": each[index] for label, each in by_label.items()}
+    return Metrics.of(
+        {key: value for key, value in found.items() if not isinstance(value, str)},
+        {key: value for key, value in found.items() if isinstance(value, str)},
+    )
+
+
+def _measures(label: str, hits: int, predicted: int, support: int) -> tuple[float | str, float | str, float | str]:
+    """Precision, recall and f1 of one label, or why there is none."""
+    if not support:
+        reason = f"no target is {label!r}"
+        return reason, reason, reason
+    precision = hits / predicted if predicted else f"{label!r} is never predicted"
+    return precision, hits / support, 2 * hits / (predicted + support)
+
+
+def _macro(values: Sequence[float | str]) -> float | str:
+    numbers = [value for value in values if not isinstance(value, str)]
+    return math.fsum(numbers) / len(numbers) if numbers else "no label has one"

@@ -1,0 +1,142 @@
+"""What else tells how far two policies are apart: on request, as it takes further passes over the tokens.
+
+With d = log p_sample - log p_train of an action token, r = exp(-d) its importance ratio p_train / p_sample, and n
+action tokens:
+
+    optim/kl_sample_train_v3        mean(r - 1 + d): unbiased and never negative (Schulman, 2020)
+    optim/kl_sample_train_max_abs   max |d|
+    optim/importance_ess            (sum r)^2 / sum r^2, in tokens, from 1 to n: the effective sample size (Kish, 1965);
+                                    how many tokens of the training policy's own those sampled are worth
+    optim/clip_fraction             share of tokens with |r - 1| > 0.2: those that PPO may clip (Schulman et al., 2017)
+    <key>_stderr                    of v1, v2, v3 and entropy: sqrt(C / (C - 1) * sum_i (S_i - n_i * mean)^2) / n
+
+S_i is the sum over the n_i action tokens of sequence i, C the number of sequences that have some: tokens of one
+sequence are not independent, so errors are clustered by sequence (Liang and Zeger, 1986).
+
+Per sequence, NaN where it has no action token: the means v1, v2, v3 and entropy, max |d|, and `action_tokens`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from crucible_bridge.types import Metrics
+from crucible_worker.metrics.defects import BEYOND_FLOAT64, NO_ACTION_TOKENS
+from crucible_worker.metrics.sums import exact_sum
+
+__all__ = ["CLIP", "extended_kl"]
+
+CLIP = 0.2
+"""How far from 1 an importance ratio may be before PPO clips it."""
+
+_V1, _V2, _V3 = "optim/kl_sample_train_v1", "optim/kl_sample_train_v2", "optim/kl_sample_train_v3"
+_ENTROPY, _MAX, _ESS, _CLIPPED = (
+    "optim/entropy",
+    "optim/kl_sample_train_max_abs",
+    "optim/importance_ess",
+    "optim/clip_fraction",
+)
+_TOKENS = "action_tokens"
+_MEANS = (_V1, _V2, _V3, _ENTROPY)
+
+# exp(x) - 1 - x = x^2 * (1/2! + x/3! + x^2/4! + ...), to the last bit for |x| <= 1/2; from the highest power.
+_SERIES = tuple(1.0 / math.factorial(power) for power in range(16, 1, -1))
+
+
+def extended_kl(
+    sampling_logprobs: Sequence[np.ndarray],
+    training_logprobs: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
+    *,
+    undefined: str,
+) -> tuple[Metrics, dict[str, np.ndarray]]:
+    """What the module describes, beyond v1, v2 and entropy.
+
+    Args:
+        sampling_logprobs: one array of shape (T_i,) per sequence, nats.
+        training_logprobs: same shapes, nats.
+        masks: same shapes; a token counts where its mask is above zero.
+        undefined: why v1 and v2 are undefined; empty where they are not.
+
+    Returns:
+        The metrics, and by key one float64 array of shape (sequences,).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+        rows = [
+            _sequence(*(array.take(np.flatnonzero(mask > 0)).astype(np.float64) for array in (sampling, training)))
+            for sampling, training, mask in zip(sampling_logprobs, training_logprobs, masks)
+        ]
+        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        values, missing = _over_all(columns)
+    tokens = columns[_TOKENS]
+    per_sequence = {key: columns[key] / np.where(tokens > 0, tokens, np.nan) for key in _MEANS}
+    per_sequence |= {_MAX: columns[_MAX], _TOKENS: tokens}
+    keys = [*values, *missing]
+    if undefined:
+        # A sequence of one policy may be whole where the other's is not: its entropy's error is told all the same.
+        kept = {key: value for key, value in values.items() if key.startswith(_ENTROPY) and math.isfinite(value)}
+        reasons = {key: missing.get(key, undefined) if key.startswith(_ENTROPY) else undefined for key in keys}
+        return Metrics.of(kept, {key: reason for key, reason in reasons.items() if key not in kept}), per_sequence
+    missing |= {key: BEYOND_FLOAT64 for key, value in values.items() if not math.isfinite(value)}
+    return Metrics.of({key: values[key] for key in values if key not in missing}, missing), per_sequence
+
+
+def _sequence(sampling: np.ndarray, training: np.ndarray) -> dict[str, float]:
+    """Sums over one sequence's action tokens, both of shape (n_i,)."""
+    difference = sampling - training
+    ratios_less_one = np.expm1(-difference)
+    # Ratios by the greatest, which may be beyond float64 where its logarithm is not.
+    top = float(-difference.min()) if difference.size else -math.inf
+    ratios = np.exp(-difference - top)
+    return {
+        _V1: float(difference.sum()),
+        _V2: 0.5 * float((difference * difference).sum()),
+        _V3: float(_excess(-difference, ratios_less_one).sum()),
+        _ENTROPY: -float(sampling.sum()),
+        _MAX: float(np.abs(difference).max()) if difference.size else math.nan,
+        _CLIPPED: float(np.count_nonzero(np.abs(ratios_less_one) > CLIP)),
+        "top": top,
+        "ratios": float(ratios.sum()),
+        "ratios_squared": float((ratios * ratios).sum()),
+        _TOKENS: float(difference.size),
+    }
+
+
+def _excess(exponent: np.ndarray, ratios_less_one: np.ndarray) -> np.ndarray:
+    """exp(x) - 1 - x; near 0 by its series, as the difference would cancel to nothing but rounding errors."""
+    small = np.clip(exponent, -0.5, 0.5)
+    series = np.full_like(small, _SERIES[0])
+    for coefficient in _SERIES[1:]:
+        series *= small
+        series += coefficient
+    return np.where(np.abs(exponent) <= 0.5, series * small * small, ratios_less_one - exponent)
+
+
+def _over_all(columns: dict[str, np.ndarray]) -> tuple[dict[str, float], dict[str, str]]:
+    """Values over all tokens, and reasons where there are too few."""
+    counts = columns[_TOKENS]
+    used = np.flatnonzero(counts)
+    errors = [f"{key}_stderr" for key in _MEANS]
+    if not used.size:
+        return {}, dict.fromkeys((_V3, _MAX, _ESS, _CLIPPED, *errors), NO_ACTION_TOKENS)
+    tokens, top = float(counts.sum()), columns["top"].take(used)
+    scale = np.exp(top - top.max())
+    weights = float((columns["ratios"].take(used) * scale).sum())
+    squares = float((columns["ratios_squared"].take(used) * scale * scale).sum())
+    values = {
+        _V3: exact_sum(columns[_V3].take(used).tolist()) / tokens,
+        _MAX: float(columns[_MAX].take(used).max()),
+        _ESS: weights * weights / squares,
+        _CLIPPED: float(columns[_CLIPPED].sum()) / tokens,
+    }
+    if used.size == 1:
+        return values, dict.fromkeys(errors, "only one sequence has action tokens")
+    for key, name in zip(_MEANS, errors):
+        sums = columns[key].take(used)
+        residuals = sums - counts.take(used) * (exact_sum(sums.tolist()) / tokens)
+        spread = used.size / (used.size - 1) * float((residuals * residuals).sum())
+        values[name] = math.sqrt(spread) / tokens if spread >= 0 else math.nan
+    return values, {}

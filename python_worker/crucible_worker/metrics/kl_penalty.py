@@ -1,0 +1,136 @@
+"""Advantages with a penalty for leaving the base policy.
+
+With diff = (log p - log p_base) * mask per token:
+
+    kl_policy_base = avg = sum(diff) / sum(mask)         over the tokens of all data
+    x = coef * mask * (avg - diff)                       per token
+    advantages + x                                       discount = 0
+    advantages[i] + sum over k of discount^k * x[i + k]  else, within the sequence
+
+After tinker-cookbook's `incorporate_kl_penalty`, which changes its input in place, sums in float32 and steps through
+tokens one by one; here everything is float64 until the new advantages take the dtype of those given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import KLPenalty, Metrics
+from crucible_worker.metrics.defects import BEYOND_FLOAT64, NO_ACTION_TOKENS, Defects
+from crucible_worker.metrics.discount import suffix_sums
+from crucible_worker.metrics.sequences import check_column, check_sequences, input_field
+from crucible_worker.metrics.sums import BLOCK_TOKENS, exact_sum
+
+__all__ = ["incorporate_kl_penalty"]
+
+_AVERAGE = "kl_policy_base"
+
+
+def incorporate_kl_penalty(
+    logprobs: Sequence[np.ndarray],
+    base_logprobs: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
+    advantages: Sequence[np.ndarray],
+    *,
+    coef: float,
+    discount: float,
+    base_field: str = "base_logprobs",
+) -> KLPenalty:
+    """Add the penalty to advantages.
+
+    Args:
+        logprobs: the policy's, one array of shape (T_i,) per sequence, nats.
+        base_logprobs: the base policy's, same shapes, nats.
+        masks: same shapes; they weigh the penalty, and where one is 0 no log-probability matters.
+        advantages: same shapes, floats. They are not changed.
+        coef: scales the penalty.
+        discount: from 0 to 1; above 0, a token answers for the penalties of those after it.
+        base_field: how errors name the base policy's.
+
+    Returns:
+        `kl_policy_base`, in nats per action token, and new advantages of the same shapes and dtypes. Where the average
+        is undefined, with its reason, there are none: nothing is poisoned.
+
+    Raises:
+        InvalidField: there is no sequence, the arrays of one do not fit each other, or a number is out of range.
+    """
+    others = {base_field + "[{}]": base_logprobs, input_field("mask"): masks, input_field("advantages"): advantages}
+    check_sequences(logprobs, others)
+    for index, array in enumerate(advantages):
+        check_column(array, input_field("advantages").format(index), kinds="f")
+    if not math.isfinite(coef):
+        raise InvalidField("kl_penalty_coef", f"is {coef}, not finite")
+    if not 0 <= discount <= 1:
+        raise InvalidField("kl_discount_factor", f"is {discount}, it must lie in [0, 1]")
+    with np.errstate(over="ignore", invalid="ignore"):  # told by the reason, or the caller's own
+        return _incorporate(logprobs, base_logprobs, masks, advantages, coef, discount, base_field)
+
+
+def _incorporate(
+    logprobs: Sequence[np.ndarray],
+    base_logprobs: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
+    advantages: Sequence[np.ndarray],
+    coef: float,
+    discount: float,
+    base_field: str,
+) -> KLPenalty:
+    lengths = np.array([array.size for array in logprobs])
+    mask = np.concatenate(masks, dtype=np.float64)
+    difference = np.concatenate(logprobs, dtype=np.float64)
+    difference -= np.concatenate(base_logprobs, dtype=np.float64)
+    difference *= mask
+    total, weight = _total(difference), _total(mask)
+    if not math.isfinite(total + weight):
+        # NaN and infinities outlive a mask of 0.
+        difference[mask == 0] = 0.0
+        total = _total(difference)
+    average = total / weight if weight else math.nan
+    if not math.isfinite(average):
+        reason = _reason(logprobs, base_logprobs, mask, weight, base_field)
+        return KLPenalty(metrics=Metrics.all_undefined((_AVERAGE,), reason), advantages=())
+    penalty = np.subtract(average, difference, out=difference)
+    penalty *= mask
+    penalty *= coef
+    if discount > 0:
+        suffix_sums(penalty, lengths, discount)
+    ends = np.cumsum(lengths)
+    return KLPenalty(
+        metrics=Metrics.of({_AVERAGE: average}),
+        advantages=tuple(
+            # Rounded once, from the float64 sum.
+            np.add(old, penalty[end - old.size : end], dtype=np.float64).astype(old.dtype)
+            for old, end in zip(advantages, ends.tolist())
+        ),
+    )
+
+
+def _total(values: np.ndarray) -> float:
+    """The sum of an array of shape (N,)."""
+    return exact_sum(np.add.reduceat(values, range(0, values.size, BLOCK_TOKENS)).tolist()) if values.size else 0.0
+
+
+def _reason(
+    logprobs: Sequence[np.ndarray],
+    base_logprobs: Sequence[np.ndarray],
+    mask: np.ndarray,
+    weight: float,
+    base_field: str,
+) -> str:
+    """Why there is no average."""
+    counted = np.flatnonzero(mask)
+    if not counted.size:
+        return NO_ACTION_TOKENS
+    candidates = (
+        (np.concatenate(logprobs, dtype=np.float64), "log-probabilities", "logprobs"),
+        (np.concatenate(base_logprobs, dtype=np.float64), "log-probabilities", base_field),
+        (mask, "mask values", ""),
+    )
+    for values, what, of in candidates:
+        if reason := Defects.among(values.take(counted)).reason(counted.size, what, of=of):
+            return reason
+    return "the mask sums to 0" if weight == 0 else BEYOND_FLOAT64

@@ -1,0 +1,81 @@
+"""Whether the arrays of a request belong together: one of each kind per sequence, one dimension, equal lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crucible_bridge.errors import InvalidField
+
+__all__ = ["check_column", "check_sequences", "input_field"]
+
+
+def input_field(key: str) -> str:
+    """The entry `key` of a datum as errors name it, with `{}` for the index of the datum."""
+    return f'data[{{}}].loss_fn_inputs["{key}"]'
+
+
+def check_sequences(
+    logprobs: Sequence[np.ndarray],
+    others: Mapping[str, Sequence[np.ndarray]],
+    *,
+    field: str = input_field("logprobs"),
+    data: str = "data",
+) -> None:
+    """Refuse arrays that do not belong together.
+
+    Args:
+        logprobs: one array of shape (T_i,) per sequence, whose lengths are those that count.
+        others: further arrays, by the name of an entry in errors, with `{}` for its index: `training_logprobs[{}]`.
+        field: likewise, of log-probabilities.
+        data: what there is one of per sequence, in errors.
+
+    Raises:
+        InvalidField: there is no sequence, a column has another number of arrays, or an array has another shape, more
+            than one dimension, or no numbers.
+    """
+    if not logprobs:
+        raise InvalidField(data, "is empty")
+    for name, column in others.items():
+        if len(column) != len(logprobs):
+            raise InvalidField(name.partition("[{}]")[0], f"has {len(column)} tensors for {len(logprobs)} data")
+    shapes = [array.shape for array in logprobs]
+    for index, shape in enumerate(shapes):
+        if len(shape) != 1:
+            check_column(logprobs[index], field.format(index))
+    for name, column in {field: logprobs, **others}.items():
+        # As lists first: every array is as it should be in nearly every request.
+        if [array.shape for array in column] != shapes or not _NUMBERS.issuperset(array.dtype.kind for array in column):
+            for index, (array, shape) in enumerate(zip(column, shapes)):
+                if array.shape != shape:
+                    raise InvalidField(name.format(index), f"has shape {array.shape}, logprobs {shape}")
+                check_column(array, name.format(index))
+
+
+def check_column(
+    array: np.ndarray, field: str, *, kinds: str = "fiub", length: int | None = None, of: str = ""
+) -> None:
+    """Refuse what is not one dimension of numbers, or not of the length that it should have.
+
+    Args:
+        array: the column.
+        field: its name in errors.
+        kinds: numpy's letters for the elements it may have.
+        length: how many values it should have; any number where None.
+        of: what there are so many of, plural.
+
+    Raises:
+        InvalidField: so it is.
+    """
+    if array.ndim != 1:
+        raise InvalidField(field, f"has shape {array.shape}, one dimension is needed")
+    if array.dtype.kind not in kinds:
+        needed = "numbers" if "f" in kinds and "i" in kinds else _KINDS[kinds[0]]
+        raise InvalidField(field, f"holds {array.dtype}, {needed} are needed")
+    if length is not None and array.size != length:
+        raise InvalidField(field, f"has {array.size:,} values for {length:,} {of}")
+
+
+_NUMBERS = frozenset("fiub")
+_KINDS = {"f": "floats", "i": "integers", "b": "bools"}

@@ -1,0 +1,74 @@
+"""Sums over the tokens of many sequences: fast, in float64, and exact enough not to be thought about.
+
+Tokens are summed in blocks that stay in the cache, each by BLAS in rows of `_ROW_TOKENS`, and the sums of the blocks
+are added exactly. A running sum never takes more than some thousand terms, so the error stays below `_ROW_TOKENS` *
+2^-53 of the sum of absolute terms: 1e-12 at worst, in practice the last digits, whatever the number of tokens and their
+order. Terms of both signs that cancel lose no more than that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+__all__ = ["BLOCK_TOKENS", "blocks", "dot", "exact_sum"]
+
+BLOCK_TOKENS = 32_768
+"""Tokens in a block: its columns fit in a second-level cache, and its calls cost little beside its arithmetic."""
+
+_ROW_TOKENS = 8_192
+# Above 10,000 elements OpenBLAS spreads a dot product over threads, which on busy cores takes ten times as long as the
+# product itself.
+
+
+def blocks(*columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Walk through sequences in blocks: short sequences are joined, long ones are cut.
+
+    Args:
+        columns: each one array of shape (T_i,) per sequence; the lengths are those of the first column's.
+        dtypes: what the elements of each column become.
+
+    Yields:
+        One array of shape (N,), 0 < N <= `BLOCK_TOKENS`, per column. They are the walker's own, overwritten by the next
+        block, and may be overwritten before.
+    """
+    lengths = [array.size for array in columns[0]]
+    buffers = [np.empty(min(BLOCK_TOKENS, sum(lengths)), dtype) for dtype in dtypes]
+
+    def joined(first: int, last: int, size: int) -> tuple[np.ndarray, ...]:
+        # Joins and converts in one pass; no other way to do both takes one call for several sequences.
+        return tuple(np.concatenate(column[first:last], out=out[:size]) for column, out in zip(columns, buffers))
+
+    first = held = 0
+    for index, length in enumerate(lengths):
+        if held and held + length > BLOCK_TOKENS:
+            yield joined(first, index, held)
+            first, held = index, 0
+        if length <= BLOCK_TOKENS:
+            held += length
+            continue
+        for at in range(0, length, BLOCK_TOKENS):
+            parts = [column[index][at : at + BLOCK_TOKENS] for column in columns]
+            yield tuple(np.concatenate([part], out=out[: part.size]) for part, out in zip(parts, buffers))
+        first = index + 1
+    if held:
+        yield joined(first, len(lengths), held)
+
+
+def dot(first: np.ndarray, second: np.ndarray) -> float:
+    """The sum of products of two float64 arrays of shape (N,); not finite where a product or the sum is not."""
+    whole = first.size - first.size % _ROW_TOKENS
+    if not whole:
+        return float(np.dot(first, second))
+    rows = np.vecdot(first[:whole].reshape(-1, _ROW_TOKENS), second[:whole].reshape(-1, _ROW_TOKENS))
+    return float(rows.sum()) + (float(np.dot(first[whole:], second[whole:])) if whole < first.size else 0.0)
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """The sum, rounded once; NaN where there is none, as finite values leave float64 or infinities have both signs."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.nan

@@ -1,0 +1,211 @@
+"""Summaries of trajectories: of all groups, and of those under each tag.
+
+After tinker-cookbook's `compute_trajectory_metrics`, key by key, on columns in place of objects. For the groups of a
+tag (`all`: every group; others only where some tag is on some groups but not on all):
+
+    env/<tag>/total_episodes, total_turns, total_ac_tokens, total_ob_tokens     counts
+    env/<tag>/ac_tokens_per_turn, ob_tokens_per_turn, turns_per_episode         ratios of them
+    env/<tag>/reward/total                  mean total reward of a trajectory: its transitions' and its final reward
+    env/<tag>/<metric>                      mean over the transitions and trajectories that have it
+    env/<tag>/by_group/frac_mixed           share of groups whose trajectories differ in their total reward
+    env/<tag>/by_group/frac_all_good        share of groups with one total reward, at or above the threshold
+    env/<tag>/by_group/frac_all_bad         share of groups with one total reward, below it
+
+Every column is summed once per group; tags then add up groups. The original's zeros for ratios over nothing are
+undefined here. Its `total_cached_ob_tokens` (0.6.1) is not computed: a batch does not tell it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Metrics, TrajectoryBatch
+from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
+from crucible_worker.metrics.trajectory_checks import check_batch
+
+__all__ = ["GOOD_THRESHOLD", "trajectory_metrics"]
+
+GOOD_THRESHOLD = 0.5
+"""The total reward from which a group with one reward is good."""
+
+_ALL = "all"
+_COUNTS = ("total_episodes", "total_turns", "total_ac_tokens", "total_ob_tokens")
+_REWARD = "reward/total"
+_KINDS = ("by_group/frac_mixed", "by_group/frac_all_good", "by_group/frac_all_bad")
+
+
+def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_THRESHOLD) -> Metrics:
+    """Summarise a batch.
+
+    Args:
+        batch: at least one group, each of at least one trajectory; a trajectory may have no transitions.
+        good_threshold: total reward from which a group with one reward is good.
+
+    Returns:
+        The keys of the module's description. What has no entries, or some that are not finite, is undefined.
+
+    Raises:
+        InvalidField: the columns do not fit each other, a count is negative, a metric has a built-in key, tags are
+            fewer than groups, doubled or "all", or two keys would be the same.
+    """
+    check_batch(batch)
+    if np.isnan(good_threshold):
+        raise InvalidField("good_threshold", "is NaN")
+    with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+        sums = _GroupSums.of(batch, good_threshold)
+        values: dict[str, float] = {}
+        undefined: dict[str, str] = {}
+        for tag, groups in _selections(batch):
+            for key, value in _summary(sums, groups).items():
+                name = f"env/{tag}/{key}"
+                if name in values or name in undefined:
+                    raise InvalidField("batch.tags", f"and metrics give the key {name!r} twice")
+                if isinstance(value, str):
+                    undefined[name] = value
+                else:
+                    values[name] = value
+    return Metrics.of(values, undefined)
+
+
+def _selections(batch: TrajectoryBatch) -> Iterator[tuple[str, np.ndarray]]:
+    """Tags and the indices of their groups, in order of appearance; "all" last."""
+    alike: dict[tuple[str, ...], list[int]] = {}  # most groups have the same few tags
+    for index, tags in enumerate(batch.tags):
+        alike.setdefault(tags, []).append(index)
+    groups_of: dict[str, list[int]] = {}
+    for tags, groups in alike.items():
+        for tag in tags:
+            groups_of.setdefault(tag, []).extend(groups)
+    if any(len(groups) < len(batch.tags) for groups in groups_of.values()):
+        for tag, groups in groups_of.items():
+            yield tag, np.array(sorted(groups))
+    yield _ALL, np.arange(batch.trajectories_per_group.size)
+
+
+class _Segments:
+    """Rows that belong together: the trajectories or transitions of each group, the transitions of each trajectory."""
+
+    def __init__(self, lengths: np.ndarray) -> None:
+        self.lengths = lengths.astype(np.int64)
+        starts = np.cumsum(self.lengths) - self.lengths
+        # `reduceat` takes an empty segment for one of length 1.
+        self._used = None if self.lengths.all() else np.flatnonzero(self.lengths)
+        self._starts = starts if self._used is None else starts[self._used]
+
+    def sums(self, rows: np.ndarray, dtype: type[np.generic] = np.float64) -> np.ndarray:
+        """By segment, in a type that holds the sums: shape (segments,)."""
+        if self._used is None:
+            return np.add.reduceat(rows, self._starts, dtype=dtype)
+        sums = np.zeros(self.lengths.size, dtype)
+        if self._used.size:
+            sums[self._used] = np.add.reduceat(rows, self._starts, dtype=dtype)
+        return sums
+
+    def all_equal(self, rows: np.ndarray) -> np.ndarray:
+        """Which segments have one value only; none of them is empty."""
+        return np.maximum.reduceat(rows, self._starts) == np.minimum.reduceat(rows, self._starts)
+
+    def rows(self, segments: np.ndarray) -> np.ndarray:
+        """Which rows are those of some segments, bool."""
+        chosen = np.zeros(self.lengths.size, np.bool_)
+        chosen[segments] = True
+        return np.repeat(chosen, self.lengths)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """Some rows' values of a metric."""
+
+    values: np.ndarray
+    """Shape (rows,)."""
+    present: np.ndarray | None
+    """Which rows have it, bool; all where None."""
+    groups: _Segments
+    """The rows of each group."""
+
+    def sums(self) -> np.ndarray:
+        """By group."""
+        values = self.values if self.present is None else np.where(self.present, self.values, 0.0)
+        return self.groups.sums(values)
+
+    def entries(self) -> np.ndarray:
+        """How many rows have it, by group."""
+        return self.groups.lengths if self.present is None else self.groups.sums(self.present, np.int64)
+
+    def chosen(self, groups: np.ndarray) -> np.ndarray:
+        """The values of some groups."""
+        rows = self.groups.rows(groups)
+        return self.values[rows if self.present is None else rows & self.present]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupSums:
+    """Everything summed by group."""
+
+    columns: dict[str, tuple[_Column, ...]]
+    """Total rewards, then the environment's metrics: of trajectories, of transitions or both."""
+    sums: np.ndarray
+    """Of each key's values, shape (keys, groups)."""
+    counts: np.ndarray
+    """Integers, shape (4 + 3 + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, entries by key."""
+
+    @classmethod
+    def of(cls, batch: TrajectoryBatch, good_threshold: float) -> _GroupSums:
+        """Sum a batch."""
+        of_group, of_trajectory = _Segments(batch.trajectories_per_group), _Segments(batch.transitions_per_trajectory)
+        transitions = _Segments(of_group.sums(of_trajectory.lengths, np.int64))
+        # Rewards that are the same but for their order must have one sum: the platform's longest float (64 bits of
+        # mantissa or more, but for Windows and Apple) takes the few terms of a trajectory without rounding them.
+        totals = of_trajectory.sums(batch.rewards, np.longdouble) + batch.final_rewards
+        rewards = totals.astype(np.float64)
+        equal, good = of_group.all_equal(rewards), of_group.sums(rewards >= good_threshold, np.int64) > 0
+        columns: dict[str, tuple[_Column, ...]] = {_REWARD: (_Column(values=rewards, present=None, groups=of_group),)}
+        for metrics, present, groups in (
+            (batch.transition_metrics, batch.transition_metric_present, transitions),
+            (batch.trajectory_metrics, batch.trajectory_metric_present, of_group),
+        ):
+            for key, values in metrics.items():
+                column = _Column(values=values, present=present.get(key), groups=groups)
+                columns[key] = (*columns.get(key, ()), column)
+        counts = [
+            of_group.lengths,
+            transitions.lengths,
+            *(transitions.sums(tokens, np.int64) for tokens in (batch.action_tokens, batch.observation_tokens)),
+            *(~equal, equal & good, equal & ~good),
+            *(sum(column.entries() for column in parts) for parts in columns.values()),
+        ]
+        sums = [sum(column.sums() for column in parts) for parts in columns.values()]
+        return cls(columns=columns, sums=np.array(sums), counts=np.array(counts, np.int64))
+
+    def reason(self, key: str, groups: np.ndarray) -> str:
+        """Why a key's sum over some groups is not finite."""
+        values = np.concatenate([column.chosen(groups) for column in self.columns[key]])
+        what = "total rewards" if key == _REWARD else "values"
+        return Defects.among(values).reason(values.size, what) or BEYOND_FLOAT64
+
+
+def _summary(sums: _GroupSums, groups: np.ndarray) -> dict[str, float | str]:
+    """Keys of some groups, with their values or why there are none."""
+    counts = sums.counts.take(groups, axis=1).sum(axis=1).tolist()
+    totals = sums.sums.take(groups, axis=1).sum(axis=1).tolist()
+    episodes, turns, action_tokens, observation_tokens = counts[:4]
+    found: dict[str, float | str] = {
+        "ac_tokens_per_turn": action_tokens / turns if turns else "no turns",
+        "ob_tokens_per_turn": observation_tokens / turns if turns else "no turns",
+        "turns_per_episode": turns / episodes,
+        **dict(zip(_COUNTS, map(float, counts))),
+    }
+    for key, total, entries in zip(sums.columns, totals, counts[7:]):
+        if not entries:
+            found[key] = "no transition or trajectory has it"
+        else:
+            found[key] = total / entries if np.isfinite(total) else sums.reason(key, groups)
+    for key, count in zip(_KINDS, counts[4:7]):
+        found[key] = count / groups.size
+    if isinstance(reason := found[_REWARD], str) and reason != BEYOND_FLOAT64:
+        found |= dict.fromkeys(_KINDS, reason)
+    return found

@@ -1,0 +1,110 @@
+"""Each metrics call that needs no model: the bytes of a request to those of its response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from crucible_bridge.arrays import floats, stored_like
+from crucible_bridge.codec import metric_results as results
+from crucible_bridge.codec import metrics as codec
+from crucible_bridge.types import KLPenalty, KLPenaltyRequest, KLPostUpdateRequest
+from crucible_bridge.v1 import metrics_pb2 as pb
+from crucible_worker.metrics.classification import classification_metrics
+from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
+from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
+from crucible_worker.metrics.nll import mean_nll
+from crucible_worker.metrics.pass_at_k import pass_at_k
+from crucible_worker.metrics.preference import dpo_metrics
+from crucible_worker.metrics.sampling_client import sampling_client_metrics
+from crucible_worker.metrics.trajectory import trajectory_metrics
+
+__all__ = ["ANSWERS", "Answer", "kl_penalty_answer", "kl_post_update_answer"]
+
+Answer = tuple[bytes, int]
+"""A response, and how many tokens it was made from."""
+
+
+def kl_post_update_answer(request: KLPostUpdateRequest, updated: Sequence[np.ndarray], field: str) -> Answer:
+    """Answer ComputeKLPostUpdate, the log-probabilities after the update found; errors name them `field`."""
+    result = kl_post_update(request.logprobs, updated, request.masks, updated_field=field)
+    return results.kl_post_update_to_bytes(result), _tokens(request.logprobs)
+
+
+def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], field: str) -> Answer:
+    """Answer IncorporateKLPenalty, the log-probabilities of the base policy found; errors name them `field`."""
+    given = request.advantages
+    result = incorporate_kl_penalty(
+        request.logprobs,
+        base,
+        request.masks,
+        [array if isinstance(array, np.ndarray) else floats(array, "advantages") for array in given],
+        coef=request.coef,
+        discount=request.discount,
+        base_field=field,
+    )
+    kept = KLPenalty(metrics=result.metrics, advantages=tuple(map(stored_like, result.advantages, given)))
+    return results.kl_penalty_to_bytes(kept), _tokens(request.logprobs)
+
+
+def _tokens(sequences: Sequence[np.ndarray]) -> int:
+    return sum(map(len, sequences))
+
+
+def _kl_sample_train(data: bytes) -> Answer:
+    request = codec.kl_sample_train_request_from_bytes(data)
+    result = kl_sample_train(request.logprobs, request.training_logprobs, request.masks, extended=request.extended)
+    return results.kl_sample_train_to_bytes(result), _tokens(request.logprobs)
+
+
+def _mean_nll(data: bytes) -> Answer:
+    request = codec.mean_nll_request_from_bytes(data)
+    return results.mean_nll_to_bytes(mean_nll(request.logprobs, request.weights)), _tokens(request.logprobs)
+
+
+def _trajectory(data: bytes) -> Answer:
+    request = codec.trajectory_metrics_request_from_bytes(data)
+    batch, threshold = request.batch, request.good_threshold
+    metrics = trajectory_metrics(batch) if threshold is None else trajectory_metrics(batch, good_threshold=threshold)
+    tokens = batch.action_tokens.sum(dtype=np.int64) + batch.observation_tokens.sum(dtype=np.int64)
+    return results.metrics_to_bytes(pb.ComputeTrajectoryMetricsResponse, metrics), int(tokens)
+
+
+def _dpo(data: bytes) -> Answer:
+    asked = codec.dpo_metrics_request_from_bytes(data)
+    metrics = dpo_metrics(
+        asked.chosen, asked.rejected, asked.chosen_reference, asked.rejected_reference, beta=asked.beta
+    )
+    return results.metrics_to_bytes(pb.ComputeDPOMetricsResponse, metrics), 0
+
+
+def _sampling_client(data: bytes) -> Answer:
+    request = codec.sampling_client_metrics_request_from_bytes(data)
+    metrics = sampling_client_metrics(request.steps, request.seconds)
+    return results.metrics_to_bytes(pb.ComputeSamplingClientMetricsResponse, metrics), 0
+
+
+def _classification(data: bytes) -> Answer:
+    request = codec.classification_metrics_request_from_bytes(data)
+    metrics = classification_metrics(request.predictions, request.targets, positive=request.positive)
+    return results.metrics_to_bytes(pb.ComputeClassificationMetricsResponse, metrics), 0
+
+
+def _pass_at_k(data: bytes) -> Answer:
+    request = codec.pass_at_k_request_from_bytes(data)
+    return results.metrics_to_bytes(
+        pb.ComputePassAtKResponse, pass_at_k(request.samples, request.successes, request.k)
+    ), 0
+
+
+ANSWERS: Mapping[str, Callable[[bytes], Answer]] = {
+    "ComputeKLSampleTrain": _kl_sample_train,
+    "ComputeMeanNLL": _mean_nll,
+    "ComputeTrajectoryMetrics": _trajectory,
+    "ComputeDPOMetrics": _dpo,
+    "ComputeSamplingClientMetrics": _sampling_client,
+    "ComputeClassificationMetrics": _classification,
+    "ComputePassAtK": _pass_at_k,
+}
+"""By name of the call."""

@@ -1,0 +1,168 @@
+"""The penalty: formulas, what it leaves alone, and advantages that are never poisoned."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import KLPenalty
+from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
+
+token = st.tuples(st.floats(-20, 0), st.floats(-20, 0), st.sampled_from([0.0, 0.5, 1.0]), st.floats(-5, 5))
+batches = st.lists(st.lists(token, min_size=1, max_size=12), min_size=1, max_size=5)
+
+
+def _lists(result: KLPenalty) -> list[list[float]]:
+    return [np.asarray(array).tolist() for array in result.advantages]
+
+
+def _columns(batch):
+    return [[np.array([row[k] for row in datum]) for datum in batch] for k in range(4)]
+
+
+def test_the_formula_without_discount() -> None:
+    """Each action token's advantage changes by how far its difference lies from the average."""
+    result = incorporate_kl_penalty(
+        [np.array([-1.0, -2.0]), np.array([-3.0])],
+        [np.array([-2.0, -9.0]), np.array([-6.0])],
+        [np.array([1, 0]), np.array([1])],
+        [np.array([10.0, 20.0]), np.array([30.0])],
+        coef=0.5,
+        discount=0.0,
+    )
+
+    assert result.metrics.values == {"kl_policy_base": 2.0}
+    assert _lists(result) == [[10 + 0.5 * (2 - 1), 20.0], [30 + 0.5 * (2 - 3)]]
+
+
+def test_with_discount_a_token_answers_for_those_after_it() -> None:
+    """Penalties add up from the end, within their sequence only, masked tokens included in the steps."""
+    mask = np.array([1, 0, 1])
+
+    result = incorporate_kl_penalty(
+        [np.array([-1.0, -5.0, -1.0]), np.array([-1.0])],
+        [np.array([-2.0, -9.0, -4.0]), np.array([-6.0])],
+        [mask, np.ones(1)],
+        [np.zeros(3), np.zeros(1)],
+        coef=1.0,
+        discount=0.5,
+    )
+
+    assert result.metrics.values == {"kl_policy_base": 3.0}
+    assert _lists(result) == [[2 + 0.25 * 0, 0.0, 0.0], [-2.0]]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_advantages_keep_their_dtype_and_the_input_its_values(dtype: type) -> None:
+    """New arrays of the old type; those given are read only."""
+    given_advantages = np.array([1.0, 2.0], dtype)
+    logprobs, base, mask = np.array([-1.0, -2.0], np.float32), np.array([-2.0, -2.0]), np.array([1, 1])
+    for array in (given_advantages, logprobs, base, mask):
+        array.flags.writeable = False
+
+    result = incorporate_kl_penalty([logprobs], [base], [mask], [given_advantages], coef=1.0, discount=0.9)
+
+    assert result.advantages[0].dtype == dtype
+    assert given_advantages.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "base", "mask", "reason"),
+    [
+        ([-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0], "no action tokens"),
+        ([-1.0, -2.0], [-1.0, -2.0], [1.0, -1.0], "the mask sums to 0"),
+        ([math.nan, -2.0], [-1.0, -2.0], [1.0, 1.0], "1 of 2 log-probabilities is NaN (logprobs)"),
+        ([-1.0, -2.0], [-math.inf, -math.inf], [1.0, 1.0], "2 of 2 log-probabilities are -inf (base_logprobs)"),
+        ([-1.0, -2.0], [-1.0, -2.0], [math.nan, 1.0], "1 of 2 mask values is NaN"),
+        ([-1.0, -2.0], [-2.0, -2.0], [math.inf, 1.0], "1 of 2 mask values is +inf"),
+        ([-1e308, -1e308], [1e308, 0.0], [1.0, 1.0], "the sum is beyond float64"),
+    ],
+)
+def test_without_an_average_there_are_no_advantages(
+    logprobs: list[float], base: list[float], mask: list[float], reason: str
+) -> None:
+    """Nothing is poisoned: the average is undefined with its reason, and no advantage comes back."""
+    result = incorporate_kl_penalty(
+        [np.array(logprobs)], [np.array(base)], [np.array(mask)], [np.zeros(2)], coef=0.1, discount=0.9
+    )
+
+    assert result.metrics.values == {}
+    assert result.metrics.undefined == {"kl_policy_base": reason}
+    assert result.advantages == ()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("discount", [0.0, 0.9])
+def test_tokens_under_a_zero_mask_spoil_nothing(value: float, discount: float) -> None:
+    """A log-probability where the mask is 0 does not matter, whatever it is."""
+    batch = ([np.array([-2.0, -1.0])], [np.array([0, 1])], [np.array([1.0, 2.0])])
+
+    poisoned = incorporate_kl_penalty([np.array([value, -2.0])], *batch, coef=1.0, discount=discount)
+    clean = incorporate_kl_penalty([np.array([-7.0, -2.0])], *batch, coef=1.0, discount=discount)
+
+    assert poisoned.metrics == clean.metrics
+    assert _lists(poisoned) == _lists(clean)
+
+
+@pytest.mark.parametrize(
+    ("coef", "discount", "field"),
+    [
+        (math.nan, 0.5, "kl_penalty_coef"),
+        (math.inf, 0.5, "kl_penalty_coef"),
+        (0.1, -0.1, "kl_discount_factor"),
+        (0.1, 1.1, "kl_discount_factor"),
+        (0.1, math.nan, "kl_discount_factor"),
+    ],
+)
+def test_numbers_out_of_range_name_their_field(coef: float, discount: float, field: str) -> None:
+    """A coefficient is finite, a discount lies in [0, 1]."""
+    one = [np.ones(1)]
+
+    with pytest.raises(InvalidField) as caught:
+        incorporate_kl_penalty(one, one, one, one, coef=coef, discount=discount)
+
+    assert caught.value.field == field
+
+
+def test_advantages_are_floats() -> None:
+    """Integers cannot take a penalty."""
+    one = [np.ones(1)]
+
+    with pytest.raises(InvalidField) as caught:
+        incorporate_kl_penalty(one, one, one, [np.ones(1, np.int64)], coef=0.1, discount=0.0)
+
+    assert caught.value.field == 'data[0].loss_fn_inputs["advantages"]'
+
+
+@given(batches, st.sampled_from([0.0, 0.5, 1.0]))
+def test_agrees_with_the_formula_token_by_token(batch, discount: float) -> None:
+    """Average and advantages equal the formula, summed exactly and stepped through one by one."""
+    result = incorporate_kl_penalty(*_columns(batch), coef=0.3, discount=discount)
+
+    weight = math.fsum(row[2] for datum in batch for row in datum)
+    if not weight:
+        assert result.advantages == ()
+        return
+    average = math.fsum((row[0] - row[1]) * row[2] for datum in batch for row in datum) / weight
+    assert result.metrics.values["kl_policy_base"] == pytest.approx(average, rel=1e-12, abs=1e-12)
+    for datum, found in zip(batch, _lists(result)):
+        running, expected = 0.0, []
+        for logprob, base, mask, advantage in reversed(datum):
+            running = 0.3 * mask * (average - (logprob - base) * mask) + discount * running
+            expected.append(advantage + running)
+        assert found == pytest.approx(expected[::-1], rel=1e-11, abs=1e-11)
+
+
+@given(batches, st.randoms(use_true_random=False))
+def test_the_order_of_sequences_does_not_matter(batch, random) -> None:
+    """Sequences in another order get the advantages that they had."""
+    order = random.sample(range(len(batch)), len(batch))
+
+    straight = incorporate_kl_penalty(*_columns(batch), coef=0.3, discount=0.9)
+    shuffled = incorporate_kl_penalty(*_columns([batch[index] for index in order]), coef=0.3, discount=0.9)
+
+    for at, index in enumerate(order if straight.advantages else ()):
+        assert _lists(shuffled)[at] == pytest.approx(_lists(straight)[index], abs=1e-12)
