@@ -170,6 +170,7 @@ async def test_report_of_unfinished_evaluations():
     """A report can be had of what still runs, and of what was cancelled."""
     async with rig(HeldModel()) as r:
         await r.evaluation.start_evaluation(asked())
+        await r.model.asked.wait()
         assert "running" in (await r.evaluation.generate_report("e")).lower()
         await r.evaluation.cancel_evaluation("e", "why not")
         assert "why not" in await r.evaluation.generate_report("e")

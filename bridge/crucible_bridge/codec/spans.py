@@ -54,7 +54,11 @@ def plainly(message: type[Message], data: bytes, decode: Callable[[bytes], T]) -
     except (Unusual, IndexError, DecodeError):
         whole = parsed(message, data)
         whole.DiscardUnknownFields()
+    try:
         return decode(whole.SerializeToString())
+    except (Unusual, IndexError, DecodeError):
+        # Nothing that an encoder of this message writes, even where protobuf is lenient enough to read it.
+        raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
 
 
 def split(data: bytes, span: Span, bulky: Collection[int]) -> tuple[dict[int, list[Span]], bytes]:
