@@ -1,7 +1,6 @@
 """What is large, slow or late stays within its bounds, and costs the others nothing."""
 
 import asyncio
-import dataclasses
 import threading
 
 import numpy as np
@@ -136,22 +135,3 @@ async def test_datum_whose_structure_is_wrong_is_refused_by_its_path():
         alone = asked(evaluation_id="e", evaluators=["nll"], dataset=[Sample(input=right)])
         evaluation = await r.evaluation.evaluate(alone)
         assert evaluation.results[0].n_errors == 1
-
-
-async def test_caller_that_waited_takes_over_though_its_worker_is_full():
-    """A full queue refuses newcomers, not the one who has waited for an evaluation that lost its owner."""
-    async with rig(HeldModel(), max_running_evaluations=1, max_queued_evaluations=1) as r:
-        async with rig(HeldModel(), state_dir=r.worker.state_dir) as owner:
-            await owner.evaluation.start_evaluation(asked(evaluation_id="e"))
-            for name in ("runs", "waits"):
-                await r.evaluation.start_evaluation(asked(evaluation_id=name))
-            waiting = asyncio.create_task(r.evaluation.evaluate(asked(evaluation_id="e")))
-            await refused(
-                r.evaluation.start_evaluation(dataclasses.replace(asked(evaluation_id="new"))),
-                Code.RESOURCE_EXHAUSTED,
-                "QUEUE_FULL",
-            )
-        r.model.let_go.set()
-
-        assert (await waiting).state is EvaluationState.COMPLETED
-        assert (await r.evaluation.get_evaluation("e")).attempt == 2
