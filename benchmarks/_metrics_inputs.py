@@ -11,6 +11,7 @@ import numpy as np
 
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.codec import metrics as codec
+from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.types import Datum, TrajectoryBatch
 from crucible_worker.metrics.kl import kl_sample_train as pure_kl
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
@@ -71,7 +72,7 @@ def kl_sample_train(sequences: int, tokens: int, originals: Any = None) -> Case:
         original = _call(originals.compute_kl_sample_train, data, given)
 
     def pure(request: bytes) -> Callable[[], Any]:
-        asked = codec.kl_sample_train_request_from_bytes(request)
+        asked = token_codec.kl_sample_train_request_from_bytes(request)
         return lambda: pure_kl(asked.logprobs, asked.training_logprobs, asked.masks)
 
     return Case(
@@ -94,7 +95,7 @@ def _mean_nll(originals: Any) -> Case:
         original = _call(originals.compute_mean_nll, given, weighed)
 
     def pure(request: bytes) -> Callable[[], Any]:
-        asked = codec.mean_nll_request_from_bytes(request)
+        asked = token_codec.mean_nll_request_from_bytes(request)
         return lambda: pure_nll(asked.logprobs, asked.weights)
 
     return Case(
@@ -126,7 +127,7 @@ def _kl_penalty(originals: Any) -> Case:
         return lambda: originals.incorporate_kl_penalty(spoiled, client, COEF, DISCOUNT)
 
     def pure(request: bytes) -> Callable[[], Any]:
-        asked = codec.kl_penalty_request_from_bytes(request)
+        asked = token_codec.kl_penalty_request_from_bytes(request)
         columns = (asked.logprobs, asked.base, asked.masks, asked.advantages)
         return lambda: incorporate_kl_penalty(*columns, coef=COEF, discount=DISCOUNT)  # type: ignore[arg-type]
 

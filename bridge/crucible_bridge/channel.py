@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from crucible_bridge.buffers import keep_large_buffers
 from crucible_bridge.errors import InvalidField
 
 __all__ = [
@@ -168,6 +169,7 @@ def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.
         InvalidField: the address or the certificates cannot be used.
     """
     target = parse_address(address).target
+    keep_large_buffers()
     if tls is None:
         return grpc.aio.insecure_channel(target, options=channel_options())
     certificates = tls if isinstance(tls, Tls) else Tls(ca=tls)

@@ -47,9 +47,9 @@ async def process(*arguments: str) -> AsyncIterator[None]:
 
 
 async def test_probes_are_answered_while_large_calls_run(tmp_path: Path):
-    """Large calls are parsed and computed by threads: half of the probes are answered within the promised time.
+    """Large calls are parsed and computed by threads: nine probes of ten are answered within the promised time.
 
-    What the slower half takes is told by the benchmark: on a machine that does other things as well, it is theirs.
+    What the slowest takes is told by the benchmark: on a machine that does other things as well, it is theirs.
     """
     ready = tmp_path / "ready"
     serve = ["-m", "crucible_worker", "serve", "--port", "0", "--log-level", "error", "--ready-file", str(ready)]
@@ -72,4 +72,4 @@ async def test_probes_are_answered_while_large_calls_run(tmp_path: Path):
             calls = (await bridge.worker.get_info()).last_sequence - before
 
     assert calls > 0
-    assert statistics.median(seconds) < PROBE_WAIT_SECONDS
+    assert statistics.quantiles(seconds, n=10)[-1] < PROBE_WAIT_SECONDS

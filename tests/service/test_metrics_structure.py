@@ -130,6 +130,24 @@ def pass_at_k() -> pb.ComputePassAtKRequest:
     return pb.ComputePassAtKRequest(samples=tensor(2, 2, dtype="i4"), successes=tensor(0, 1, dtype="i4"), k=[1])
 
 
+def columns(*names: str) -> types_pb2.Columns:
+    """Two sequences end to end, of two tokens and of one."""
+    return types_pb2.Columns(lengths=tensor(2, 1, dtype="i8"), values={name: tensor(-1, -2, -3) for name in names})
+
+
+COLUMNS: dict[str, Callable[[], Any]] = {
+    "ComputeKLSampleTrain": lambda: pb.ComputeKLSampleTrainRequest(
+        columns=columns("logprobs", "mask", "training_logprobs")
+    ),
+    "ComputeKLPostUpdate": lambda: pb.ComputeKLPostUpdateRequest(
+        columns=columns("logprobs", "mask", "updated_logprobs")
+    ),
+    "IncorporateKLPenalty": lambda: pb.IncorporateKLPenaltyRequest(
+        columns=columns("logprobs", "mask", "advantages", "base_logprobs"), kl_penalty_coef=1.0
+    ),
+    "ComputeMeanNLL": lambda: pb.ComputeMeanNLLRequest(columns=columns("logprobs", "weights")),
+}
+
 CALLS: dict[str, Callable[[], Any]] = {
     "ComputeKLSampleTrain": kl,
     "ComputeKLPostUpdate": post,
@@ -244,6 +262,56 @@ async def test_the_wrong_field_is_named(stub: Any, call: str, field: str, change
 
     assert (error.code, error.field) == (Code.INVALID_ARGUMENT, field)
     assert str(error).startswith(field)
+
+
+BF16 = types_pb2.Tensor(dtype=types_pb2.DTYPE_BF16, data=bytes(6))
+WRONG_COLUMNS: list[tuple[str, Change]] = [
+    ("columns.lengths", lambda m: m.columns.ClearField("lengths")),
+    ("columns.lengths", lambda m: put(m.columns.lengths, tensor(2, 1))),
+    ("columns.lengths", lambda m: put(m.columns.lengths, tensor(4, -1, dtype="i8"))),
+    ("columns.lengths", lambda m: put(m.columns.lengths, tensor(dtype="i4"))),
+    ("columns.lengths", lambda m: put(m.columns.lengths, TORN)),
+    ('columns.values["logprobs"]', lambda m: put(m.columns.lengths, tensor(2, 2, dtype="i8"))),
+    ('columns.values["logprobs"]', lambda m: put(m.columns.lengths, tensor(2**62, 2**62, 3, dtype="i8"))),
+    ('columns.values["logprobs"]', lambda m: put(m.columns.values["logprobs"], tensor(-1))),
+    ('columns.values["logprobs"]', lambda m: put(m.columns.values["logprobs"], SQUARE)),
+    ('columns.values["logprobs"]', lambda m: put(m.columns.values["logprobs"], TORN)),
+    ('columns.values["logprobs"]', lambda m: m.columns.values.pop("logprobs")),
+]
+
+
+@pytest.mark.parametrize("call", COLUMNS)
+async def test_columns_are_answered(stub: Any, call: str):
+    """Sequences end to end are as good as data; both at once are not."""
+    request, both = COLUMNS[call](), CALLS[call]()
+    both.columns.CopyFrom(request.columns)
+
+    await getattr(stub, call)(request)
+    error = await error_of(getattr(stub, call)(both))
+
+    assert (error.code, error.field) == (Code.INVALID_ARGUMENT, "columns")
+
+
+@pytest.mark.parametrize("call", COLUMNS)
+@pytest.mark.parametrize(("field", "change"), WRONG_COLUMNS)
+async def test_the_wrong_column_is_named(stub: Any, call: str, field: str, change: Change):
+    """One wrong column, or lengths that are none, are INVALID_ARGUMENT with the path."""
+    request = COLUMNS[call]()
+    change(request)
+
+    error = await error_of(getattr(stub, call)(request))
+
+    assert (error.code, error.field) == (Code.INVALID_ARGUMENT, field)
+
+
+async def test_bfloat16_stands_in_tensors_of_its_own(stub: Any):
+    """Numpy has none, so that nothing could be widened in place."""
+    request = COLUMNS["IncorporateKLPenalty"]()
+    put(request.columns.values["advantages"], BF16)
+
+    error = await error_of(stub.IncorporateKLPenalty(request))
+
+    assert (error.code, error.field) == (Code.INVALID_ARGUMENT, 'columns.values["advantages"]')
 
 
 TOKENS: list[tuple[str, Change]] = [

@@ -19,6 +19,7 @@ from crucible_bridge.arrays import as_array, floats
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
+from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
@@ -59,6 +60,7 @@ class MetricsClient:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+        self._methods: dict[str, Any] = {}
 
     async def compute_kl_sample_train(
         self,
@@ -85,7 +87,7 @@ class MetricsClient:
             training_logprobs=_arrays(training_logprobs, "training_logprobs"),
             extended=extended,
         )
-        message = codec.kl_sample_train_request_to_bytes(request)
+        message = token_codec.kl_sample_train_request_to_bytes(request)
         return await self._call("ComputeKLSampleTrain", message, results.kl_sample_train_from_bytes, timeout)
 
     async def compute_kl_post_update(
@@ -118,7 +120,7 @@ class MetricsClient:
             data=_sequences(data) if isinstance(source, EmbeddedModel | LocalModel) else (),
             deadline_ms=deadline_ms,
         )
-        message = codec.kl_post_update_request_to_bytes(request)
+        message = token_codec.kl_post_update_request_to_bytes(request)
         return await self._call("ComputeKLPostUpdate", message, results.kl_post_update_from_bytes, timeout)
 
     async def incorporate_kl_penalty(
@@ -159,8 +161,10 @@ class MetricsClient:
             data=_sequences(data) if isinstance(source, EmbeddedModel | LocalModel) else (),
             deadline_ms=deadline_ms,
         )
-        message = codec.kl_penalty_request_to_bytes(request)
-        return await self._call("IncorporateKLPenalty", message, results.kl_penalty_from_bytes, timeout)
+        message = token_codec.kl_penalty_request_to_bytes(request)
+        lengths = [array.shape[0] if array.shape else 1 for array in request.advantages]
+        decode = functools.partial(results.penalty_of, lengths)
+        return await self._call("IncorporateKLPenalty", message, decode, timeout)
 
     async def compute_mean_nll(
         self, logprobs: Sequence[Any], weights: Sequence[Any], *, timeout: float | None = None
@@ -173,7 +177,7 @@ class MetricsClient:
             timeout: seconds for the call.
         """
         request = MeanNLLRequest(logprobs=_arrays(logprobs, "logprobs"), weights=_arrays(weights, "weights"))
-        message = codec.mean_nll_request_to_bytes(request)
+        message = token_codec.mean_nll_request_to_bytes(request)
         return await self._call("ComputeMeanNLL", message, results.mean_nll_from_bytes, timeout)
 
     async def compute_trajectory_metrics(
@@ -278,8 +282,10 @@ class MetricsClient:
         return await self._call(name, message, decode, timeout)
 
     async def _call(self, name: str, message: bytes, decode: Callable[[bytes], T], timeout: float | None) -> T:
-        # Not the generated stub: it would make messages of what is bytes already.
-        method = self._calls.channel.unary_unary(f"/{_SERVICE}/{name}", None, None)
+        method = self._methods.get(name)
+        if method is None:
+            # Not the generated stub: it would make messages of what is bytes already.
+            method = self._methods[name] = self._calls.channel.unary_unary(f"/{_SERVICE}/{name}", None, None)
         return await self._calls.unary(method, message, decode, timeout)
 
 

@@ -23,7 +23,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Dtype
 from crucible_bridge.v1 import types_pb2
 
-__all__ = ["Decode", "Pieces", "inputs_at", "stored_from_v1", "tensors_at", "vector_from_v1"]
+__all__ = ["PLAIN_DTYPES", "Decode", "Pieces", "inputs_at", "stored_from_v1", "tensors_at", "vector_from_v1"]
 
 _HEADS = 8192
 """Heads that are remembered: they differ by the lengths of sequences alone."""
@@ -37,10 +37,11 @@ _PLAIN: Mapping[int, np.dtype] = {
     types_pb2.DTYPE_F64: np.dtype("<f8"),
 }
 _NUMBERS: Mapping[np.dtype, int] = {dtype: number for number, dtype in _PLAIN.items()}
+PLAIN_DTYPES = frozenset(_NUMBERS)
+"""Elements that are sent as they lie in memory."""
 _DTYPES = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
 _LENGTH_DELIMITED = 2
 _KEY = 1 << 3 | _LENGTH_DELIMITED
-_INPUTS = types_pb2.Datum.LOSS_FN_INPUTS_FIELD_NUMBER
 _DTYPE, _SHAPE, _DATA = (
     types_pb2.Tensor.DTYPE_FIELD_NUMBER,
     types_pb2.Tensor.SHAPE_FIELD_NUMBER,
@@ -79,6 +80,15 @@ class Pieces:
         """Add an array to a map of tensors."""
         code, shape, content, size = _content(array)
         self._add(_entry_head(number, key, code, shape, size), content, size)
+
+    def add_column(self, number: int, key: str, arrays: Sequence[np.ndarray]) -> None:
+        """Add vectors of one plain dtype, end to end, to a map of tensors."""
+        dtype = arrays[0].dtype
+        count = sum(map(len, arrays))
+        head = _entry_head(number, key, _NUMBERS[dtype], (count,), count * dtype.itemsize)
+        self._pieces.append(head)
+        self._pieces += arrays
+        self.size += len(head) + count * dtype.itemsize
 
     def joined(self, rest: Message) -> bytes:
         """The whole message: the pieces, and the fields that `rest` has."""
@@ -137,19 +147,26 @@ def tensors_at(data: bytes, spans: Iterable[Span], field: str, *, decode: Decode
 
 
 def inputs_at(
-    data: bytes, spans: Iterable[Span], keys: Sequence[str], field: str, *, stored: Collection[str] = ()
+    data: bytes,
+    spans: Iterable[Span],
+    keys: Sequence[str],
+    field: str = "data[{}].loss_fn_inputs",
+    *,
+    stored: Collection[str] = (),
+    number: int = types_pb2.Datum.LOSS_FN_INPUTS_FIELD_NUMBER,
 ) -> list[list[Any]]:
-    """Read some of the `loss_fn_inputs` of data where they lie: one column a key, one array a datum.
+    """Read some tensors of a map in each of several messages where they lie: one column a key, one array a message.
 
     Args:
         data: the bytes.
-        spans: where each datum lies.
+        spans: where each message lies, a datum unless said otherwise.
         keys: what is read.
-        field: path of the data.
+        field: path of the map, with `{}` for the index of the message.
         stored: keys whose f16 and bf16 stay as they are.
+        number: the map's field.
 
     Raises:
-        InvalidField: a datum lacks a key, or a tensor is malformed.
+        InvalidField: a message lacks a key, or a tensor is malformed.
         Unusual: protobuf is to read it first.
     """
     known: dict[str, _Known] = {key: {} for key in keys}
@@ -158,8 +175,8 @@ def inputs_at(
     for index, (at, end) in enumerate(spans):
         found: dict[str, Any] = {}
         while at < end:
-            number, entry_span, at = content_span(data, at)
-            if number != _INPUTS or entry_span is None:
+            found_number, entry_span, at = content_span(data, at)
+            if found_number != number or entry_span is None:
                 continue
             start = entry_span[0]
             # An entry as every encoder writes it: the key in field 1, the tensor in field 2.
@@ -172,19 +189,19 @@ def inputs_at(
                 continue
             view = _recalled(data, entry_span, known[key])
             if view is None:
-                number, span, stop = content_span(data, value)
-                if number != 2 or span is None or stop != at:
+                inner, span, stop = content_span(data, value)
+                if inner != 2 or span is None or stop != at:
                     raise Unusual
                 view = _seen(data, entry_span, span, known[key])
                 if view is None:
                     decode = stored_from_v1 if key in stored else vector_from_v1
-                    view = _decoded(data, span, decode, entry(f"{field}[{index}].loss_fn_inputs", key))
+                    view = _decoded(data, span, decode, entry(field.format(index), key))
             found[key] = view
         if at != end:
             raise Unusual
         for key, column in columns.items():
             if key not in found:
-                raise InvalidField(entry(f"{field}[{index}].loss_fn_inputs", key), "is missing")
+                raise InvalidField(entry(field.format(index), key), "is missing")
             column.append(found[key])
     return list(columns.values())
 

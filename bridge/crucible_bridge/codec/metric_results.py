@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from crucible_bridge.codec.bulk import Pieces, stored_from_v1, tensors_at, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1
 from crucible_bridge.codec.spans import parsed, plainly, split
-from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 
 __all__ = [
@@ -23,6 +27,7 @@ __all__ = [
     "mean_nll_to_bytes",
     "metrics_from_bytes",
     "metrics_to_bytes",
+    "penalty_of",
 ]
 
 
@@ -64,13 +69,33 @@ def kl_post_update_from_bytes(data: bytes) -> KLPostUpdate:
 def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
     """Encode advantages with a KL penalty."""
     pieces = Pieces()
-    pieces.add_tensors(pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER, result.advantages)
+    given = result.advantages
+    # Columns are answered by one.
+    tensors = [given.values] if isinstance(given, Ragged) else given
+    pieces.add_tensors(pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER, tensors)
     return pieces.joined(pb.IncorporateKLPenaltyResponse(metrics=metrics_to_v1(result.metrics)))
 
 
 def kl_penalty_from_bytes(data: bytes) -> KLPenalty:
-    """Decode advantages with a KL penalty; they are views of the bytes."""
+    """Decode advantages with a KL penalty; they are views of the bytes. `penalty_of` parts them."""
     return plainly(pb.IncorporateKLPenaltyResponse, data, _kl_penalty)
+
+
+def penalty_of(lengths: Sequence[int], data: bytes) -> KLPenalty:
+    """Decode an answer to data of these lengths: one array a datum, also where one in all was sent.
+
+    Raises:
+        InvalidField: it is malformed, or its advantages are of other lengths.
+    """
+    result = kl_penalty_from_bytes(data)
+    match result.advantages:
+        case [np.ndarray() as values] if len(lengths) != 1 and values.shape == (sum(lengths),):
+            advantages = tuple(Ragged(values, np.array(lengths, np.int64)))
+            return KLPenalty(metrics=result.metrics, advantages=advantages)
+    found = [array.shape for array in result.advantages]
+    if found and found != [(length,) for length in lengths]:
+        raise InvalidField("advantages", f"are {len(found)} arrays that do not fit the {len(lengths)} data")
+    return result
 
 
 def _kl_penalty(data: bytes) -> KLPenalty:

@@ -44,6 +44,7 @@ from crucible_bridge.types.models import (
     format_model,
     parse_model,
 )
+from crucible_bridge.types.ragged import Ragged
 from crucible_bridge.types.requests import (
     EvaluateRequest,
     EvaluatorInfo,
@@ -106,6 +107,7 @@ __all__ = [
     "ModelRef",
     "PassAtKRequest",
     "Problem",
+    "Ragged",
     "ReportFormat",
     "Sample",
     "SampleResult",

@@ -187,7 +187,7 @@ class KLPenalty:
 
     metrics: Metrics
     """`kl_policy_base`: nats per action token."""
-    advantages: tuple[Any, ...]
+    advantages: Arrays
     """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty where the penalty is undefined."""
 
 

@@ -8,14 +8,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ComputeKLSampleTrainRequest(_message.Message):
-    __slots__ = ("data", "training_logprobs", "extended")
+    __slots__ = ("data", "training_logprobs", "extended", "columns")
     DATA_FIELD_NUMBER: _ClassVar[int]
     TRAINING_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     EXTENDED_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     data: _containers.RepeatedCompositeFieldContainer[_types_pb2.Datum]
     training_logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.Tensor]
     extended: bool
-    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., training_logprobs: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., extended: bool = ...) -> None: ...
+    columns: _types_pb2.Columns
+    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., training_logprobs: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., extended: bool = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class ComputeKLSampleTrainResponse(_message.Message):
     __slots__ = ("metrics", "action_tokens", "per_sequence")
@@ -49,14 +51,16 @@ class TensorList(_message.Message):
     def __init__(self, tensors: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ...) -> None: ...
 
 class ComputeKLPostUpdateRequest(_message.Message):
-    __slots__ = ("data", "updated", "deadline_ms")
+    __slots__ = ("data", "updated", "deadline_ms", "columns")
     DATA_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     data: _containers.RepeatedCompositeFieldContainer[_types_pb2.Datum]
     updated: LogprobSource
     deadline_ms: int
-    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., updated: _Optional[_Union[LogprobSource, _Mapping]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
+    columns: _types_pb2.Columns
+    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., updated: _Optional[_Union[LogprobSource, _Mapping]] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class ComputeKLPostUpdateResponse(_message.Message):
     __slots__ = ("metrics", "action_tokens")
@@ -67,18 +71,20 @@ class ComputeKLPostUpdateResponse(_message.Message):
     def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., action_tokens: _Optional[int] = ...) -> None: ...
 
 class IncorporateKLPenaltyRequest(_message.Message):
-    __slots__ = ("data", "base", "kl_penalty_coef", "kl_discount_factor", "deadline_ms")
+    __slots__ = ("data", "base", "kl_penalty_coef", "kl_discount_factor", "deadline_ms", "columns")
     DATA_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     KL_PENALTY_COEF_FIELD_NUMBER: _ClassVar[int]
     KL_DISCOUNT_FACTOR_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     data: _containers.RepeatedCompositeFieldContainer[_types_pb2.Datum]
     base: LogprobSource
     kl_penalty_coef: float
     kl_discount_factor: float
     deadline_ms: int
-    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
+    columns: _types_pb2.Columns
+    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class IncorporateKLPenaltyResponse(_message.Message):
     __slots__ = ("metrics", "advantages")
@@ -89,12 +95,14 @@ class IncorporateKLPenaltyResponse(_message.Message):
     def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., advantages: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ...) -> None: ...
 
 class ComputeMeanNLLRequest(_message.Message):
-    __slots__ = ("logprobs", "weights")
+    __slots__ = ("logprobs", "weights", "columns")
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.Tensor]
     weights: _containers.RepeatedCompositeFieldContainer[_types_pb2.Tensor]
-    def __init__(self, logprobs: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ...) -> None: ...
+    columns: _types_pb2.Columns
+    def __init__(self, logprobs: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class ComputeMeanNLLResponse(_message.Message):
     __slots__ = ("metrics", "total_weight")

@@ -106,6 +106,21 @@ class Datum(_message.Message):
     loss_fn_inputs: _containers.MessageMap[str, Tensor]
     def __init__(self, model_input: _Optional[_Union[ModelInput, _Mapping]] = ..., loss_fn_inputs: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
 
+class Columns(_message.Message):
+    __slots__ = ("lengths", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Tensor
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    lengths: Tensor
+    values: _containers.MessageMap[str, Tensor]
+    def __init__(self, lengths: _Optional[_Union[Tensor, _Mapping]] = ..., values: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
+
 class ModelRef(_message.Message):
     __slots__ = ("embedded", "local")
     EMBEDDED_FIELD_NUMBER: _ClassVar[int]

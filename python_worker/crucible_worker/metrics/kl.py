@@ -134,7 +134,7 @@ def _metrics(values: dict[str, float], undefined: str) -> Metrics:
 
 def _sum_up(first: Sequence[np.ndarray], second: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> _Totals:
     mask_dtype = np.result_type(*{mask.dtype for mask in masks})
-    scratch = np.empty((2, min(BLOCK_TOKENS, sum(array.size for array in first))))
+    scratch = np.empty((2, min(BLOCK_TOKENS, sum(map(len, first)))))
     with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
         parts = [
             _sum_block(*block, *scratch[:, : block[0].size])

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import KLPenalty, Metrics
+from crucible_bridge.types import KLPenalty, Metrics, Ragged
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, NO_ACTION_TOKENS, Defects
 from crucible_worker.metrics.discount import suffix_sums
 from crucible_worker.metrics.sequences import check_column, check_sequences, input_field
@@ -80,9 +80,9 @@ def _incorporate(
     base_field: str,
 ) -> KLPenalty:
     lengths = np.array([array.size for array in logprobs])
-    mask = np.concatenate(masks, dtype=np.float64)
-    difference = np.concatenate(logprobs, dtype=np.float64)
-    difference -= np.concatenate(base_logprobs, dtype=np.float64)
+    mask = _joined(masks)
+    difference = _joined(logprobs)
+    difference -= _joined(base_logprobs)
     difference *= mask
     total, weight = _total(difference), _total(mask)
     if not math.isfinite(total + weight):
@@ -98,14 +98,25 @@ def _incorporate(
     penalty *= coef
     if discount > 0:
         suffix_sums(penalty, lengths, discount)
-    ends = np.cumsum(lengths)
-    return KLPenalty(
-        metrics=Metrics.of({_AVERAGE: average}),
-        advantages=tuple(
-            # Rounded once, from the float64 sum.
-            np.add(old, penalty[end - old.size : end], dtype=np.float64).astype(old.dtype)
-            for old, end in zip(advantages, ends.tolist())
-        ),
+    return KLPenalty(metrics=Metrics.of({_AVERAGE: average}), advantages=_added(advantages, penalty, lengths))
+
+
+def _added(advantages: Sequence[np.ndarray], penalty: np.ndarray, lengths: np.ndarray) -> Sequence[np.ndarray]:
+    """The advantages with the penalty, shape (sum of the lengths,), each rounded once, from the float64 sum."""
+    if isinstance(advantages, Ragged):
+        values = np.add(advantages.values, penalty, dtype=np.float64).astype(advantages.values.dtype)
+        return Ragged(values, advantages.lengths)
+    ends = np.cumsum(lengths).tolist()
+    return tuple(
+        np.add(old, penalty[end - old.size : end], dtype=np.float64).astype(old.dtype)
+        for old, end in zip(advantages, ends)
+    )
+
+
+def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """All values end to end, float64, of shape (N,)."""
+    return (
+        columns.values.astype(np.float64) if isinstance(columns, Ragged) else np.concatenate(columns, dtype=np.float64)
     )
 
 
@@ -126,8 +137,8 @@ def _reason(
     if not counted.size:
         return NO_ACTION_TOKENS
     candidates = (
-        (np.concatenate(logprobs, dtype=np.float64), "log-probabilities", "logprobs"),
-        (np.concatenate(base_logprobs, dtype=np.float64), "log-probabilities", base_field),
+        (_joined(logprobs), "log-probabilities", "logprobs"),
+        (_joined(base_logprobs), "log-probabilities", base_field),
         (mask, "mask values", ""),
     )
     for values, what, of in candidates:

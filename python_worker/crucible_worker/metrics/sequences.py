@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Ragged
 
 __all__ = ["check_column", "check_sequences", "input_field"]
 
@@ -40,6 +41,8 @@ def check_sequences(
     for name, column in others.items():
         if len(column) != len(logprobs):
             raise InvalidField(name.partition("[{}]")[0], f"has {len(column)} tensors for {len(logprobs)} data")
+    if _fit(logprobs, *others.values()):
+        return
     shapes = [array.shape for array in logprobs]
     for index, shape in enumerate(shapes):
         if len(shape) != 1:
@@ -51,6 +54,16 @@ def check_sequences(
                 if array.shape != shape:
                     raise InvalidField(name.format(index), f"has shape {array.shape}, logprobs {shape}")
                 check_column(array, name.format(index))
+
+
+def _fit(*columns: Sequence[np.ndarray]) -> bool:
+    """Whether all are numbers end to end, with the same lengths."""
+    ragged = [column for column in columns if isinstance(column, Ragged)]
+    return (
+        len(ragged) == len(columns)
+        and all(np.array_equal(column.lengths, ragged[0].lengths) for column in ragged)
+        and all(column.values.dtype.kind in _NUMBERS for column in ragged)
+    )
 
 
 def check_column(

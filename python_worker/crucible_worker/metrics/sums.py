@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from crucible_bridge.types import Ragged
+
 __all__ = ["BLOCK_TOKENS", "blocks", "dot", "exact_sum"]
 
 BLOCK_TOKENS = 32_768
@@ -31,9 +33,13 @@ def blocks(*columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) ->
         dtypes: what the elements of each column become.
 
     Yields:
-        One array of shape (N,), 0 < N <= `BLOCK_TOKENS`, per column. They are the walker's own, overwritten by the next
-        block, and may be overwritten before.
+        One array of shape (N,), 0 < N <= `BLOCK_TOKENS`, per column. The next block overwrites them, and some are views
+        of what was given: not to be written to.
     """
+    flat = [column.values for column in columns if isinstance(column, Ragged)]
+    if len(flat) == len(columns):
+        yield from _cut(flat, dtypes)
+        return
     lengths = [array.size for array in columns[0]]
     buffers = [np.empty(min(BLOCK_TOKENS, sum(lengths)), dtype) for dtype in dtypes]
 
@@ -55,6 +61,22 @@ def blocks(*columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) ->
         first = index + 1
     if held:
         yield joined(first, len(lengths), held)
+
+
+def _cut(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Blocks of columns that lie end to end already."""
+    size = columns[0].size
+    buffers = [
+        None if column.dtype == dtype else np.empty(min(BLOCK_TOKENS, size), dtype)
+        for column, dtype in zip(columns, dtypes)
+    ]
+    for start in range(0, size, BLOCK_TOKENS):
+        parts = [column[start : start + BLOCK_TOKENS] for column in columns]
+        for index, (part, buffer) in enumerate(zip(parts, buffers)):
+            if buffer is not None:
+                parts[index] = buffer[: part.size]
+                np.copyto(parts[index], part)
+        yield tuple(parts)
 
 
 def dot(first: np.ndarray, second: np.ndarray) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 
 import structlog
 
@@ -20,6 +21,12 @@ from crucible_worker.telemetry.logging import configure_logging
 __all__ = ["serve"]
 
 EXIT_OK, EXIT_FAILED = 0, 1
+
+SWITCH_SECONDS = 0.001
+"""How long a thread that computes keeps the interpreter from the event loop, which answers a probe in several turns.
+
+Under calls at the message limit the slowest probe took 49 to 111 ms at Python's 5 ms, 25 to 35 ms at this.
+"""
 
 LOG_CLOSE_SECONDS = 0.2
 """For the last log lines, where stderr is read slowly."""
@@ -41,6 +48,7 @@ def serve(settings: Settings, *, build: Build = build) -> int:
     guard = ExitGuard(settings.limits.drain_seconds)
     guard.install()
     keep_freed_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
     log_writer = configure_logging(settings.log_format, settings.log_level)
     try:
         return asyncio.run(_serve(settings, guard, build))

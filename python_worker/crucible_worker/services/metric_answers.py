@@ -9,7 +9,8 @@ import numpy as np
 from crucible_bridge.arrays import floats, stored_like
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
-from crucible_bridge.types import KLPenalty, KLPenaltyRequest, KLPostUpdateRequest
+from crucible_bridge.codec import token_metrics as token_codec
+from crucible_bridge.types import Array, KLPenalty, KLPenaltyRequest, KLPostUpdateRequest, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
@@ -39,27 +40,34 @@ def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], fie
         request.logprobs,
         base,
         request.masks,
-        [array if isinstance(array, np.ndarray) else floats(array, "advantages") for array in given],
+        given if isinstance(given, Ragged) else [_numbers(array) for array in given],
         coef=request.coef,
         discount=request.discount,
         base_field=field,
     )
-    kept = KLPenalty(metrics=result.metrics, advantages=tuple(map(stored_like, result.advantages, given)))
-    return results.kl_penalty_to_bytes(kept), _tokens(request.logprobs)
+    if not isinstance(given, Ragged):
+        result = KLPenalty(metrics=result.metrics, advantages=tuple(map(stored_like, result.advantages, given)))
+    return results.kl_penalty_to_bytes(result), _tokens(request.logprobs)
+
+
+def _numbers(array: Array) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else floats(array, "advantages")
 
 
 def _tokens(sequences: Sequence[np.ndarray]) -> int:
+    if isinstance(sequences, Ragged):
+        return sequences.values.size
     return sum(map(len, sequences))
 
 
 def _kl_sample_train(data: bytes) -> Answer:
-    request = codec.kl_sample_train_request_from_bytes(data)
+    request = token_codec.kl_sample_train_request_from_bytes(data)
     result = kl_sample_train(request.logprobs, request.training_logprobs, request.masks, extended=request.extended)
     return results.kl_sample_train_to_bytes(result), _tokens(request.logprobs)
 
 
 def _mean_nll(data: bytes) -> Answer:
-    request = codec.mean_nll_request_from_bytes(data)
+    request = token_codec.mean_nll_request_from_bytes(data)
     return results.mean_nll_to_bytes(mean_nll(request.logprobs, request.weights)), _tokens(request.logprobs)
 
 

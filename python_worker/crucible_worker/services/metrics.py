@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from crucible_bridge.codec import metrics as codec
+from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.events import Event
-from crucible_bridge.types import EmbeddedModel, KLPenaltyRequest, KLPostUpdateRequest, LocalModel, ModelRef
+from crucible_bridge.types import EmbeddedModel, KLPenaltyRequest, KLPostUpdateRequest, LocalModel, ModelRef, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
@@ -71,14 +71,14 @@ class MetricsService:
 
     async def _kl_post_update(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
-        request = await self._run(data, lambda: codec.kl_post_update_request_from_bytes(data))
+        request = await self._run(data, lambda: token_codec.kl_post_update_request_from_bytes(data))
         updated, field = await self._logprobs("updated", request.updated, request, started)
         work = functools.partial(kl_post_update_answer, request, updated, field)
         return await self._answer("ComputeKLPostUpdate", started, data, work)
 
     async def _kl_penalty(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
-        request = await self._run(data, lambda: codec.kl_penalty_request_from_bytes(data))
+        request = await self._run(data, lambda: token_codec.kl_penalty_request_from_bytes(data))
         base, field = await self._logprobs("base", request.base, request, started)
         work = functools.partial(kl_penalty_answer, request, base, field)
         return await self._answer("IncorporateKLPenalty", started, data, work)
@@ -87,6 +87,8 @@ class MetricsService:
         self, field: str, source: Any, request: KLPostUpdateRequest | KLPenaltyRequest, started: int
     ) -> tuple[Any, str]:
         """Those given, or those of a model; and how errors name them."""
+        if isinstance(source, Ragged):
+            return source, f"{field}_logprobs"
         if not isinstance(source, EmbeddedModel | LocalModel):
             return source, f"{field}.given.tensors"
         seconds = None

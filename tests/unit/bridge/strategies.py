@@ -39,6 +39,7 @@ from crucible_bridge.types import (
     Metrics,
     ModelInput,
     Problem,
+    Ragged,
     Sample,
     SampleResult,
     SamplingParams,
@@ -255,7 +256,7 @@ def plain(value: Any) -> Any:
         return (type(value), {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)})
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | Ragged):
         return [plain(item) for item in value]
     if isinstance(value, float):
         return value if not value.is_integer() else int(value) if value else math.copysign(0, value)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crucible_bridge.arrays import floats, stored_like
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
+from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     ClassificationMetricsRequest,
@@ -30,7 +31,9 @@ from crucible_bridge.types import (
     LocalModel,
     MeanNLL,
     MeanNLLRequest,
+    Metrics,
     PassAtKRequest,
+    Ragged,
     SamplingClientMetricsRequest,
     Tensor,
     TrajectoryBatch,
@@ -57,6 +60,20 @@ advantages = vectors("<f2", "<f4", "<f8") | some.bfloat16s().map(
 def column(array: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     """As many arrays as there are sequences."""
     return st.lists(array, min_size=SEQUENCES, max_size=SEQUENCES)
+
+
+@st.composite
+def alike(draw: st.DrawFn, *names: str) -> dict[str, Any]:
+    """Columns that can be sent end to end: equal lengths, one dtype each, any bits."""
+    lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
+    dtypes = {name: np.dtype(draw(st.sampled_from(("<f4", "<f8", "<i4", "<i8", "<u1")))) for name in names}
+    return {
+        name: [
+            np.frombuffer(draw(st.binary(min_size=size * dtype.itemsize, max_size=size * dtype.itemsize)), dtype)
+            for size in lengths
+        ]
+        for name, dtype in dtypes.items()
+    }
 
 
 tokens = st.lists(some.i32, max_size=4).map(lambda ids: np.array(ids, np.int64))
@@ -105,26 +122,50 @@ batches = st.builds(
 PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any], type[Any]]] = {
     "kl_sample_train": (
         st.builds(KLSampleTrainRequest, training_logprobs=column(numbers), extended=st.booleans(), **columns),
-        codec.kl_sample_train_request_to_bytes,
-        codec.kl_sample_train_request_from_bytes,
+        token_codec.kl_sample_train_request_to_bytes,
+        token_codec.kl_sample_train_request_from_bytes,
         pb.ComputeKLSampleTrainRequest,
     ),
     "kl_post_update": (
         post_updates,
-        codec.kl_post_update_request_to_bytes,
-        codec.kl_post_update_request_from_bytes,
+        token_codec.kl_post_update_request_to_bytes,
+        token_codec.kl_post_update_request_from_bytes,
         pb.ComputeKLPostUpdateRequest,
     ),
     "kl_penalty": (
         penalties,
-        codec.kl_penalty_request_to_bytes,
-        codec.kl_penalty_request_from_bytes,
+        token_codec.kl_penalty_request_to_bytes,
+        token_codec.kl_penalty_request_from_bytes,
         pb.IncorporateKLPenaltyRequest,
+    ),
+    "kl_sample_train_columns": (
+        alike("logprobs", "masks", "training_logprobs").map(lambda columns: KLSampleTrainRequest(**columns)),
+        token_codec.kl_sample_train_request_to_bytes,
+        token_codec.kl_sample_train_request_from_bytes,
+        pb.ComputeKLSampleTrainRequest,
+    ),
+    "kl_post_update_columns": (
+        alike("logprobs", "masks", "updated").map(lambda columns: KLPostUpdateRequest(**columns)),
+        token_codec.kl_post_update_request_to_bytes,
+        token_codec.kl_post_update_request_from_bytes,
+        pb.ComputeKLPostUpdateRequest,
+    ),
+    "kl_penalty_columns": (
+        alike("logprobs", "masks", "advantages", "base").map(lambda columns: KLPenaltyRequest(**columns, coef=0.5)),
+        token_codec.kl_penalty_request_to_bytes,
+        token_codec.kl_penalty_request_from_bytes,
+        pb.IncorporateKLPenaltyRequest,
+    ),
+    "mean_nll_columns": (
+        alike("logprobs", "weights").map(lambda columns: MeanNLLRequest(**columns)),
+        token_codec.mean_nll_request_to_bytes,
+        token_codec.mean_nll_request_from_bytes,
+        pb.ComputeMeanNLLRequest,
     ),
     "mean_nll": (
         st.builds(MeanNLLRequest, logprobs=column(numbers), weights=column(numbers)),
-        codec.mean_nll_request_to_bytes,
-        codec.mean_nll_request_from_bytes,
+        token_codec.mean_nll_request_to_bytes,
+        token_codec.mean_nll_request_from_bytes,
         pb.ComputeMeanNLLRequest,
     ),
     "trajectory_metrics": (
@@ -254,9 +295,9 @@ def _outcome(decode: Callable[[bytes], Any], data: bytes) -> Any:
 def test_sequences_are_read_in_place():
     """Neither equal nor different lengths are copied."""
     arrays = [np.arange(size, dtype=np.float32) for size in (4, 4, 7, 0, 4)]
-    data = codec.mean_nll_request_to_bytes(MeanNLLRequest(logprobs=arrays, weights=arrays))
+    data = token_codec.mean_nll_request_to_bytes(MeanNLLRequest(logprobs=arrays, weights=arrays))
 
-    request = codec.mean_nll_request_from_bytes(data)
+    request = token_codec.mean_nll_request_from_bytes(data)
 
     memory = np.frombuffer(data, np.uint8)
     for array, original in zip((*request.logprobs, *request.weights), (*arrays, *arrays), strict=True):
@@ -265,30 +306,79 @@ def test_sequences_are_read_in_place():
         assert array.size == 0 or np.shares_memory(array, memory)
 
 
+FITTING: dict[str, Any] = {"logprobs": [np.ones(2), np.ones(1)], "weights": [np.ones(2), np.ones(1)]}
+UNFIT: dict[str, dict[str, list[Any]]] = {
+    "no sequence": {"logprobs": [], "weights": []},
+    "lengths that differ": {"logprobs": [np.ones(2), np.ones(2)]},
+    "numbers of arrays that differ": {"logprobs": [np.ones(2)]},
+    "dtypes that differ": {"logprobs": [np.ones(2), np.ones(1, np.float32)]},
+    "a dtype that is widened": {"logprobs": [np.ones(2, np.float16), np.ones(1, np.float16)]},
+    "two dimensions": {"logprobs": [np.ones((2, 1)), np.ones((1, 1))], "weights": [np.ones((2, 1)), np.ones((1, 1))]},
+    "memory with gaps": {"logprobs": [np.ones(4)[::2], np.ones(1)]},
+    "bf16": {"logprobs": [Tensor(dtype=Dtype.BF16, shape=(2,), data=bytes(4)), np.ones(1)]},
+}
+
+
+def test_columns_that_fit_are_sent_end_to_end():
+    """One tensor a column, and the lengths."""
+    message = pb.ComputeMeanNLLRequest.FromString(token_codec.mean_nll_request_to_bytes(MeanNLLRequest(**FITTING)))
+
+    assert set(message.columns.values) == {"logprobs", "weights"}
+    assert not message.logprobs
+    assert not message.weights
+
+
+@pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
+def test_columns_that_do_not_fit_are_sent_one_by_one(change: dict[str, list[Any]]):
+    """Then the worker says what is wrong with which tensor, or widens it."""
+    columns = {**FITTING, **change}
+
+    message = pb.ComputeMeanNLLRequest.FromString(token_codec.mean_nll_request_to_bytes(MeanNLLRequest(**columns)))
+
+    assert not message.HasField("columns")
+    assert (len(message.logprobs), len(message.weights)) == (len(columns["logprobs"]), len(columns["weights"]))
+
+
+def test_advantages_in_one_are_parted_by_the_lengths_of_the_data():
+    """What columns were asked for comes back as one array a datum; other lengths are refused."""
+    values = np.arange(3.0)
+    sent = KLPenalty(metrics=Metrics.of({}), advantages=Ragged(values, np.array([1, 0, 2])))
+    data = results.kl_penalty_to_bytes(sent)
+
+    assert [array.tolist() for array in results.penalty_of([1, 0, 2], data).advantages] == [[0.0], [], [1.0, 2.0]]
+    assert [array.tolist() for array in results.penalty_of([3], data).advantages] == [[0.0, 1.0, 2.0]]
+    with pytest.raises(InvalidField, match="advantages"):
+        results.penalty_of([1, 1], data)
+
+
 def test_what_repeats_in_a_map_is_what_comes_last():
     """As protobuf has it, whatever the order of fields."""
     first, last = (
         KLSampleTrainRequest(logprobs=[np.array([x])], masks=[np.array([x])], training_logprobs=[]) for x in (1.0, 2.0)
     )
-    data = [pb.ComputeKLSampleTrainRequest.FromString(codec.kl_sample_train_request_to_bytes(x)) for x in (first, last)]
+    data = [
+        pb.ComputeKLSampleTrainRequest.FromString(token_codec.kl_sample_train_request_to_bytes(x))
+        for x in (first, last)
+    ]
     merged = pb.ComputeKLSampleTrainRequest()
     merged.data.add().ParseFromString(b"".join(message.data[0].SerializeToString() for message in data))
 
-    request = codec.kl_sample_train_request_from_bytes(merged.SerializeToString())
+    request = token_codec.kl_sample_train_request_from_bytes(merged.SerializeToString())
 
     assert request.logprobs[0].tolist() == [2.0]
 
 
 def test_a_source_in_two_parts_is_put_together():
     """Parts of one message may come apart; protobuf merges them, and so is it here."""
-    request = KLPostUpdateRequest(logprobs=[np.ones(1)], masks=[np.ones(1)], updated=[np.array([1.0])])
-    whole = codec.kl_post_update_request_to_bytes(request)
+    # Lengths that differ: equal ones would be sent as columns.
+    request = KLPostUpdateRequest(logprobs=[np.ones(1)], masks=[np.ones(2)], updated=[np.array([1.0])])
+    whole = token_codec.kl_post_update_request_to_bytes(request)
     second = pb.ComputeKLPostUpdateRequest()
     second.updated.given.tensors.add().CopyFrom(
         pb.ComputeKLPostUpdateRequest.FromString(whole).updated.given.tensors[0]
     )
 
-    decoded = codec.kl_post_update_request_from_bytes(whole + second.SerializeToString())
+    decoded = token_codec.kl_post_update_request_from_bytes(whole + second.SerializeToString())
 
     assert not isinstance(decoded.updated, EmbeddedModel | LocalModel)
     assert [array.tolist() for array in decoded.updated] == [[1.0], [1.0]]

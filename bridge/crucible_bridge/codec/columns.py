@@ -1,0 +1,94 @@
+"""Columns of many sequences <-> the bytes of `Columns`: one tensor a column, whatever the number of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from crucible_bridge.codec.bulk import PLAIN_DTYPES, Pieces, inputs_at, vector_from_v1
+from crucible_bridge.codec.fields import entry
+from crucible_bridge.codec.spans import Span, Unusual, split
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Array, Ragged
+from crucible_bridge.v1 import types_pb2
+
+__all__ = ["add_columns", "columns_at"]
+
+_LENGTHS, _VALUES = types_pb2.Columns.LENGTHS_FIELD_NUMBER, types_pb2.Columns.VALUES_FIELD_NUMBER
+
+
+def add_columns(pieces: Pieces, number: int, columns: Mapping[str, Sequence[Array]]) -> bool:
+    """Add columns to a field, if that can be: each of one plain dtype, all of the same lengths.
+
+    Returns:
+        Whether they were added. Where not, each tensor is to be sent by itself, and the worker says what does not fit.
+    """
+    joinable = {key: found for key, column in columns.items() if (found := _joinable(column)) is not None}
+    shapes = [[array.shape for array in column] for column in joinable.values()]
+    if len(joinable) < len(columns) or any(found != shapes[0] for found in shapes):
+        return False
+    inner = Pieces()
+    inner.add_tensors(_LENGTHS, [np.array(shapes[0], np.int64).ravel()])
+    for key, column in joinable.items():
+        inner.add_column(_VALUES, key, column)
+    pieces.add_pieces(number, inner)
+    return True
+
+
+def columns_at(
+    data: bytes, spans: Sequence[Span], keys: Sequence[str], *, stored: Collection[str] = ()
+) -> list[Ragged]:
+    """Read columns where they lie: views of the bytes.
+
+    Args:
+        data: the bytes.
+        spans: where the parts of the message lie.
+        keys: which columns.
+        stored: those whose f16 stays as it is.
+
+    Raises:
+        InvalidField: a column is missing, malformed, or of another length.
+        Unusual: protobuf is to read it first.
+    """
+    if len(spans) != 1:
+        raise Unusual  # the parts of one message
+    found, _ = split(data, spans[0], (_LENGTHS, _VALUES))
+    match found[_LENGTHS]:
+        case []:
+            raise InvalidField("columns.lengths", "is missing")
+        case [span]:
+            lengths = vector_from_v1(types_pb2.Tensor.FromString(data[slice(*span)]), "columns.lengths")
+        case _:
+            raise Unusual
+    if lengths.dtype.kind != "i":
+        raise InvalidField("columns.lengths", f"holds {lengths.dtype}, integers are needed")
+    if not lengths.size:
+        raise InvalidField("columns.lengths", "is empty")
+    if lengths.min() < 0:
+        raise InvalidField("columns.lengths", f"holds {lengths.min()}, a length is at least 0")
+    return [
+        _ragged(column, lengths, key)
+        for key, (column,) in zip(keys, inputs_at(data, spans, keys, "columns.values", stored=stored, number=_VALUES))
+    ]
+
+
+def _joinable(column: Sequence[Array]) -> Sequence[np.ndarray] | None:
+    """The column, if its arrays can be sent end to end as they lie in memory."""
+    arrays = [array for array in column if isinstance(array, np.ndarray) and array.ndim == 1]
+    plain = len({array.dtype for array in arrays}) == 1 and arrays[0].dtype in PLAIN_DTYPES
+    if not plain or len(arrays) < len(column) or not all(array.flags.c_contiguous for array in arrays):
+        return None
+    return arrays
+
+
+def _ragged(values: Array, lengths: np.ndarray, key: str) -> Ragged:
+    field = entry("columns.values", key)
+    if not isinstance(values, np.ndarray):
+        raise InvalidField(field, "is bf16, which stands in a tensor of each sequence alone")
+    # Looked at first, as the sum of such might leave int64.
+    if (longest := int(lengths.max())) > values.size:
+        raise InvalidField(field, f"has {values.size:,} values, a sequence alone {longest:,}")
+    if (total := int(lengths.sum(dtype=np.int64))) != values.size:
+        raise InvalidField(field, f"has {values.size:,} values, all sequences {total:,}")
+    return Ragged(values, lengths)

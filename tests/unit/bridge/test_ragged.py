@@ -1,0 +1,38 @@
+"""Arrays end to end."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.types import Ragged
+
+lengths = st.lists(st.integers(0, 5), max_size=6)
+
+
+@given(lengths)
+def test_it_reads_as_the_list_of_its_parts(sizes: list[int]):
+    """By iteration, index, negative index and slice; each part is a view."""
+    values = np.arange(sum(sizes))
+    parts = np.split(values, np.cumsum(sizes)[:-1]) if sizes else []
+
+    ragged = Ragged(values, np.array(sizes, np.int64))
+
+    assert len(ragged) == len(sizes)
+    for index, (part, expected) in enumerate(zip(ragged, parts, strict=True)):
+        assert part.tolist() == ragged[index].tolist() == ragged[index - len(sizes)].tolist() == expected.tolist()
+        assert part.size == 0 or np.shares_memory(part, values)
+    assert [part.tolist() for part in ragged[1:3]] == [part.tolist() for part in parts[1:3]]
+
+
+def test_what_is_not_there_has_no_index():
+    """As in a list."""
+    with pytest.raises(IndexError):
+        Ragged(np.zeros(1), np.array([1]))[1]
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [2, 2]])
+def test_lengths_that_do_not_add_up_are_refused(sizes: list[int]):
+    """Three values cannot be parted so."""
+    with pytest.raises(ValueError, match="cannot be parted"):
+        Ragged(np.zeros(3), np.array(sizes, np.int64))
