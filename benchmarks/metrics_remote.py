@@ -160,13 +160,14 @@ class Bench:
         self._claim("small_call_beyond_bare", [more], (), None, "goal: at most 0.5 ms more")
 
     async def measure_sizes(self) -> None:
-        """Cost per token, from 10,000 tokens to the message limit."""
+        """Cost per token, ours and that of a bare call of the same bytes, from 10,000 tokens to the message limit."""
         for tokens in (10_000, 100_000, 1_000_000, inputs.LIMIT_SEQUENCES * inputs.TOKENS):
             case = inputs.kl_sample_train(max(1, tokens // inputs.TOKENS), inputs.TOKENS)
             taken = await self.take_turns(case, CALLS * self._runs)
             count = max(1, tokens // inputs.TOKENS) * inputs.TOKENS
-            nanoseconds = [milliseconds * 1e6 / count for milliseconds in taken["ours"]]
-            self._claim(f"per_token_at_{count}", nanoseconds, (), None, "goal: flat", unit="ns")
+            for side in ("ours", "bare"):
+                nanoseconds = [milliseconds * 1e6 / count for milliseconds in taken[side]]
+                self._claim(f"per_token_at_{count}_{side}", nanoseconds, (), None, "goal: flat", unit="ns")
 
     def _claim(self, name: str, ours: Any, rival: Any, ratio: float | None, claim: str, unit: str = "ms") -> None:
         self.claims.append(Claim(name=name, ours=ours, rival=rival, unit=unit, ratio=ratio, claim=claim))

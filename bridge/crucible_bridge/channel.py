@@ -40,10 +40,18 @@ RETRIED_CALLS: tuple[tuple[str, str], ...] = (
     ("crucible_bridge.v1.EvaluationService", "GetSamples"),
     ("crucible_bridge.v1.EvaluationService", "GenerateReport"),
     ("crucible_bridge.v1.EvaluationService", "WatchEvaluation"),
+    ("crucible_bridge.v1.MetricsService", "ComputeKLSampleTrain"),
+    ("crucible_bridge.v1.MetricsService", "ComputeMeanNLL"),
+    ("crucible_bridge.v1.MetricsService", "ComputeTrajectoryMetrics"),
+    ("crucible_bridge.v1.MetricsService", "ComputeDPOMetrics"),
+    ("crucible_bridge.v1.MetricsService", "ComputeSamplingClientMetrics"),
+    ("crucible_bridge.v1.MetricsService", "ComputeClassificationMetrics"),
+    ("crucible_bridge.v1.MetricsService", "ComputePassAtK"),
     ("crucible_bridge.v1.TelemetryService", "Subscribe"),
     ("crucible_bridge.v1.WorkerService", "GetInfo"),
 )
-"""Reads: after UNAVAILABLE they are asked again. Starting an evaluation is repeatable only where its id is given."""
+"""Reads and arithmetic: after UNAVAILABLE they are asked again. Not so what may ask a model, as the worker has asked it
+again already, nor what starts an evaluation, which is repeatable only where its id is given."""
 
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000

@@ -19,6 +19,8 @@ Handle = Callable[[Any, Any], Awaitable[Any]]
 """A layer's shape: (raw request or request stream, context) -> response; streams write to the context, return None."""
 
 _READS = frozenset({"ListEvaluators", "GetEvaluation", "ListEvaluations", "GetSamples", "GetInfo"})
+# Some hundred calls a second, each of which has its event.
+_ARITHMETIC = frozenset({"crucible_bridge.v1.MetricsService"})
 _OF_THE_PLATFORM = ("grpc.health.", "grpc.reflection.")
 
 
@@ -43,8 +45,8 @@ class Method:
 
     @property
     def quiet(self) -> bool:
-        """Whether a call that went well is of no interest to an operator: reads, probes, reflection."""
-        return self.name in _READS or self.service.startswith(_OF_THE_PLATFORM)
+        """Whether a call that went well is of no interest to an operator: reads, arithmetic, probes, reflection."""
+        return self.name in _READS or self.service in _ARITHMETIC or self.service.startswith(_OF_THE_PLATFORM)
 
     @property
     def essential(self) -> bool:

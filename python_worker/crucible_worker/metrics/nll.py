@@ -28,6 +28,8 @@ __all__ = ["NLLParts", "combine", "mean_nll", "nll_parts"]
 
 _NLL, _PERPLEXITY = "nll", "perplexity"
 _ONES = np.ones(BLOCK_TOKENS)
+_MAX_CANCELLATION = 2.0
+"""The sum of absolute weights over that of weights up to which a fast sum has digits enough."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,7 @@ def _with_perplexity(nll: float, total_weight: float) -> MeanNLL:
 
 def _fast_sums(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> tuple[float, float] | None:
     """Sums of weights * logprobs and of weights; None where exact sums must tell what is to be told."""
-    weighted_logprobs, totals = [], []
+    weighted_logprobs, totals, magnitudes = [], [], []
     with np.errstate(over="ignore", invalid="ignore"):  # seen by the test for finite sums
         for logprob, weight in blocks(logprobs, weights, dtypes=(np.float64, np.float64)):
             # A product with ones is summed in half the time of a sum.
@@ -158,10 +160,13 @@ def _fast_sums(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) ->
                 # NaN and infinities outlive a weight of 0.
                 counted = np.flatnonzero(weight)
                 weighted = dot(logprob.take(counted), weight.take(counted))
-            # Weights of both signs may cancel to a sum of few digits, which then must be exact.
-            if not math.isfinite(weighted + total) or weight.min() < 0:
+            if not math.isfinite(weighted + total):
                 return None
             weighted_logprobs.append(weighted)
             totals.append(total)
+            magnitudes.append(total if weight.min() >= 0 else dot(np.abs(weight), _ONES[: weight.size]))
     total_weight = exact_sum(totals)
-    return (exact_sum(weighted_logprobs), total_weight) if total_weight else None
+    # Weights of both signs may cancel to a sum of few digits, which then must be exact.
+    if not total_weight or exact_sum(magnitudes) > _MAX_CANCELLATION * abs(total_weight):
+        return None
+    return exact_sum(weighted_logprobs), total_weight

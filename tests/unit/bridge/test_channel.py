@@ -77,12 +77,15 @@ def test_a_token_travels_as_a_bearer():
 
 
 def test_only_reads_are_asked_again():
-    """Starting an evaluation, cancelling and draining are never repeated behind the caller's back."""
+    """Starting an evaluation, asking a model, cancelling and draining are never repeated behind the caller's back."""
     config = json.loads(dict(channel_options())["grpc.service_config"])
 
     (method,) = config["methodConfig"]
     assert [(name["service"], name["method"]) for name in method["name"]] == list(RETRIED_CALLS)
-    assert not {"Evaluate", "StartEvaluation", "CancelEvaluation", "Drain"} & {name for _, name in RETRIED_CALLS}
+    models = {"ComputeKLPostUpdate", "IncorporateKLPenalty"}
+    assert not {"Evaluate", "StartEvaluation", "CancelEvaluation", "Drain", *models} & {
+        name for _, name in RETRIED_CALLS
+    }
     assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
 
 

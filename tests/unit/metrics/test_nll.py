@@ -83,6 +83,21 @@ def test_weights_that_nearly_cancel_keep_their_digits() -> None:
     assert result.metrics.values["nll"] == 1.0
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.5, 1.0])
+def test_weights_of_both_signs_are_exact_enough(share: float) -> None:
+    """However many are negative, whichever way sums them: 1e-12 of the mean absolute term."""
+    rng = np.random.default_rng(5)
+    logprobs = rng.normal(-2, 1, 50_000)
+    weights = np.where(rng.random(50_000) < share, -1.0, 1.0) * rng.random(50_000)
+
+    result = mean_nll([logprobs], [weights])
+
+    exact = -math.fsum(logprobs * weights) / math.fsum(weights)
+    scale = math.fsum(np.abs(logprobs * weights)) / abs(math.fsum(weights))
+    assert abs(result.metrics.values["nll"] - exact) <= 1e-12 * scale
+    assert result.total_weight == pytest.approx(math.fsum(weights), rel=1e-12)
+
+
 def test_no_data_is_an_error() -> None:
     """A mean over no data is a wrong question."""
     with pytest.raises(InvalidField, match="logprobs is empty"):
