@@ -17,8 +17,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
+from crucible_worker.backends.openai.servers import OpenAIServer, read_servers
 from crucible_worker.limits import WorkerLimits
 
 __all__ = ["DEFAULT_PORT", "ENVIRONMENT_PREFIX", "LogFormat", "Settings", "SettingsError", "load_settings"]
@@ -35,6 +36,8 @@ CONFIG_VARIABLE = "CRUCIBLE_CONFIG"
 LogFormat = Literal["json", "console"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_T = TypeVar("_T")
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -83,6 +86,8 @@ class Settings:
     """Folders below which data sets may lie."""
     device: str = "auto"
     """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
+    openai_servers: tuple[OpenAIServer, ...] = ()
+    """OpenAI-compatible servers that models may be asked of."""
     log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
     """Lines for machines or for people; for people where stderr is a terminal."""
     log_level: str = "info"
@@ -129,6 +134,8 @@ class Settings:
             for root in roots:
                 if not root.is_dir():
                     raise SettingsError(f"{kind} {root} is not a folder")
+        for server in self.openai_servers:
+            _told(server.check)
         _check_limits(self.limits)
         return self
 
@@ -287,6 +294,18 @@ def _device(value: Any, base: Path) -> str:
     return value
 
 
+def _openai_servers(value: Any, base: Path) -> tuple[OpenAIServer, ...]:
+    return _told(lambda: read_servers(value, base))
+
+
+def _told(read: Callable[[], _T]) -> _T:
+    """What it returns; its ValueError, which repeats no secret, is a SettingsError that repeats no value either."""
+    try:
+        return read()
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
 _FIELDS: Mapping[str, _Reader] = {
     "host": _host,
     "port": _whole,
@@ -300,11 +319,16 @@ _FIELDS: Mapping[str, _Reader] = {
     "model_roots": _paths,
     "data_roots": _paths,
     "device": _device,
+    "openai_servers": _openai_servers,
     "log_format": _one_of(*get_args(LogFormat)),
     "log_level": _one_of(*LOG_LEVELS),
 }
 
-_OPTIONS: Mapping[str, str] = {"model_roots": "model_root", "data_roots": "data_root"}
+_OPTIONS: Mapping[str, str] = {
+    "model_roots": "model_root",
+    "data_roots": "data_root",
+    "openai_servers": "openai_server",
+}
 """Fields that hold several values, and the names of the options that give one each."""
 
 _FIELD_OF: Mapping[str, str] = {option: field for field, option in _OPTIONS.items()}

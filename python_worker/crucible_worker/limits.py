@@ -33,6 +33,10 @@ class WorkerLimits:
     """How long an evaluation that has ended is kept, with its samples."""
     interrupted_retention_seconds: float = 7.0 * _DAY
     """How long an interrupted evaluation waits to go on before it is cancelled."""
+    max_model_items: int = 4_096
+    """Items of a ModelService call; more are refused."""
+    max_samples_per_item: int = 1_000
+    """Continuations of one item of `Sample`; an item that asks for more is refused."""
     max_calls_per_service: int = 256
     """Unary calls open at once in one service; more are refused. Health checks are not counted."""
     max_streams: int = 256

@@ -79,7 +79,7 @@ async def test_a_retryable_failure_is_asked_again():
 
 FAILURES: list[tuple[BridgeError, Code, str]] = [
     (BackendError("is out of order", reason="BACKEND_DOWN", retryable=False), Code.UNAVAILABLE, "data[2]"),
-    (InvalidField("prompt", "has 4 tokens, the context holds 3"), Code.INVALID_ARGUMENT, "data[2].prompt"),
+    (InvalidField("prompt", "has 4 tokens, the context holds 3"), Code.INVALID_ARGUMENT, "data[2].model_input"),
 ]
 
 

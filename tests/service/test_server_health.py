@@ -10,8 +10,10 @@ from crucible_bridge.errors import Code
 from tests.service.server_kit import Rig, error_of, serving, settings_for, until
 
 EVALUATION = "crucible_bridge.v1.EvaluationService"
-METRICS, TELEMETRY, WORKER = (f"crucible_bridge.v1.{name}Service" for name in ("Metrics", "Telemetry", "Worker"))
-SERVICES = ("", EVALUATION, METRICS, TELEMETRY, WORKER)
+METRICS, MODELS, TELEMETRY, WORKER = (
+    f"crucible_bridge.v1.{name}Service" for name in ("Metrics", "Model", "Telemetry", "Worker")
+)
+SERVICES = ("", EVALUATION, METRICS, MODELS, TELEMETRY, WORKER)
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = {"sympy", "tinker", "torch", "transformers"}
+HEAVY = {"httpx2", "openai", "sympy", "tinker", "torch", "transformers"}
 
 MODULES = ["crucible_bridge", "crucible_worker", "crucible_worker.cli", "crucible_worker.server"]
 

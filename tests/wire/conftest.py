@@ -14,7 +14,7 @@ from crucible_bridge.channel import server_options
 from crucible_bridge.codec.events import page_to_v1
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.status import to_status
-from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2_grpc, worker_pb2_grpc
+from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2_grpc, models_pb2_grpc, worker_pb2_grpc
 
 
 def _unary(name: str) -> Any:
@@ -54,6 +54,7 @@ def _streaming(name: str) -> Any:
 class CannedWorker(
     evaluation_pb2_grpc.EvaluationServiceServicer,
     events_pb2_grpc.TelemetryServiceServicer,
+    models_pb2_grpc.ModelServiceServicer,
     worker_pb2_grpc.WorkerServiceServicer,
 ):
     """Answers every call by what `replies` holds for its name: a message, an error, or a function of the request."""
@@ -79,6 +80,9 @@ class CannedWorker(
     CancelEvaluation = _unary("CancelEvaluation")
     GenerateReport = _unary("GenerateReport")
     Subscribe = _streaming("Subscribe")
+    Sample = _unary("Sample")
+    ComputeLogprobs = _unary("ComputeLogprobs")
+    Forward = _unary("Forward")
     GetInfo = _unary("GetInfo")
     Drain = _unary("Drain")
 
@@ -95,6 +99,7 @@ async def address(worker: CannedWorker) -> AsyncIterator[str]:
     server = grpc.aio.server(options=server_options())
     evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(worker, server)
     events_pb2_grpc.add_TelemetryServiceServicer_to_server(worker, server)
+    models_pb2_grpc.add_ModelServiceServicer_to_server(worker, server)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
     servicer = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]  # missing in the stubs
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)

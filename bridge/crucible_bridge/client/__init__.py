@@ -11,6 +11,7 @@ from crucible_bridge.client.evaluation import (
     request_of,
 )
 from crucible_bridge.client.metrics import MetricsClient
+from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
@@ -23,6 +24,7 @@ __all__ = [
     "EvaluationPage",
     "EventStream",
     "MetricsClient",
+    "ModelsClient",
     "SamplePage",
     "StartedEvaluation",
     "TelemetryClient",

@@ -10,6 +10,7 @@ from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
 from crucible_bridge.client.metrics import MetricsClient
+from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
 
@@ -24,6 +25,8 @@ class Bridge:
         """EvaluationService."""
         self.metrics = MetricsClient(calls)
         """MetricsService."""
+        self.models = ModelsClient(calls)
+        """ModelService."""
         self.telemetry = TelemetryClient(calls)
         """TelemetryService."""
         self.worker = WorkerClient(calls)

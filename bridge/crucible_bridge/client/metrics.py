@@ -26,14 +26,12 @@ from crucible_bridge.types import (
     ClassificationMetricsRequest,
     Datum,
     DPOMetricsRequest,
-    EmbeddedModel,
     KLPenalty,
     KLPenaltyRequest,
     KLPostUpdate,
     KLPostUpdateRequest,
     KLSampleTrain,
     KLSampleTrainRequest,
-    LocalModel,
     LogprobSource,
     MeanNLL,
     MeanNLLRequest,
@@ -117,7 +115,7 @@ class MetricsClient:
             logprobs=_column(data, "logprobs"),
             masks=_masks(data),
             updated=source,
-            data=_sequences(data) if isinstance(source, EmbeddedModel | LocalModel) else (),
+            data=_sequences(data) if isinstance(source, ModelRef) else (),
             deadline_ms=deadline_ms,
         )
         message = token_codec.kl_post_update_request_to_bytes(request)
@@ -158,7 +156,7 @@ class MetricsClient:
             base=source,
             coef=coef,
             discount=discount,
-            data=_sequences(data) if isinstance(source, EmbeddedModel | LocalModel) else (),
+            data=_sequences(data) if isinstance(source, ModelRef) else (),
             deadline_ms=deadline_ms,
         )
         message = token_codec.kl_penalty_request_to_bytes(request)
@@ -292,7 +290,7 @@ class MetricsClient:
 def _source(value: Any, field: str) -> LogprobSource:
     if isinstance(value, str):
         return parse_model(value)
-    return value if isinstance(value, EmbeddedModel | LocalModel) else _arrays(value, field)
+    return value if isinstance(value, ModelRef) else _arrays(value, field)
 
 
 def _array(value: Any) -> np.ndarray | None:

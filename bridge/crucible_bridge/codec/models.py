@@ -6,7 +6,7 @@ import math
 
 from crucible_bridge.codec.fields import at_least, child, several
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EmbeddedModel, LocalModel, ModelRef, SamplingParams
+from crucible_bridge.types import EmbeddedModel, LocalModel, ModelRef, OpenAIModel, SamplingParams
 from crucible_bridge.v1 import types_pb2
 
 __all__ = ["model_ref_from_v1", "model_ref_to_v1", "sampling_params_from_v1", "sampling_params_to_v1"]
@@ -14,9 +14,13 @@ __all__ = ["model_ref_from_v1", "model_ref_to_v1", "sampling_params_from_v1", "s
 
 def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
     """Encode where a model lives."""
-    if isinstance(model, EmbeddedModel):
-        return types_pb2.ModelRef(embedded=model.name)
-    return types_pb2.ModelRef(local=types_pb2.LocalModel(path=model.path))
+    match model:
+        case EmbeddedModel(name):
+            return types_pb2.ModelRef(embedded=name)
+        case LocalModel(path):
+            return types_pb2.ModelRef(local=types_pb2.LocalModel(path=path))
+        case OpenAIModel(server, name):
+            return types_pb2.ModelRef(openai=types_pb2.OpenAIModel(server=server, model=name))
 
 
 def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
@@ -30,6 +34,11 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
             if not message.local.path:
                 raise InvalidField(child(field, "local.path"), "is empty")
             return LocalModel(message.local.path)
+        case "openai":
+            for name in ("server", "model"):
+                if not getattr(message.openai, name):
+                    raise InvalidField(child(field, f"openai.{name}"), "is empty")
+            return OpenAIModel(message.openai.server, message.openai.model)
         case _:
             raise InvalidField(field, "names no model")
 

@@ -20,13 +20,12 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
     Datum,
-    EmbeddedModel,
     KLPenaltyRequest,
     KLPostUpdateRequest,
     KLSampleTrainRequest,
-    LocalModel,
     LogprobSource,
     MeanNLLRequest,
+    ModelRef,
     Ragged,
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
@@ -109,7 +108,7 @@ def _kl_post_update_request(data: bytes) -> KLPostUpdateRequest:
         logprobs=logprobs,
         masks=masks,
         updated=updated,
-        data=_sequences_at(data, spans[_DATUM]) if isinstance(updated, EmbeddedModel | LocalModel) else (),
+        data=_sequences_at(data, spans[_DATUM]) if isinstance(updated, ModelRef) else (),
         deadline_ms=_deadline_from_v1(message),
     )
 
@@ -152,7 +151,7 @@ def _kl_penalty_request(data: bytes) -> KLPenaltyRequest:
         base=base,
         coef=message.kl_penalty_coef,
         discount=message.kl_discount_factor,
-        data=_sequences_at(data, spans[_DATUM]) if isinstance(base, EmbeddedModel | LocalModel) else (),
+        data=_sequences_at(data, spans[_DATUM]) if isinstance(base, ModelRef) else (),
         deadline_ms=_deadline_from_v1(message),
     )
 
@@ -202,7 +201,7 @@ def _add_given(
     pieces: Pieces, number: int, data: Mapping[str, Sequence[Array]], key: str, source: LogprobSource
 ) -> bool:
     """Add data and a policy's log-probabilities as columns, if that can be."""
-    if isinstance(source, EmbeddedModel | LocalModel):
+    if isinstance(source, ModelRef):
         return False
     return add_columns(pieces, number, {**data, key: source})
 
@@ -217,7 +216,7 @@ def _columns_at(
 
 def _add_source(pieces: Pieces, number: int, source: LogprobSource) -> None:
     message = Pieces()
-    if isinstance(source, EmbeddedModel | LocalModel):
+    if isinstance(source, ModelRef):
         with sendable("model"):
             model = model_ref_to_v1(source).SerializeToString()
         message.add_bytes(pb.LogprobSource.MODEL_FIELD_NUMBER, model)

@@ -10,6 +10,7 @@ __all__ = [
     "EmbeddedModel",
     "LocalModel",
     "ModelRef",
+    "OpenAIModel",
     "SampledSequence",
     "SamplingParams",
     "format_model",
@@ -33,22 +34,35 @@ class LocalModel:
     """Directory, relative to a model root of the worker."""
 
 
-ModelRef = EmbeddedModel | LocalModel
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenAIModel:
+    """A model behind an OpenAI-compatible server."""
+
+    server: str
+    """Name of a server that the worker is configured with."""
+    model: str
+    """The model's name there."""
+
+
+ModelRef = EmbeddedModel | LocalModel | OpenAIModel
 """Where a model lives. Credentials never travel in it."""
 
 
 def parse_model(text: str) -> ModelRef:
-    """Read "embedded:NAME" or "local:PATH".
+    """Read "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL".
 
     Raises:
-        InvalidField: the text is neither.
+        InvalidField: the text is none of them.
     """
     scheme, _, rest = text.partition(":")
     if scheme == "embedded" and rest:
         return EmbeddedModel(rest)
     if scheme == "local" and rest:
         return LocalModel(rest)
-    raise InvalidField("model", f'is {text!r}, neither "embedded:NAME" nor "local:PATH"')
+    server, _, name = rest.partition("/")
+    if scheme == "openai" and server and name:
+        return OpenAIModel(server, name)
+    raise InvalidField("model", f'is {text!r}, not "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL"')
 
 
 def format_model(model: ModelRef) -> str:
@@ -58,6 +72,8 @@ def format_model(model: ModelRef) -> str:
             return f"embedded:{name}"
         case LocalModel(path):
             return f"local:{path}"
+        case OpenAIModel(server, name):
+            return f"openai:{server}/{name}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +101,15 @@ class SampledSequence:
     text: str
     """The generated text, the stop string not included."""
     tokens: tuple[int, ...]
-    """Generated token ids."""
+    """Generated token ids; empty where a server tells their number alone."""
     logprobs: tuple[float, ...] | None = None
     """Log-probability of each generated token, nats, under the unmodified distribution; None where there are none."""
     stop_reason: str = "stop"
     """"stop" (end of sequence or a stop string) or "length"."""
+    token_count: int | None = None
+    """Generated tokens, where a server counts them without telling their ids; None where `tokens` tells it."""
+
+    @property
+    def output_tokens(self) -> int:
+        """Generated tokens."""
+        return len(self.tokens) if self.token_count is None else self.token_count

@@ -122,18 +122,28 @@ class Columns(_message.Message):
     def __init__(self, lengths: _Optional[_Union[Tensor, _Mapping]] = ..., values: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
 
 class ModelRef(_message.Message):
-    __slots__ = ("embedded", "local")
+    __slots__ = ("embedded", "local", "openai")
     EMBEDDED_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
+    OPENAI_FIELD_NUMBER: _ClassVar[int]
     embedded: str
     local: LocalModel
-    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ...) -> None: ...
+    openai: OpenAIModel
+    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ...) -> None: ...
 
 class LocalModel(_message.Message):
     __slots__ = ("path",)
     PATH_FIELD_NUMBER: _ClassVar[int]
     path: str
     def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class OpenAIModel(_message.Message):
+    __slots__ = ("server", "model")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    model: str
+    def __init__(self, server: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class SamplingParams(_message.Message):
     __slots__ = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")

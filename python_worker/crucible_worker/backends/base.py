@@ -11,13 +11,22 @@ BackendError for the rest, whose `retryable` says whether asking again may help.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from crucible_bridge.types import BackendInfo, ChatMessage, Datum, ModelInput, ModelRef, SampledSequence, SamplingParams
+from crucible_bridge.types import (
+    BackendInfo,
+    ChatMessage,
+    Conversation,
+    Datum,
+    ModelInput,
+    ModelRef,
+    SampledSequence,
+    SamplingParams,
+)
 
-__all__ = ["Backend", "Model", "SamplingClient", "Tokenizer", "TrainingClient"]
+__all__ = ["Backend", "Model", "SamplingClient", "TextSamplingClient", "Tokenizer", "TrainingClient"]
 
 
 class SamplingClient(Protocol):
@@ -35,6 +44,17 @@ class SamplingClient(Protocol):
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
         """Log-probability of every token of a prompt given those before it, nats; the first is None."""
+        ...
+
+
+@runtime_checkable
+class TextSamplingClient(SamplingClient, Protocol):
+    """A model whose tokenizer and chat template lie with its server: it is asked in words, too."""
+
+    async def sample_text(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        """Generate `num_samples` continuations of a text, or answers to a conversation, as `sample` does of tokens."""
         ...
 
 

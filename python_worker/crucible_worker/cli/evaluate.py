@@ -22,6 +22,7 @@ from crucible_worker.cli.options import (
     Device,
     Json,
     ModelRoot,
+    OpenAIServer,
     settings_or_exit,
 )
 
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate"]
 
-_Model = Annotated[str, typer.Option(metavar="MODEL", help="embedded:NAME@STEP, or local:PATH below a model root.")]
+_Model = Annotated[
+    str,
+    typer.Option(metavar="MODEL", help="embedded:NAME@STEP, local:PATH below a model root, or openai:SERVER/MODEL."),
+]
 _Data = Annotated[str, typer.Option(metavar="DATA", help="builtin:NAME, or jsonl:PATH below a data root.")]
 _Evaluators = Annotated[
     list[str], typer.Option("--evaluator", metavar="[NAME=]KIND", help="nll, accuracy; NAME prefixes keys; repeatable.")
@@ -72,6 +76,7 @@ def evaluate(
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     device: Device = None,
+    openai_server: OpenAIServer = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model here and now, without a worker.
@@ -89,7 +94,14 @@ def evaluate(
 
     with _state(state_dir) as folder:
         settings = _with_roots(
-            settings_or_exit(config, state_dir=folder, device=device, model_roots=model_root, data_roots=data_root)
+            settings_or_exit(
+                config,
+                state_dir=folder,
+                device=device,
+                model_roots=model_root,
+                data_roots=data_root,
+                openai_servers=openai_server,
+            )
         )
         try:
             with refusing(settings, evaluator):

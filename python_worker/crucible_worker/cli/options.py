@@ -20,6 +20,7 @@ __all__ = [
     "Json",
     "Limit",
     "ModelRoot",
+    "OpenAIServer",
     "Port",
     "StateDir",
     "settings_or_exit",
@@ -50,6 +51,14 @@ DataRoot = Annotated[
 ]
 Device = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="Where models compute: auto, cpu, cuda or cuda:N. [default: auto]")
+]
+OpenAIServer = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--openai-server",
+        metavar="NAME=URL",
+        help="OpenAI-compatible server to ask models of, without a key; with one, in the file. Repeatable.",
+    ),
 ]
 Limit = Annotated[
     list[str] | None,

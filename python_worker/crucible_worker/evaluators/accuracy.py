@@ -18,7 +18,6 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
-    ModelInput,
     Problem,
     Sample,
     SampledSequence,
@@ -31,7 +30,7 @@ from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
-from crucible_worker.rendering import render_prompt
+from crucible_worker.rendering import sample_answers
 
 __all__ = ["MAX_EXTRACTED_CHARS", "MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
 
@@ -134,8 +133,7 @@ class Accuracy:
             InternalError: the grader gave a score that is none (reason BAD_SCORE).
         """
         self.check(context.model)
-        prompt = await render_prompt(context.model.tokenizer, sample.input)
-        answer = await self._sampled(prompt, context)
+        answer = await self._sampled(sample, context)
         text, replaced = _SURROGATES.subn("\ufffd", answer.text)
         grade = await self.grader.grade(text, sample.targets, sample.choices)
         _check_score(grade)
@@ -149,7 +147,7 @@ class Accuracy:
             else extracted[: MAX_EXTRACTED_CHARS - 1] + "…",
             method=grade.method,
             stop_reason=answer.stop_reason,
-            output_tokens=len(answer.tokens),
+            output_tokens=answer.output_tokens,
             problem=_problem(grade),
             measurements={"replaced_code_points": float(replaced)} if replaced else {},
         )
@@ -159,12 +157,10 @@ class Accuracy:
         by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
         return accuracy([[_score(result) for result in repeats] for _, repeats in by_sample])
 
-    async def _sampled(self, prompt: ModelInput, context: SampleContext) -> SampledSequence:
-        client = context.model.sampling
-        assert client is not None  # checked by `run`
+    async def _sampled(self, sample: Sample, context: SampleContext) -> SampledSequence:
         random = self.sampling.temperature > 0
         params = dataclasses.replace(self.sampling, seed=context.seed) if random else self.sampling
-        answers = await client.sample(prompt, params, 1)
+        answers = await sample_answers(context.model, sample.input, params)
         if len(answers) != 1:
             message = f"was asked for one answer and gave {len(answers)}"
             raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)

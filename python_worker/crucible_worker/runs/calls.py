@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
-from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model, SamplingClient, Tokenizer, TrainingClient
+from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Model, SamplingClient, TextSamplingClient, Tokenizer, TrainingClient
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel"]
 
@@ -89,7 +89,7 @@ class GatedModel:
         self._model = model
         self._gate = gate
         self.calls = 0
-        self.sampling: SamplingClient | None = None if model.sampling is None else _Sampling(self, model.sampling)
+        self.sampling: SamplingClient | None = _gated(self, model.sampling)
         self.training: TrainingClient | None = None if model.training is None else _Training(self, model.training)
         self.tokenizer: Tokenizer | None = None if model.tokenizer is None else _Tokenizer(gate, model.tokenizer)
 
@@ -109,6 +109,12 @@ class GatedModel:
         return await self._gate.call(function, self._count)
 
 
+def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:
+    if isinstance(client, TextSamplingClient):
+        return _TextSampling(gated, client)
+    return None if client is None else _Sampling(gated, client)
+
+
 class _Sampling:
     __slots__ = ("_client", "_gated")
 
@@ -123,6 +129,19 @@ class _Sampling:
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
         return await self._gated.pass_gate(lambda: self._client.compute_logprobs(prompt))
+
+
+class _TextSampling(_Sampling):
+    __slots__ = ("_text_client",)
+
+    def __init__(self, gated: GatedModel, client: TextSamplingClient) -> None:
+        super().__init__(gated, client)
+        self._text_client = client
+
+    async def sample_text(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        return await self._gated.pass_gate(lambda: self._text_client.sample_text(input, params, num_samples))
 
 
 class _Training:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BridgeError, DeadlineExceeded, InvalidField
 from crucible_bridge.types import Datum, ModelInput, ModelRef
-from crucible_worker.backends.base import Backend, Model
-from crucible_worker.runs.calls import CallGate
+from crucible_worker.backends.base import Backend
+from crucible_worker.runs.batches import at_field, each, open_model
+from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.model_calls import logprobs_asker
 
 __all__ = ["model_logprobs"]
-
-_Ask = Callable[[Datum, ModelInput], Awaitable[np.ndarray]]
 
 
 async def model_logprobs(
@@ -54,8 +54,16 @@ async def model_logprobs(
     timer = asyncio.timeout(seconds)
     try:
         async with timer:
-            opened = await _open(backends, model, gate, field)
-            await _ask_all(_asker(opened, field), data, sequences, gate, answers, concurrency)
+            opened = GatedModel(await open_model(backends, model, gate, field), gate)
+            logprobs_of = logprobs_asker(opened, field)
+
+            async def ask(index: int) -> None:
+                try:
+                    answers[index] = await logprobs_of(sequences[index])
+                except BridgeError as error:
+                    raise at_field(error, f"data[{index}]") from error
+
+            await each(len(data), ask, concurrency)
     except TimeoutError:
         if not timer.expired():
             raise
@@ -67,46 +75,6 @@ async def model_logprobs(
     return [answers[index] for index in range(len(data))]
 
 
-async def _open(backends: Mapping[type[ModelRef], Backend], model: ModelRef, gate: CallGate, field: str) -> Model:
-    backend = backends.get(type(model))
-    if backend is None:
-        raise FailedPrecondition(
-            f"is a {type(model).__name__}, for which this worker has no backend", reason="NO_BACKEND", field=field
-        )
-    try:
-        opened = await backend.open(model)
-        await gate.call(opened.load)
-    except BridgeError as error:
-        raise _at(error, field) from error
-    return opened
-
-
-async def _ask_all(
-    ask: _Ask,
-    data: Sequence[Datum],
-    sequences: Sequence[ModelInput],
-    gate: CallGate,
-    answers: dict[int, np.ndarray],
-    concurrency: int,
-) -> None:
-    items = iter(range(len(data)))
-
-    async def take() -> None:
-        for index in items:
-            try:
-                answers[index] = await gate.call(lambda: ask(data[index], sequences[index]))  # noqa: B023 - awaited here
-            except BridgeError as error:
-                raise _at(error, f"data[{index}]") from error
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(data))):
-                group.create_task(take())
-    except BaseExceptionGroup as failed:
-        # One reason is enough for the caller, and the group is no error of ours.
-        raise failed.exceptions[0] from None
-
-
 def _sequence(datum: Datum, field: str) -> ModelInput:
     """Input and last target: what the model is asked about."""
     path = f'{field}.loss_fn_inputs["target_tokens"]'
@@ -116,56 +84,9 @@ def _sequence(datum: Datum, field: str) -> ModelInput:
     try:
         tokens = datum.model_input.tokens()
     except InvalidField as error:
-        raise _at(error, field) from error
+        raise at_field(error, field) from error
     if targets.size == 0 or targets.size != tokens.size:
         raise InvalidField(path, f"has {targets.size:,} tokens, model_input {tokens.size:,}")
     if np.any(targets[:-1] != tokens[1:]):
         raise InvalidField(path, "is not model_input moved by one token, and a model knows no other targets")
     return ModelInput.of(np.append(tokens, targets[-1]))
-
-
-def _asker(model: Model, field: str) -> _Ask:
-    """How this model is asked: its sampling side, or a forward pass where it only trains."""
-    if (sampling := model.sampling) is not None:
-
-        async def of_sequence(datum: Datum, sequence: ModelInput) -> np.ndarray:
-            answer = await sampling.compute_logprobs(sequence)
-            known = [value for value in answer[1:] if value is not None]
-            return _checked(np.array(known, np.float64), datum, "compute_logprobs")
-
-        return of_sequence
-    if (training := model.training) is not None:
-
-        async def of_targets(datum: Datum, sequence: ModelInput) -> np.ndarray:
-            answer = await training.forward([datum])
-            return _checked(np.asarray(answer[0], np.float64), datum, "forward")
-
-        return of_targets
-    raise FailedPrecondition("neither samples nor trains", reason="MISSING_CLIENT", field=field)
-
-
-def _checked(logprobs: np.ndarray, datum: Datum, method: str) -> np.ndarray:
-    expected = len(datum.loss_fn_inputs["target_tokens"])  # pyright: ignore[reportArgumentType] - `_sequence` saw to it
-    if logprobs.shape != (expected,):
-        raise BackendError(
-            f"{method} answered {expected:,} targets with values of shape {logprobs.shape}",
-            reason="BACKEND_ANSWER",
-            retryable=False,
-        )
-    return logprobs
-
-
-def _at(error: BridgeError, field: str) -> BridgeError:
-    """The same error, at a place of the request."""
-    path = f"{field}.{error.field}" if error.field and error.field != "model" else field
-    if isinstance(error, InvalidField):
-        return InvalidField(path, error.message, reason=error.reason)
-    return type(error)(
-        error.message,
-        reason=error.reason,
-        code=error.code,
-        field=path,
-        retryable=error.retryable,
-        retry_after=error.retry_after,
-        metadata=error.metadata,
-    )

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from crucible_bridge.codec.events import event_to_record
-from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef
+from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef, OpenAIModel
 from crucible_worker.backends.base import Backend
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
@@ -47,10 +48,11 @@ async def build(settings: Settings) -> Parts:
         FailedPrecondition: the state directory cannot be used.
     """
     local = LocalBackend(settings.model_roots, settings.device)
+    openai = OpenAIBackend(settings.openai_servers)
     return await build_with(
         settings,
-        backends={EmbeddedModel: local, LocalModel: local},
-        infos=lambda: (local.info("embedded"), local.info("local")),
+        backends={EmbeddedModel: local, LocalModel: local, OpenAIModel: openai},
+        infos=lambda: (local.info("embedded"), local.info("local"), openai.info()),
     )
 
 

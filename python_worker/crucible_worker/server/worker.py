@@ -24,6 +24,7 @@ from crucible_bridge.v1 import (
     events_pb2,
     events_pb2_grpc,
     metrics_pb2,
+    models_pb2,
     worker_pb2,
     worker_pb2_grpc,
 )
@@ -36,10 +37,11 @@ from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.services.evaluation import EvaluationService
 from crucible_worker.services.health import OVERALL, Health
 from crucible_worker.services.metrics import MetricsService
+from crucible_worker.services.models import ModelService
 from crucible_worker.services.telemetry import TelemetryService
 from crucible_worker.services.worker import WorkerService
 
-__all__ = ["EVALUATION", "METRICS", "TELEMETRY", "WORKER", "Worker"]
+__all__ = ["EVALUATION", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
 
 INTERRUPT_SHARE = 0.4
 """Of the time for a drain: for interrupting what runs, and writing that down."""
@@ -55,6 +57,7 @@ CLOSE_SHARE = 0.2
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
 METRICS = metrics_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name
+MODELS = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
 
@@ -74,10 +77,11 @@ class Worker:
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(max_calls=self._limits.max_calls_per_service, max_streams=self._limits.max_streams)
-        self._health = Health((EVALUATION, METRICS, TELEMETRY, WORKER))
+        self._health = Health((EVALUATION, METRICS, MODELS, TELEMETRY, WORKER))
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
         self._metrics: MetricsService | None = None
+        self._models: ModelService | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
         self._warm = False
@@ -164,7 +168,7 @@ class Worker:
         self._register(self._server, self._parts)
         self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         await self._server.start()
-        for service in (OVERALL, METRICS, TELEMETRY):
+        for service in (OVERALL, METRICS, MODELS, TELEMETRY):
             self._health.set(service, True)
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
@@ -175,10 +179,12 @@ class Worker:
             parts.evaluations.note, parts.models, concurrency=self._limits.default_concurrency
         )
         server.add_generic_rpc_handlers((self._metrics.handler(),))
+        self._models = ModelService(parts.models, self._limits)
+        server.add_generic_rpc_handlers((self._models.handler(),))
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.describe, self.load, self.drain), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (EVALUATION, METRICS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
+        names = (EVALUATION, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
 
     async def _warm_up(self, parts: Parts) -> None:
@@ -215,6 +221,8 @@ class Worker:
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
         if self._metrics is not None:
             self._metrics.close()
+        if self._models is not None:
+            self._models.close()
         if parts is not None:
             closing = asyncio.gather(*(backend.aclose() for backend in parts.backends))
             await self._within(CLOSE_SHARE, closing, "close_backends", default=[])

@@ -16,7 +16,7 @@ import grpc
 
 from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.events import Event
-from crucible_bridge.types import EmbeddedModel, KLPenaltyRequest, KLPostUpdateRequest, LocalModel, ModelRef, Ragged
+from crucible_bridge.types import KLPenaltyRequest, KLPostUpdateRequest, ModelRef, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
@@ -89,7 +89,7 @@ class MetricsService:
         """Those given, or those of a model; and how errors name them."""
         if isinstance(source, Ragged):
             return source, f"{field}_logprobs"
-        if not isinstance(source, EmbeddedModel | LocalModel):
+        if not isinstance(source, ModelRef):
             return source, f"{field}.given.tensors"
         seconds = None
         if request.deadline_ms is not None:

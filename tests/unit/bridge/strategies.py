@@ -38,6 +38,7 @@ from crucible_bridge.types import (
     LocalModel,
     Metrics,
     ModelInput,
+    OpenAIModel,
     Problem,
     Ragged,
     Sample,
@@ -114,7 +115,7 @@ datasets = st.builds(
     shuffle_seed=optional(i64),
     skip_malformed=st.booleans(),
 )
-models = st.builds(EmbeddedModel, name) | st.builds(LocalModel, name)
+models = st.builds(EmbeddedModel, name) | st.builds(LocalModel, name) | st.builds(OpenAIModel, name, name)
 sampling_params = st.builds(
     SamplingParams,
     max_tokens=positive,

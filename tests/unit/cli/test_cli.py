@@ -12,6 +12,7 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from crucible_worker.cli import app
+from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 
 COMMANDS = ["serve", "demo", "evaluate", "doctor"]
@@ -178,6 +179,10 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "model_root": (str(tmp_path), (tmp_path,)),
         "data_root": (str(tmp_path), (tmp_path,)),
         "device": ("cuda:1", "cuda:1"),
+        "openai_server": (
+            "one=http://[::1]:8000/v1",
+            (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),
+        ),
         "log_format": ("console", "console"),
         "log_level": ("error", "error"),
     }
@@ -220,7 +225,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
 
     assert result.exit_code == 0, result.output
     (settings,) = started
-    fields = {"model_root": "model_roots", "data_root": "data_roots"}
+    fields = {"model_root": "model_roots", "data_root": "data_roots", "openai_server": "openai_servers"}
     assert {option: getattr(settings, fields.get(option, option)) for option in values} == {
         option: value for option, (_, value) in values.items()
     }

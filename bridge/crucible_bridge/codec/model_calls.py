@@ -1,0 +1,374 @@
+"""What ModelService is asked and what it answers <-> v1.
+
+An item of a request that is malformed decodes to its problem, and an answer that has no room left in a message is sent
+as one: neither costs the rest of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from crucible_bridge.codec.bulk import vector_from_v1
+from crucible_bridge.codec.data import (
+    array_to_v1,
+    conversation_from_v1,
+    conversation_to_v1,
+    datum_from_v1,
+    datum_to_v1,
+    model_input_from_v1,
+    model_input_to_v1,
+)
+from crucible_bridge.codec.fields import at_least, child, sendable, unicode_text
+from crucible_bridge.codec.models import (
+    model_ref_from_v1,
+    model_ref_to_v1,
+    sampling_params_from_v1,
+    sampling_params_to_v1,
+)
+from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import (
+    BatchLimits,
+    Conversation,
+    ForwardAnswer,
+    ForwardOutput,
+    ForwardRequest,
+    LogprobsAnswer,
+    LogprobsRequest,
+    ModelInput,
+    Problem,
+    SampleAnswer,
+    SampledItem,
+    SampledSequence,
+    SampleItem,
+    SampleRequest,
+    SequenceLogprobs,
+)
+from crucible_bridge.v1 import models_pb2 as pb
+from crucible_bridge.v1 import types_pb2
+
+__all__ = [
+    "RESERVED_ITEM_BYTES",
+    "forward_answer_from_v1",
+    "forward_answer_to_v1",
+    "forward_request_from_v1",
+    "forward_request_to_v1",
+    "logprobs_answer_from_v1",
+    "logprobs_answer_to_v1",
+    "logprobs_request_from_v1",
+    "logprobs_request_to_v1",
+    "sample_answer_from_v1",
+    "sample_answer_to_v1",
+    "sample_request_from_v1",
+    "sample_request_to_v1",
+]
+
+RESERVED_ITEM_BYTES = 256
+"""Room that every item of an answer has in any case: for its problem, should there be no more."""
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+_LIMITS = ("concurrency", "deadline_ms", "item_timeout_ms")
+
+
+def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
+    """Encode a question for continuations.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    with sendable("sampling"):
+        sampling = sampling_params_to_v1(request.sampling)
+    return pb.SampleRequest(
+        model=_model_to_v1(request),
+        items=_each_to_v1(request.items, "items", _sample_item_to_v1),
+        sampling=sampling,
+        limits=_limits_to_v1(request.limits),
+    )
+
+
+def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
+    """Decode a question for continuations.
+
+    Raises:
+        InvalidField: model, sampling or limits are missing or wrong; an item that is has its problem.
+    """
+    if not message.HasField("sampling"):
+        raise InvalidField("sampling", "is not given")
+    return SampleRequest(
+        model=_model_from_v1(message),
+        items=_each_from_v1(message.items, "items", _sample_item_from_v1),
+        sampling=sampling_params_from_v1(message.sampling, "sampling"),
+        limits=_limits_from_v1(message.limits),
+    )
+
+
+def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsRequest:
+    """Encode a question for log-probabilities.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return pb.ComputeLogprobsRequest(
+        model=_model_to_v1(request),
+        sequences=_each_to_v1(request.sequences, "sequences", lambda item, field: model_input_to_v1(item)),
+        limits=_limits_to_v1(request.limits),
+    )
+
+
+def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequest:
+    """Decode a question for log-probabilities.
+
+    Raises:
+        InvalidField: model or limits are missing or wrong; a sequence that is has its problem.
+    """
+    return LogprobsRequest(
+        model=_model_from_v1(message),
+        sequences=_each_from_v1(message.sequences, "sequences", model_input_from_v1),
+        limits=_limits_from_v1(message.limits),
+    )
+
+
+def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
+    """Encode a question for a forward pass.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return pb.ForwardRequest(
+        model=_model_to_v1(request),
+        data=_each_to_v1(request.data, "data", lambda datum, field: datum_to_v1(datum)),
+        limits=_limits_to_v1(request.limits),
+    )
+
+
+def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
+    """Decode a question for a forward pass.
+
+    Raises:
+        InvalidField: model or limits are missing or wrong; a datum that is has its problem.
+    """
+    return ForwardRequest(
+        model=_model_from_v1(message),
+        data=_each_from_v1(message.data, "data", datum_from_v1),
+        limits=_limits_from_v1(message.limits),
+    )
+
+
+def sample_answer_to_v1(answer: SampleAnswer, max_bytes: int) -> pb.SampleResponse:
+    """Encode continuations into a message of at most so many bytes."""
+    items = _within(max_bytes, pb.SampledItem, map(_sampled_item_to_v1, answer.items), len(answer.items))
+    return pb.SampleResponse(items=items, model_fingerprint=answer.model_fingerprint)
+
+
+def sample_answer_from_v1(message: pb.SampleResponse) -> SampleAnswer:
+    """Decode continuations."""
+    items = tuple(_sampled_item_from_v1(item, f"items[{index}]") for index, item in enumerate(message.items))
+    return SampleAnswer(items=items, model_fingerprint=message.model_fingerprint)
+
+
+def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeLogprobsResponse:
+    """Encode log-probabilities into a message of at most so many bytes."""
+    sequences = (
+        pb.SequenceLogprobs(logprobs=_floats_to_v1(found.logprobs), problem=problem_to_v1(found.problem))
+        for found in answer.sequences
+    )
+    return pb.ComputeLogprobsResponse(
+        sequences=_within(max_bytes, pb.SequenceLogprobs, sequences, len(answer.sequences)),
+        model_fingerprint=answer.model_fingerprint,
+    )
+
+
+def logprobs_answer_from_v1(message: pb.ComputeLogprobsResponse) -> LogprobsAnswer:
+    """Decode log-probabilities; they are views of the message's bytes."""
+    sequences = tuple(
+        SequenceLogprobs(logprobs=_floats_from_v1(found, f"sequences[{index}]"), problem=_problem_from_v1(found))
+        for index, found in enumerate(message.sequences)
+    )
+    return LogprobsAnswer(sequences=sequences, model_fingerprint=message.model_fingerprint)
+
+
+def forward_answer_to_v1(answer: ForwardAnswer, max_bytes: int) -> pb.ForwardResponse:
+    """Encode the outputs of a forward pass into a message of at most so many bytes."""
+    outputs = (
+        pb.ForwardOutput(logprobs=_floats_to_v1(found.logprobs), loss=found.loss, problem=problem_to_v1(found.problem))
+        for found in answer.outputs
+    )
+    return pb.ForwardResponse(
+        outputs=_within(max_bytes, pb.ForwardOutput, outputs, len(answer.outputs)),
+        model_fingerprint=answer.model_fingerprint,
+    )
+
+
+def forward_answer_from_v1(message: pb.ForwardResponse) -> ForwardAnswer:
+    """Decode the outputs of a forward pass; log-probabilities are views of the message's bytes."""
+    outputs = tuple(
+        ForwardOutput(
+            logprobs=_floats_from_v1(found, f"outputs[{index}]"),
+            loss=found.loss if found.HasField("loss") else None,
+            problem=_problem_from_v1(found),
+        )
+        for index, found in enumerate(message.outputs)
+    )
+    return ForwardAnswer(outputs=outputs, model_fingerprint=message.model_fingerprint)
+
+
+def _sample_item_to_v1(item: SampleItem, field: str) -> pb.SampleItem:
+    message = pb.SampleItem(num_samples=item.num_samples, seed=item.seed)
+    match item.prompt:
+        case str():
+            message.text = item.prompt
+        case Conversation():
+            message.conversation.CopyFrom(conversation_to_v1(item.prompt))
+        case ModelInput():
+            message.model_input.CopyFrom(model_input_to_v1(item.prompt))
+        case _:
+            raise InvalidField(child(field, "prompt"), f"is a {type(item.prompt).__name__}, no prompt")
+    return message
+
+
+def _sample_item_from_v1(message: pb.SampleItem, field: str) -> SampleItem:
+    match message.WhichOneof("prompt"):
+        case "text":
+            prompt: str | Conversation | ModelInput = message.text
+        case "conversation":
+            prompt = conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "model_input":
+            prompt = model_input_from_v1(message.model_input, child(field, "model_input"))
+        case _:
+            raise InvalidField(field, "has no prompt")
+    num_samples = message.num_samples if message.HasField("num_samples") else 1
+    at_least(num_samples, 1, child(field, "num_samples"))
+    return SampleItem(prompt=prompt, num_samples=num_samples, seed=message.seed if message.HasField("seed") else None)
+
+
+def _sampled_item_to_v1(item: SampledItem) -> pb.SampledItem:
+    return pb.SampledItem(
+        sequences=map(_sequence_to_v1, item.sequences),
+        prompt_tokens=item.prompt_tokens,
+        seed=item.seed,
+        problem=problem_to_v1(item.problem),
+    )
+
+
+def _sampled_item_from_v1(message: pb.SampledItem, field: str) -> SampledItem:
+    return SampledItem(
+        sequences=tuple(
+            _sequence_from_v1(sequence, f"{field}.sequences[{index}]")
+            for index, sequence in enumerate(message.sequences)
+        ),
+        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
+        seed=message.seed if message.HasField("seed") else None,
+        problem=_problem_from_v1(message),
+    )
+
+
+def _sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
+    logprobs = None if sequence.logprobs is None else np.array(sequence.logprobs, np.float64)
+    return pb.SampledSequence(
+        text=unicode_text(sequence.text),
+        tokens=array_to_v1(np.array(sequence.tokens, np.int32)),
+        logprobs=_floats_to_v1(logprobs),
+        stop_reason=sequence.stop_reason,
+        output_tokens=sequence.output_tokens,
+    )
+
+
+def _sequence_from_v1(message: pb.SampledSequence, field: str) -> SampledSequence:
+    tokens = vector_from_v1(message.tokens, child(field, "tokens"))
+    if tokens.dtype.kind not in "iu":
+        raise InvalidField(child(field, "tokens"), f"holds {tokens.dtype}, not token ids")
+    logprobs = _floats_from_v1(message, field)
+    return SampledSequence(
+        text=message.text,
+        tokens=tuple(tokens.tolist()),
+        logprobs=None if logprobs is None else tuple(logprobs.tolist()),
+        stop_reason=message.stop_reason,
+        token_count=None if message.output_tokens == tokens.size else message.output_tokens,
+    )
+
+
+def _model_to_v1(request: SampleRequest | LogprobsRequest | ForwardRequest) -> types_pb2.ModelRef:
+    with sendable("model"):
+        return model_ref_to_v1(request.model)
+
+
+def _model_from_v1(message: Any) -> Any:
+    if not message.HasField("model"):
+        raise InvalidField("model", "is not given")
+    return model_ref_from_v1(message.model, "model")
+
+
+def _limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
+    if limits == BatchLimits():
+        return None
+    with sendable("limits"):
+        return pb.BatchLimits(**{name: getattr(limits, name) for name in _LIMITS})
+
+
+def _limits_from_v1(message: pb.BatchLimits) -> BatchLimits:
+    given = {name: getattr(message, name) for name in _LIMITS if message.HasField(name)}  # pyright: ignore[reportArgumentType]
+    for name, value in given.items():
+        at_least(value, 1, f"limits.{name}")
+    return BatchLimits(**given)
+
+
+def _each_to_v1(items: Iterable[T | Problem], field: str, encode: Callable[[T, str], M]) -> list[M]:
+    messages: list[M] = []
+    for index, item in enumerate(items):
+        place = f"{field}[{index}]"
+        if isinstance(item, Problem):
+            raise InvalidField(place, f"cannot be sent: {item.message}")
+        with sendable(place):
+            messages.append(encode(item, place))
+    return messages
+
+
+def _each_from_v1(messages: Sequence[M], field: str, decode: Callable[[M, str], T]) -> tuple[T | Problem, ...]:
+    return tuple(_or_problem(message, f"{field}[{index}]", decode) for index, message in enumerate(messages))
+
+
+def _or_problem(message: M, field: str, decode: Callable[[M, str], T]) -> T | Problem:
+    try:
+        return decode(message, field)
+    except InvalidField as error:
+        return problem_of(error)
+
+
+def _within(max_bytes: int, item: Callable[..., Any], messages: Iterable[Any], count: int) -> list[Any]:
+    """The messages, those that have no room left replaced by their problem."""
+    kept: list[Any] = []
+    # One share more than items: for what the whole message has beside them.
+    room = max_bytes - RESERVED_ITEM_BYTES * (count + 1)
+    for message in messages:
+        size = message.ByteSize()
+        if size <= max(room, RESERVED_ITEM_BYTES // 2):
+            room -= size
+            kept.append(message)
+        else:
+            kept.append(item(problem=_too_large(size, max_bytes)))
+    return kept
+
+
+def _too_large(size: int, max_bytes: int) -> types_pb2.Problem:
+    message = f"an answer of {size:,} bytes has no room left in a message of {max_bytes:,}: ask in smaller batches"
+    return types_pb2.Problem(reason="ANSWER_TOO_LARGE", message=message)
+
+
+def _floats_to_v1(values: np.ndarray | None) -> types_pb2.Tensor | None:
+    return None if values is None else array_to_v1(values)
+
+
+def _floats_from_v1(message: Any, field: str) -> np.ndarray | None:
+    if not message.HasField("logprobs"):
+        return None
+    return vector_from_v1(message.logprobs, child(field, "logprobs"))
+
+
+def _problem_from_v1(message: Any) -> Problem | None:
+    return problem_from_v1(message.problem) if message.HasField("problem") else None

@@ -1,0 +1,133 @@
+from crucible_bridge.v1 import evaluation_pb2 as _evaluation_pb2
+from crucible_bridge.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class BatchLimits(_message.Message):
+    __slots__ = ("concurrency", "deadline_ms", "item_timeout_ms")
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    ITEM_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    concurrency: int
+    deadline_ms: int
+    item_timeout_ms: int
+    def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., item_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class SampleItem(_message.Message):
+    __slots__ = ("model_input", "text", "conversation", "num_samples", "seed")
+    MODEL_INPUT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    model_input: _types_pb2.ModelInput
+    text: str
+    conversation: _evaluation_pb2.Conversation
+    num_samples: int
+    seed: int
+    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_evaluation_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class SampleRequest(_message.Message):
+    __slots__ = ("model", "items", "sampling", "limits")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    model: _types_pb2.ModelRef
+    items: _containers.RepeatedCompositeFieldContainer[SampleItem]
+    sampling: _types_pb2.SamplingParams
+    limits: BatchLimits
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., items: _Optional[_Iterable[_Union[SampleItem, _Mapping]]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ...) -> None: ...
+
+class SampledSequence(_message.Message):
+    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    tokens: _types_pb2.Tensor
+    logprobs: _types_pb2.Tensor
+    stop_reason: str
+    output_tokens: int
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ...) -> None: ...
+
+class SampledItem(_message.Message):
+    __slots__ = ("sequences", "prompt_tokens", "seed", "problem")
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    sequences: _containers.RepeatedCompositeFieldContainer[SampledSequence]
+    prompt_tokens: int
+    seed: int
+    problem: _types_pb2.Problem
+    def __init__(self, sequences: _Optional[_Iterable[_Union[SampledSequence, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class SampleResponse(_message.Message):
+    __slots__ = ("items", "model_fingerprint")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[SampledItem]
+    model_fingerprint: str
+    def __init__(self, items: _Optional[_Iterable[_Union[SampledItem, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+
+class ComputeLogprobsRequest(_message.Message):
+    __slots__ = ("model", "sequences", "limits")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    model: _types_pb2.ModelRef
+    sequences: _containers.RepeatedCompositeFieldContainer[_types_pb2.ModelInput]
+    limits: BatchLimits
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.ModelInput, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ...) -> None: ...
+
+class SequenceLogprobs(_message.Message):
+    __slots__ = ("logprobs", "problem")
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    logprobs: _types_pb2.Tensor
+    problem: _types_pb2.Problem
+    def __init__(self, logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class ComputeLogprobsResponse(_message.Message):
+    __slots__ = ("sequences", "model_fingerprint")
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    sequences: _containers.RepeatedCompositeFieldContainer[SequenceLogprobs]
+    model_fingerprint: str
+    def __init__(self, sequences: _Optional[_Iterable[_Union[SequenceLogprobs, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+
+class ForwardRequest(_message.Message):
+    __slots__ = ("model", "data", "limits")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    model: _types_pb2.ModelRef
+    data: _containers.RepeatedCompositeFieldContainer[_types_pb2.Datum]
+    limits: BatchLimits
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ...) -> None: ...
+
+class ForwardOutput(_message.Message):
+    __slots__ = ("logprobs", "loss", "problem")
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    logprobs: _types_pb2.Tensor
+    loss: float
+    problem: _types_pb2.Problem
+    def __init__(self, logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., loss: _Optional[float] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class ForwardResponse(_message.Message):
+    __slots__ = ("outputs", "model_fingerprint")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    outputs: _containers.RepeatedCompositeFieldContainer[ForwardOutput]
+    model_fingerprint: str
+    def __init__(self, outputs: _Optional[_Iterable[_Union[ForwardOutput, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...

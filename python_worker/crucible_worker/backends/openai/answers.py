@@ -1,0 +1,133 @@
+"""What comes back: answers of an OpenAI-compatible server, read without trust.
+
+Servers leave out what they do not have, so everything but the text and why it ended may be missing. What is there must
+be what it should be: anything else is garbage, which is an error and never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crucible_bridge.types import SampledSequence
+from crucible_worker.backends.openai.failures import final, garbage
+
+__all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice"]
+
+_STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
+_CUT = frozenset({"length", "max_tokens"})
+
+
+def completion_answer(document: dict[str, Any], server: str) -> SampledSequence:
+    """Read the answer of /completions.
+
+    Raises:
+        BackendError: it is none (BACKEND_ANSWER), or was cut by the server's filter (BACKEND_FILTERED).
+    """
+    choice = only_choice(document, server)
+    return _sequence(document, choice, _text(choice, "text", server), server)
+
+
+def chat_answer(document: dict[str, Any], server: str) -> SampledSequence:
+    """Read the answer of /chat/completions; one that only calls a tool has no text.
+
+    Raises:
+        BackendError: it is none (BACKEND_ANSWER), or was cut by the server's filter (BACKEND_FILTERED).
+    """
+    choice = only_choice(document, server)
+    message = _field(choice, "message", dict, server)
+    if message is None:
+        raise garbage(server, "a choice without a message")
+    text = "" if message.get("content") is None else _text(message, "content", server)
+    return _sequence(document, choice, text, server)
+
+
+def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
+    """The one choice of an answer.
+
+    Raises:
+        BackendError: there is none, or there are several (BACKEND_ANSWER).
+    """
+    choices = document.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise garbage(server, "an answer without exactly one choice")
+    return choices[0]
+
+
+def float_or_garbage(value: Any, server: str) -> float:
+    """A number.
+
+    Raises:
+        BackendError: it is none (BACKEND_ANSWER).
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise garbage(server, f"a log-probability that is {type(value).__name__}")
+    return float(value)
+
+
+def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str) -> SampledSequence:
+    logprobs = _logprobs(choice, server)
+    tokens = _token_ids(choice, server)
+    return SampledSequence(
+        text=text,
+        tokens=tokens,
+        logprobs=logprobs,
+        stop_reason=_stop_reason(choice, server),
+        token_count=None if tokens else _count(document, logprobs, server),
+    )
+
+
+def _stop_reason(choice: dict[str, Any], server: str) -> str:
+    reason = choice.get("finish_reason")
+    if reason in _STOPPED:
+        return "stop"
+    if reason in _CUT:
+        return "length"
+    if reason == "content_filter":
+        raise final(f"server {server!r} cut its answer by a filter", "BACKEND_FILTERED")
+    raise garbage(server, f"an answer that ended by {str(reason)[:40]!r}")
+
+
+def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
+    """Token ids, where the server tells them, as vLLM does when it is started to."""
+    ids = _field(choice, "token_ids", list, server) or []
+    if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
+        raise garbage(server, "token ids that are no whole numbers")
+    return tuple(ids)
+
+
+def _count(document: dict[str, Any], logprobs: Sequence[float] | None, server: str) -> int | None:
+    usage = _field(document, "usage", dict, server) or {}
+    count = _field(usage, "completion_tokens", int, server)
+    if count is None:
+        return None if logprobs is None else len(logprobs)
+    if count < 0:
+        raise garbage(server, f"{count} tokens")
+    return count
+
+
+def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
+    """Of the tokens generated: as numbers, or as entries with a number each; servers mix up which belongs where."""
+    told = _field(choice, "logprobs", dict, server) or {}
+    values = _field(told, "token_logprobs", list, server)
+    entries = _field(told, "content", list, server)
+    if values is None and entries is not None:
+        values = [entry.get("logprob") if isinstance(entry, dict) else None for entry in entries]
+    return None if values is None else tuple(float_or_garbage(value, server) for value in values)
+
+
+def _text(holder: dict[str, Any], key: str, server: str) -> str:
+    text = _field(holder, key, str, server)
+    if text is None:
+        raise garbage(server, f"an answer without {key}")
+    return text
+
+
+def _field(holder: dict[str, Any], key: str, kind: type, server: str) -> Any:
+    """A field of this kind; None where it is missing or null."""
+    value = holder.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise garbage(server, f"{key} that is {type(value).__name__}")
+    return value

@@ -1,0 +1,56 @@
+"""The backend of OpenAI-compatible servers: which there are, and a model of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
+from crucible_worker.backends.openai.connection import Connection, missing
+from crucible_worker.backends.openai.model import RemoteModel
+from crucible_worker.backends.openai.servers import OpenAIServer
+
+__all__ = ["OpenAIBackend"]
+
+
+class OpenAIBackend:
+    """Models behind the servers that a worker is configured with; it opens OpenAIModel refs.
+
+    No server is asked, and nothing heavy imported, before a model is loaded.
+    """
+
+    def __init__(self, servers: Sequence[OpenAIServer] = ()) -> None:
+        self._servers = {server.name: server for server in servers}
+        self._connections: dict[str, Connection] = {}
+
+    def info(self) -> BackendInfo:
+        """Whether there is a server to ask. Imports nothing."""
+        no_server = "" if self._servers else "no server; start the worker with --openai-server"
+        return BackendInfo(name="openai", unavailable=missing() or no_server)
+
+    async def open(self, model: ModelRef) -> RemoteModel:
+        """Find a server by its name; whether it has the model shows when it is asked.
+
+        Raises:
+            NotFound: there is no server of that name (UNKNOWN_SERVER).
+            FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED).
+        """
+        if not isinstance(model, OpenAIModel):
+            raise InvalidField("model", f"is a {type(model).__name__}, not one of an OpenAI-compatible server")
+        server = self._servers.get(model.server)
+        if server is None:
+            known = f"; there are {', '.join(sorted(self._servers))}" if self._servers else "; there is none"
+            raise NotFound(
+                f"names server {model.server!r}, which this worker is not configured with{known}",
+                reason="UNKNOWN_SERVER",
+                field="model",
+            )
+        if absent := missing():
+            raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+        connection = self._connections.setdefault(server.name, Connection(server))
+        return RemoteModel(connection, model.model)
+
+    async def aclose(self) -> None:
+        """Close every connection, within a second. Idempotent."""
+        await asyncio.gather(*(connection.aclose() for connection in self._connections.values()))

@@ -1,0 +1,138 @@
+"""A model behind a server: asked in words or in tokens, never loaded, and with no tokenizer at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer
+from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
+from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.scoring import Scorer
+
+__all__ = ["RemoteModel"]
+
+
+class RemoteModel:
+    """A model of an OpenAI-compatible server."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._server = connection.server
+        self._name = name
+        self._scorer = Scorer(self._server.name, name, self._completion)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the names of server and model, and of how text is asked.
+
+        No server tells the content of its weights: another model under the same name goes unnoticed.
+        """
+        identity = ("openai", self._server.name, self._name, self._server.text)
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    async def load(self) -> None:
+        """Find out that the server is there and takes the key, so that a whole data set need not fail for it.
+
+        Raises:
+            FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), the key cannot be read (BACKEND_KEY).
+            BackendError: the server is not there, or refuses the key.
+        """
+        await self._connection.reach()
+
+    @property
+    def sampling(self) -> RemoteModel:
+        """Every model behind a server samples."""
+        return self
+
+    @property
+    def training(self) -> None:
+        """None trains."""
+        return
+
+    @property
+    def tokenizer(self) -> None:
+        """It lies with the server."""
+        return
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> tuple[SampledSequence, ...]:
+        """Generate continuations of tokens, which not every server takes; a request each, all at once.
+
+        Raises:
+            InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        return await self._several(_tokens(prompt), params, num_samples, chat=False)
+
+    async def sample_text(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1
+    ) -> tuple[SampledSequence, ...]:
+        """Generate answers to a conversation, or to text as the server's settings say; a request each, all at once.
+
+        Raises:
+            InvalidField: there is nothing to ask, or more than the context holds (PROMPT_TOO_LONG).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        if isinstance(input, Conversation):
+            if not input.messages:
+                raise InvalidField("input.messages", "is empty")
+            return await self._several(input, params, num_samples, chat=True)
+        if not input:
+            raise InvalidField("input", "is empty: a model needs at least one token")
+        return await self._several(input, params, num_samples, chat=self._server.text == "chat")
+
+    async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
+        """Log-probability of every token of a prompt given those before it, nats; the first is None.
+
+        Raises:
+            InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
+            FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        return await self._scorer.score(_tokens(prompt))
+
+    async def _several(
+        self, input: str | list[int] | Conversation, params: SamplingParams, num_samples: int, *, chat: bool
+    ) -> tuple[SampledSequence, ...]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._one(input, seeded(params, index), chat=chat))
+                    for index in range(num_samples)
+                ]
+        except BaseExceptionGroup as failed:
+            # One reason is enough for the caller, and the group is no error of ours.
+            raise failed.exceptions[0] from None
+        return tuple(task.result() for task in tasks)
+
+    async def _one(
+        self, input: str | list[int] | Conversation, params: SamplingParams, *, chat: bool
+    ) -> SampledSequence:
+        logprobs = self._server.logprobs
+        if isinstance(input, Conversation) or (chat and isinstance(input, str)):
+            body = chat_body(self._name, input, params, logprobs=logprobs)
+            path, read = "/chat/completions", chat_answer
+        else:
+            body = completion_body(self._name, input, params, logprobs=logprobs)
+            path, read = "/completions", completion_answer
+        return read(await self._connection.ask(path, body, self._name), self._server.name)
+
+    async def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        return await self._connection.ask("/completions", body, self._name)
+
+
+def _tokens(prompt: ModelInput) -> list[int]:
+    try:
+        tokens: Sequence[int] = prompt.tokens().tolist()
+    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+        raise InvalidField(error.field.replace("model_input", "prompt", 1), error.message) from None
+    if not tokens:
+        raise InvalidField("prompt", "is empty: a model needs at least one token")
+    return list(tokens)

@@ -1,0 +1,191 @@
+"""A batch of questions to one model: asked concurrently and within bounds, each answered by a result or its problem."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+import structlog
+
+from crucible_bridge.errors import BridgeError, DeadlineExceeded, FailedPrecondition, InvalidField
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import ModelRef, Problem
+from crucible_worker.backends.base import Backend, Model
+from crucible_worker.runs.calls import CallGate, GatedModel
+
+__all__ = ["Answers", "Ask", "Bounds", "ask_all", "at_field", "each", "open_model"]
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+Ask = Callable[[int, Q], Awaitable[R]]
+"""Asks one question, given its index; BridgeError is its problem."""
+
+_DEADLINE_FIELD = "limits.deadline_ms"
+
+_log = structlog.get_logger("crucible_worker.runs")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a batch may take."""
+
+    concurrency: int
+    """Questions at once, at most."""
+    item_seconds: float
+    """One question's time, its retries included."""
+    deadline: float | None = None
+    """When all of it ends, by the event loop's clock; never if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answers(Generic[R]):
+    """What became of a batch."""
+
+    results: Sequence[R | Problem]
+    """One per question, in their order."""
+    model_fingerprint: str
+    """Content of the checkpoint that answered."""
+
+
+async def ask_all(
+    backends: Mapping[type[ModelRef], Backend],
+    model: ModelRef,
+    questions: Sequence[Q | Problem],
+    asker: Callable[[GatedModel], Ask[Q, R]],
+    *,
+    bounds: Bounds,
+) -> Answers[R]:
+    """Open a model and ask it everything; retryable failures again, within a budget of the whole batch.
+
+    Args:
+        backends: by the kind of reference that they open.
+        model: the model.
+        questions: a problem among them is its own answer.
+        asker: makes, of the open model, what asks it.
+        bounds: what it may take. What has no answer at the deadline gets a problem; then no call starts any more.
+
+    Raises:
+        DeadlineExceeded: it was over before the model was loaded.
+        FailedPrecondition: this worker has no such backend, or what `asker` says.
+        BridgeError: the model cannot be opened.
+    """
+    gate = CallGate(len(questions))
+    results: dict[int, R | Problem] = {}
+    fingerprint: str | None = None
+    timer = asyncio.timeout_at(bounds.deadline)
+    try:
+        async with timer:
+            opened = await open_model(backends, model, gate, "model")
+            ask = asker(GatedModel(opened, gate))
+            fingerprint = opened.fingerprint
+
+            async def answer(index: int) -> None:
+                results[index] = await _answer(ask, index, questions[index], bounds.item_seconds)
+
+            await each(len(questions), answer, bounds.concurrency)
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        if fingerprint is None:
+            raise DeadlineExceeded("was over before the model was ready", field=_DEADLINE_FIELD) from None
+    finally:
+        gate.close()
+    late = Problem(
+        reason=DeadlineExceeded.default_reason,
+        message=f"{_DEADLINE_FIELD} was over: {len(results):,} of {len(questions):,} items had an answer",
+        retryable=True,
+    )
+    whole = [results.get(index, late) for index in range(len(questions))]
+    return Answers(results=whole, model_fingerprint=fingerprint or "")
+
+
+async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: int) -> None:
+    """Ask for every index below `count`, in order, so many at once; the first error ends all and is raised alone."""
+    indices = iter(range(count))
+
+    async def take() -> None:
+        for index in indices:
+            await ask(index)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, count)):
+                group.create_task(take())
+    except BaseExceptionGroup as failed:
+        # One reason is enough for the caller, and the group is no error of ours.
+        raise failed.exceptions[0] from None
+
+
+async def open_model(backends: Mapping[type[ModelRef], Backend], model: ModelRef, gate: CallGate, field: str) -> Model:
+    """Open and load a model.
+
+    Raises:
+        FailedPrecondition: this worker has no backend for such a reference (NO_BACKEND).
+        BridgeError: the backend's, at `field`.
+    """
+    backend = backends.get(type(model))
+    if backend is None:
+        raise FailedPrecondition(
+            f"is a {type(model).__name__}, for which this worker has no backend", reason="NO_BACKEND", field=field
+        )
+    try:
+        opened = await backend.open(model)
+        await gate.call(opened.load)
+    except BridgeError as error:
+        raise at_field(error, field, own="model") from error
+    return opened
+
+
+def at_field(error: BridgeError, field: str, *, own: str = "") -> BridgeError:
+    """The same error, at a place of the request.
+
+    Args:
+        error: its field is a path within what was asked.
+        field: path of that in the request.
+        own: what the error calls it, if it has a name for it: "prompt" and "prompt[3]" become `field` and `field[3]`.
+    """
+    inner = error.field
+    if own and inner.startswith(own) and inner[len(own) :][:1] in ("", "[", "."):
+        path = field + inner[len(own) :]
+    else:
+        path = f"{field}.{inner}" if inner else field
+    if isinstance(error, InvalidField):
+        return InvalidField(path, error.message, reason=error.reason)
+    return type(error)(
+        error.message,
+        reason=error.reason,
+        code=error.code,
+        field=path,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        metadata=error.metadata,
+    )
+
+
+async def _answer(ask: Ask[Q, R], index: int, question: Q | Problem, seconds: float) -> R | Problem:
+    if isinstance(question, Problem):
+        return question
+    timer = asyncio.timeout(seconds)
+    try:
+        async with timer:
+            return await ask(index, question)
+    except BridgeError as error:
+        return problem_of(error)
+    except TimeoutError as error:
+        if timer.expired():
+            message = f"took longer than item_timeout_ms, {seconds * 1000:.0f}"
+            return Problem(reason="ITEM_TIMEOUT", message=message, retryable=True)
+        return _bug(error, index)
+    except Exception as error:
+        return _bug(error, index)
+
+
+def _bug(error: Exception, index: int) -> Problem:
+    # Its text may hold model output or a path: the log gets it, the caller an id to find it by.
+    error_id = secrets.token_hex(8)
+    _log.error("item_failed", index=index, error_id=error_id, exc_info=error)
+    return Problem(reason="INTERNAL", message=f"internal error {error_id}")

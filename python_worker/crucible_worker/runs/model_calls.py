@@ -1,0 +1,310 @@
+"""The questions that a model answers directly: continuations, log-probabilities, forward passes.
+
+Each `ask_...` takes a whole batch; see `crucible_worker.runs.batches` for how it is asked, and what becomes of an item
+that fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from crucible_bridge.arrays import floats
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.types import (
+    BatchLimits,
+    Conversation,
+    Datum,
+    ForwardAnswer,
+    ForwardOutput,
+    ForwardRequest,
+    LogprobsAnswer,
+    LogprobsRequest,
+    ModelInput,
+    ModelRef,
+    Problem,
+    SampleAnswer,
+    SampledItem,
+    SampleItem,
+    SampleRequest,
+    SamplingParams,
+    SequenceLogprobs,
+    TokensChunk,
+)
+from crucible_worker.backends.base import Backend, Model, TextSamplingClient, TrainingClient
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.metrics.nll import nll_parts
+from crucible_worker.rendering import render_prompt, sample_answers
+from crucible_worker.runs.batches import Ask, Bounds, ask_all, at_field
+from crucible_worker.runs.specification import sample_seed
+
+__all__ = ["ask_forward", "ask_logprobs", "ask_samples", "logprobs_asker"]
+
+_TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
+
+Backends = Mapping[type[ModelRef], Backend]
+R = TypeVar("R")
+
+
+async def ask_samples(
+    backends: Backends, request: SampleRequest, *, limits: WorkerLimits, received: float
+) -> SampleAnswer:
+    """Continuations of every prompt.
+
+    Args:
+        backends: by the kind of reference that they open.
+        request: what is asked.
+        limits: the worker's.
+        received: when the request came, by the event loop's clock: its deadline counts from there.
+
+    Raises:
+        InvalidField: there is no item, or too many; a bound is beyond the worker's.
+        BridgeError: see `ask_all`.
+    """
+    bounds = _bounds(request.limits, len(request.items), "items", limits=limits, received=received)
+
+    def asker(model: Model) -> Ask[SampleItem, SampledItem]:
+        if model.sampling is None:
+            raise _missing("does not sample")
+
+        async def ask(index: int, item: SampleItem) -> SampledItem:
+            field = f"items[{index}]"
+            if item.num_samples > limits.max_samples_per_item:
+                most = f"at most {limits.max_samples_per_item:,} are accepted"
+                raise InvalidField(f"{field}.num_samples", f"is {item.num_samples:,}, {most}")
+            return await _at(_sample(model, item, _params(request.sampling, item, index)), field, own="")
+
+        return ask
+
+    answers = await ask_all(backends, request.model, request.items, asker, bounds=bounds)
+    return SampleAnswer(
+        items=tuple(_or(SampledItem, result) for result in answers.results),
+        model_fingerprint=answers.model_fingerprint,
+    )
+
+
+async def ask_logprobs(
+    backends: Backends, request: LogprobsRequest, *, limits: WorkerLimits, received: float
+) -> LogprobsAnswer:
+    """Log-probabilities of every token of every sequence but its first; arguments and errors as of `ask_samples`."""
+    bounds = _bounds(request.limits, len(request.sequences), "sequences", limits=limits, received=received)
+
+    def asker(model: Model) -> Ask[ModelInput, SequenceLogprobs]:
+        logprobs_of = logprobs_asker(model, "model")
+
+        async def ask(index: int, sequence: ModelInput) -> SequenceLogprobs:
+            return SequenceLogprobs(logprobs=await _at(logprobs_of(sequence), f"sequences[{index}]", own="model_input"))
+
+        return ask
+
+    answers = await ask_all(backends, request.model, request.sequences, asker, bounds=bounds)
+    return LogprobsAnswer(
+        sequences=tuple(_or(SequenceLogprobs, result) for result in answers.results),
+        model_fingerprint=answers.model_fingerprint,
+    )
+
+
+async def ask_forward(
+    backends: Backends, request: ForwardRequest, *, limits: WorkerLimits, received: float
+) -> ForwardAnswer:
+    """Log-probabilities of every datum's targets, and its loss; arguments and errors as of `ask_samples`."""
+    bounds = _bounds(request.limits, len(request.data), "data", limits=limits, received=received)
+
+    def asker(model: Model) -> Ask[Datum, ForwardOutput]:
+        client = model.training
+        if client is None:
+            raise _missing("does not train, and forward passes are asked of a training side")
+
+        async def ask(index: int, datum: Datum) -> ForwardOutput:
+            return await _at(_forward_output(client, datum), f"data[{index}]", own="")
+
+        return ask
+
+    answers = await ask_all(backends, request.model, request.data, asker, bounds=bounds)
+    return ForwardAnswer(
+        outputs=tuple(_or(ForwardOutput, result) for result in answers.results),
+        model_fingerprint=answers.model_fingerprint,
+    )
+
+
+def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable[np.ndarray]]:
+    """What asks a model for the log-probabilities of a sequence: its sampling side, or forward passes.
+
+    A sequence of n tokens is answered with float64 of shape (n - 1,), nats, the first token left out. An answer of
+    another shape is a BackendError; so are values that are left out.
+
+    Raises:
+        FailedPrecondition: the model has neither side; the error is at `field`.
+    """
+    if (sampling := model.sampling) is not None:
+
+        async def of_sampling(sequence: ModelInput) -> np.ndarray:
+            tokens = _tokens(sequence)
+            try:
+                answer = await sampling.compute_logprobs(sequence)
+            except InvalidField as error:
+                raise at_field(error, "model_input", own="prompt") from error
+            known = np.array([value for value in answer[1:] if value is not None], np.float64)
+            return _shaped(known, (tokens.size - 1,), "compute_logprobs")
+
+        return of_sampling
+    if (training := model.training) is not None:
+
+        async def of_training(sequence: ModelInput) -> np.ndarray:
+            tokens = _tokens(sequence)
+            if tokens.size == 1:
+                return np.empty(0)
+            datum = Datum(model_input=tokens[:-1], loss_fn_inputs={"target_tokens": tokens[1:]})
+            try:
+                return await _forward(training, datum, (tokens.size - 1,))
+            except InvalidField as error:
+                # The datum is ours: of its fields, the caller knows the tokens alone.
+                raise InvalidField("model_input", error.message, reason=error.reason) from error
+
+        return of_training
+    raise _missing("neither samples nor trains", field)
+
+
+async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> SampledItem:
+    prompt = await _prompt(model, item.prompt)
+    sequences = tuple(await sample_answers(model, prompt, params, item.num_samples))
+    if len(sequences) != item.num_samples:
+        raise _nonsense(f"sample was asked for {item.num_samples:,} continuations and gave {len(sequences):,}")
+    for sequence in sequences:
+        given = sequence.logprobs
+        if given is not None and len(given) != sequence.output_tokens:
+            raise _nonsense(f"sample gave {sequence.output_tokens:,} tokens with {len(given):,} log-probabilities")
+    return SampledItem(sequences=sequences, prompt_tokens=_count(prompt), seed=params.seed)
+
+
+def _count(prompt: str | Conversation | ModelInput) -> int | None:
+    """Tokens of a prompt, where that is known."""
+    if not isinstance(prompt, ModelInput) or not all(isinstance(chunk, TokensChunk) for chunk in prompt.chunks):
+        return None
+    return prompt.tokens().size
+
+
+async def _prompt(model: Model, prompt: str | Conversation | ModelInput) -> str | Conversation | ModelInput:
+    """The prompt in tokens, so that they can be counted, but for a model whose server has the tokenizer."""
+    if isinstance(prompt, ModelInput) or (model.tokenizer is None and isinstance(model.sampling, TextSamplingClient)):
+        return prompt
+    try:
+        return await render_prompt(model.tokenizer, prompt)
+    except BridgeError as error:
+        raise at_field(error, "prompt", own="input") from error
+
+
+def _params(sampling: SamplingParams, item: SampleItem, index: int) -> SamplingParams:
+    """How to sample one item; greedy sampling needs no seed, and anything else has one that can be told."""
+    if sampling.temperature == 0:
+        seed = None
+    elif item.seed is not None:
+        seed = item.seed
+    elif sampling.seed is not None:
+        seed = sample_seed(sampling.seed, str(index), 0)
+    else:
+        seed = secrets.randbits(63)
+    return dataclasses.replace(sampling, seed=seed)
+
+
+async def _forward_output(client: TrainingClient, datum: Datum) -> ForwardOutput:
+    targets, weights = _loss_inputs(datum)
+    # Nothing else is for the backend to see, or to copy.
+    logprobs = await _forward(
+        client, Datum(model_input=datum.model_input, loss_fn_inputs={"target_tokens": targets}), targets.shape
+    )
+    if weights is None:
+        return ForwardOutput(logprobs=logprobs)
+    loss = 0.0 - nll_parts(logprobs, weights).weighted_logprob_sum  # no -0.0 where nothing has weight
+    return ForwardOutput(logprobs=logprobs, loss=loss if math.isfinite(loss) else None)
+
+
+def _loss_inputs(datum: Datum) -> tuple[np.ndarray, np.ndarray | None]:
+    """Targets and weights, as they fit each other; whether they fit the input is for the backend to see."""
+    targets = datum.loss_fn_inputs.get("target_tokens")
+    if targets is None:
+        raise InvalidField(_TARGETS, "is missing")
+    if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
+        raise InvalidField(_TARGETS, f"holds {targets.dtype}, not token ids")
+    if targets.ndim != 1 or targets.size == 0:
+        raise InvalidField(_TARGETS, f"has shape {targets.shape}, one dimension with at least one token is needed")
+    if all(isinstance(chunk, TokensChunk) for chunk in datum.model_input.chunks):
+        length = datum.model_input.tokens().size
+        if length != targets.size:
+            raise InvalidField(_TARGETS, f"has {targets.size:,} tokens, model_input {length:,}")
+    if "weights" not in datum.loss_fn_inputs:
+        return targets, None
+    weights = floats(datum.loss_fn_inputs["weights"], _WEIGHTS)
+    if weights.shape != targets.shape:
+        raise InvalidField(_WEIGHTS, f"has shape {weights.shape}, target_tokens {targets.shape}")
+    if bad := int(np.count_nonzero(~np.isfinite(weights))):
+        raise InvalidField(_WEIGHTS, f"holds {bad:,} values that are not finite, of {weights.size:,}")
+    return targets, weights
+
+
+async def _forward(client: TrainingClient, datum: Datum, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        answers = await client.forward([datum])
+    except InvalidField as error:
+        # One datum was asked, and is named from outside.
+        raise InvalidField(error.field.removeprefix("data[0]."), error.message, reason=error.reason) from error
+    if len(answers) != 1:
+        raise _nonsense(f"forward answered one datum with {len(answers):,}")
+    return _shaped(np.asarray(answers[0], np.float64), shape, "forward")
+
+
+def _shaped(logprobs: np.ndarray, shape: tuple[int, ...], method: str) -> np.ndarray:
+    if logprobs.shape != shape:
+        raise _nonsense(f"{method} answered {shape[0]:,} targets with values of shape {logprobs.shape}")
+    return logprobs
+
+
+def _tokens(sequence: ModelInput) -> np.ndarray:
+    tokens = sequence.tokens()
+    if tokens.size == 0:
+        raise InvalidField("model_input", "is empty: a model needs at least one token")
+    return tokens
+
+
+async def _at(work: Awaitable[R], field: str, *, own: str) -> R:
+    """Await an item's work; its errors are at a place of the request, but for what is wrong with all of it."""
+    try:
+        return await work
+    except BridgeError as error:
+        if error.field.startswith("sampling."):
+            raise
+        raise at_field(error, field, own=own) from error
+
+
+def _bounds(given: BatchLimits, count: int, field: str, *, limits: WorkerLimits, received: float) -> Bounds:
+    if count == 0:
+        raise InvalidField(field, "is empty, at least one is needed")
+    if count > limits.max_model_items:
+        raise InvalidField(field, f"has {count:,}, at most {limits.max_model_items:,} are accepted")
+    concurrency = limits.default_concurrency if given.concurrency is None else given.concurrency
+    if concurrency > limits.max_concurrency:
+        raise InvalidField("limits.concurrency", f"is {concurrency:,}, at most {limits.max_concurrency:,} is accepted")
+    seconds = limits.default_sample_timeout_seconds
+    return Bounds(
+        concurrency=concurrency,
+        item_seconds=seconds if given.item_timeout_ms is None else given.item_timeout_ms / 1000,
+        deadline=None if given.deadline_ms is None else received + given.deadline_ms / 1000,
+    )
+
+
+def _or(kind: Callable[..., R], result: R | Problem) -> R:
+    """A result, or one that only tells its problem."""
+    return kind(problem=result) if isinstance(result, Problem) else result
+
+
+def _missing(message: str, field: str = "model") -> FailedPrecondition:
+    return FailedPrecondition(message, reason="MISSING_CLIENT", field=field)
+
+
+def _nonsense(message: str) -> BackendError:
+    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)

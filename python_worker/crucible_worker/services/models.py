@@ -1,0 +1,93 @@
+"""ModelService: decode, call, encode.
+
+Requests and responses are bytes here: parsing and writing what a batch holds is a thread's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+
+from crucible_bridge.codec import model_calls as codec
+from crucible_bridge.codec.spans import parsed
+from crucible_bridge.types import ModelRef
+from crucible_bridge.v1 import models_pb2 as pb
+from crucible_worker.backends.base import Backend
+from crucible_worker.interceptors.methods import Context
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.model_calls import ask_forward, ask_logprobs, ask_samples
+
+__all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
+
+LARGE_REQUEST_BYTES = 64 * 1024
+"""Requests from here on are a thread's, as are all responses: many tensors take longer than a probe may wait."""
+
+THREADS = 2
+"""Requests and responses at work at once."""
+
+T = TypeVar("T")
+
+
+class ModelService:
+    """The worker's models, over the wire."""
+
+    def __init__(self, models: Mapping[type[ModelRef], Backend], limits: WorkerLimits) -> None:
+        """Ask these models, within the worker's limits."""
+        self._models, self._limits = models, limits
+        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="models")
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a server is given: the generated registration would parse on the event loop."""
+        calls = {
+            "Sample": functools.partial(
+                self._answer, pb.SampleRequest, codec.sample_request_from_v1, ask_samples, codec.sample_answer_to_v1
+            ),
+            "ComputeLogprobs": functools.partial(
+                self._answer,
+                pb.ComputeLogprobsRequest,
+                codec.logprobs_request_from_v1,
+                ask_logprobs,
+                codec.logprobs_answer_to_v1,
+            ),
+            "Forward": functools.partial(
+                self._answer, pb.ForwardRequest, codec.forward_request_from_v1, ask_forward, codec.forward_answer_to_v1
+            ),
+        }
+        service = pb.DESCRIPTOR.services_by_name["ModelService"]
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                calls[name], request_deserializer=bytes, response_serializer=bytes
+            )
+            for name in service.methods_by_name
+        }
+        return grpc.method_handlers_generic_handler(service.full_name, methods)
+
+    def close(self) -> None:
+        """Let the threads go, once no call is open."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _answer(
+        self,
+        message: type[Any],
+        decode: Callable[[Any], Any],
+        ask: Callable[..., Any],
+        encode: Callable[[Any, int], Any],
+        data: bytes,
+        context: Context,
+    ) -> bytes:
+        received = asyncio.get_running_loop().time()
+
+        def read() -> Any:
+            return decode(parsed(message, data))
+
+        request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
+        answer = await ask(self._models, request, limits=self._limits, received=received)
+        return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
