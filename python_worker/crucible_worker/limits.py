@@ -20,11 +20,11 @@ class WorkerLimits:
     max_queued_evaluations: int = 64
     """Evaluations that wait; more are refused."""
     default_concurrency: int = 32
-    """Samples of an evaluation in flight at once, where its request does not say."""
+    """Samples of an evaluation, or items of a model call, in flight at once, where the request does not say."""
     max_concurrency: int = 1024
     """What a request may ask for at most."""
     default_sample_timeout_seconds: float = 300.0
-    """One sample's time, its retries included, where the request does not say."""
+    """One sample's or item's time, its retries included, where the request does not say."""
     default_stall_timeout_seconds: float = 600.0
     """Time without any progress after which an evaluation fails, where the request does not say."""
     max_events_retained: int = 1_000_000

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crucible_bridge.errors import FailedPrecondition, NotFound
 from crucible_bridge.types import (
+    ChatMessage,
     Conversation,
     Datum,
     ImageChunk,
@@ -17,8 +19,8 @@ from crucible_bridge.types import (
     SampledSequence,
     SampleItem,
     SamplingParams,
+    TokensChunk,
 )
-from crucible_bridge.types.data import ChatMessage, TokensChunk
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import failing
@@ -144,6 +146,49 @@ async def test_forward_answers_targets_and_a_loss_where_there_are_weights():
     assert answer.outputs[0].loss == -(0.5 * expected[0] + 2.0 * expected[1])
     assert answer.outputs[1].logprobs.tolist() == [model.logprob(5, 0)]  # type: ignore[union-attr]
     assert answer.outputs[1].loss is None
+
+
+class Server:
+    """A sampling side that has tokenizer and template to itself, and tells numbers of tokens alone."""
+
+    async def sample(self, prompt: Any, params: SamplingParams, num_samples: int = 1) -> list[SampledSequence]:
+        raise NotFound("is not served", reason="UNKNOWN_MODEL", field="model")
+
+    async def compute_logprobs(self, prompt: Any) -> list[float | None]:
+        raise FailedPrecondition("gives none", reason="NO_PROMPT_LOGPROBS")
+
+    async def sample_text(self, input: Any, params: SamplingParams, num_samples: int = 1) -> list[SampledSequence]:
+        said = input if isinstance(input, str) else "+".join(message.content for message in input.messages)
+        return [SampledSequence(text=said, tokens=(), token_count=7, logprobs=(-0.5,) * 6)] * num_samples
+
+
+class ServedModel(ScriptedModel):
+    @property
+    def sampling(self) -> Any:
+        return Server()
+
+    @property
+    def tokenizer(self) -> Any:
+        return None
+
+    @property
+    def training(self) -> Any:
+        return None
+
+
+async def test_words_are_left_to_a_server_that_has_the_tokenizer():
+    """Counts are what it tells; what it says of the model is not told of the item."""
+    conversation = Conversation((ChatMessage("user", "d"), ChatMessage("user", "e")))
+    async with run_worker({"m": ServedModel()}) as worker:
+        sampled = await worker.bridge.models.sample("embedded:m", ["a", conversation, [1]], EIGHT)
+        scored = await worker.bridge.models.compute_logprobs("embedded:m", [[1, 2]])
+
+    assert texts(sampled.items) == ["a", "d+e", None]
+    first = sampled.items[0]
+    assert (first.prompt_tokens, first.sequences[0].tokens, first.sequences[0].output_tokens) == (None, (), 7)
+    assert first.sequences[0].logprobs == (-0.5,) * 6
+    assert (reasons(sampled.items)[2], fields(sampled.items)[2]) == ("UNKNOWN_MODEL", "model")
+    assert (reasons(scored.sequences), fields(scored.sequences)) == (["NO_PROMPT_LOGPROBS"], ["sequences[0]"])
 
 
 async def test_a_bad_item_costs_no_other():

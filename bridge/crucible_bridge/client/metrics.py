@@ -100,8 +100,8 @@ class MetricsClient:
 
         Args:
             data: Datums with "logprobs" (before), "mask", and where a model is asked, the input and "target_tokens".
-            updated: log-probabilities after, one array a datum; or the model to ask: a reference, "embedded:NAME" or
-                "local:PATH".
+            updated: log-probabilities after, one array a datum; or the model to ask: a reference, "embedded:NAME",
+                "local:PATH" or "openai:SERVER/MODEL".
             deadline_ms: milliseconds that the worker has for asking the model.
             timeout: seconds for the call.
 
@@ -136,8 +136,8 @@ class MetricsClient:
         Args:
             data: Datums with "logprobs", "mask", "advantages", and where a model is asked, the input and
                 "target_tokens".
-            base_logprobs: of the base policy, one array a datum; or the model to ask: a reference, "embedded:NAME" or
-                "local:PATH".
+            base_logprobs: of the base policy, one array a datum; or the model to ask: a reference, "embedded:NAME",
+                "local:PATH" or "openai:SERVER/MODEL".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
             deadline_ms: milliseconds that the worker has for asking the model.

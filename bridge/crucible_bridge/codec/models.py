@@ -38,6 +38,8 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
             for name in ("server", "model"):
                 if not getattr(message.openai, name):
                     raise InvalidField(child(field, f"openai.{name}"), "is empty")
+            if "/" in message.openai.server:  # which begins the model's name where both are written as one
+                raise InvalidField(child(field, "openai.server"), 'holds "/"')
             return OpenAIModel(message.openai.server, message.openai.model)
         case _:
             raise InvalidField(field, "names no model")

@@ -39,7 +39,7 @@ class OpenAIModel:
     """A model behind an OpenAI-compatible server."""
 
     server: str
-    """Name of a server that the worker is configured with."""
+    """Name of a server that the worker is configured with; without "/"."""
     model: str
     """The model's name there."""
 

@@ -32,12 +32,12 @@ class ModelServiceStub(object):
     A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), and those of
-    UNAVAILABLE. A call whose client went away asks no more.
+    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
+    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
-    NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+    NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
     FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
     cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
@@ -77,12 +77,12 @@ class ModelServiceServicer(object):
     A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), and those of
-    UNAVAILABLE. A call whose client went away asks no more.
+    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
+    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
-    NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+    NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
     FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
     cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
@@ -147,12 +147,12 @@ class ModelService(object):
     A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), and those of
-    UNAVAILABLE. A call whose client went away asks no more.
+    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
+    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
-    NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+    NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
     FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
     cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,

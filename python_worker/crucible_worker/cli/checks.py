@@ -73,6 +73,8 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     for package in _requirements("local"):
         yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate embedded and local models")
+    for package in _requirements("openai"):
+        yield _check(package, lambda name=package: _version(name, "[openai]"), "ask OpenAI-compatible servers")
     yield _check("embedded models", _embedded, "try everything with no other model")
     yield _check("device", _torch_device, "compute where local models run")
     for tool, purpose in _TOOLS.items():

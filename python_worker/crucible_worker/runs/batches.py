@@ -76,6 +76,10 @@ async def ask_all(
     gate = CallGate(len(questions))
     results: dict[int, R | Problem] = {}
     fingerprint: str | None = None
+    not_ready = DeadlineExceeded("was over before the model was ready", field=_DEADLINE_FIELD)
+    if bounds.deadline is not None and asyncio.get_running_loop().time() >= bounds.deadline:
+        # A timer would fire only once calls have started.
+        raise not_ready
     timer = asyncio.timeout_at(bounds.deadline)
     try:
         async with timer:
@@ -91,7 +95,7 @@ async def ask_all(
         if not timer.expired():
             raise
         if fingerprint is None:
-            raise DeadlineExceeded("was over before the model was ready", field=_DEADLINE_FIELD) from None
+            raise not_ready from None
     finally:
         gate.close()
     late = Problem(

@@ -61,7 +61,9 @@ async def model_logprobs(
                 try:
                     answers[index] = await logprobs_of(sequences[index])
                 except BridgeError as error:
-                    raise at_field(error, f"data[{index}]") from error
+                    # What a server first says when it is asked may be about the model, and not this datum.
+                    place = field if error.field == "model" else f"data[{index}]"
+                    raise at_field(error, place, own="model") from error
 
             await each(len(data), ask, concurrency)
     except TimeoutError:

@@ -176,9 +176,10 @@ async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> Sam
     if len(sequences) != item.num_samples:
         raise _nonsense(f"sample was asked for {item.num_samples:,} continuations and gave {len(sequences):,}")
     for sequence in sequences:
-        given = sequence.logprobs
-        if given is not None and len(given) != sequence.output_tokens:
-            raise _nonsense(f"sample gave {sequence.output_tokens:,} tokens with {len(given):,} log-probabilities")
+        # A server that tells no ids may count an end of sequence for which it has no log-probability.
+        tokens, given = sequence.tokens, sequence.logprobs
+        if given is not None and tokens and len(given) != len(tokens):
+            raise _nonsense(f"sample gave {len(tokens):,} tokens with {len(given):,} log-probabilities")
     return SampledItem(sequences=sequences, prompt_tokens=_count(prompt), seed=params.seed)
 
 
@@ -276,7 +277,7 @@ async def _at(work: Awaitable[R], field: str, *, own: str) -> R:
     try:
         return await work
     except BridgeError as error:
-        if error.field.startswith("sampling."):
+        if error.field == "model" or error.field.startswith("sampling."):
             raise
         raise at_field(error, field, own=own) from error
 

@@ -13,7 +13,7 @@ from crucible_worker.server.parts import Parts
 
 __all__ = ["describe"]
 
-_LIBRARIES = ("grpcio", "protobuf", "numpy", "torch", "transformers")
+_LIBRARIES = ("grpcio", "protobuf", "numpy", "torch", "transformers", "openai")
 
 
 def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:

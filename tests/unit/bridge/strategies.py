@@ -115,7 +115,11 @@ datasets = st.builds(
     shuffle_seed=optional(i64),
     skip_malformed=st.booleans(),
 )
-models = st.builds(EmbeddedModel, name) | st.builds(LocalModel, name) | st.builds(OpenAIModel, name, name)
+models = (
+    st.builds(EmbeddedModel, name)
+    | st.builds(LocalModel, name)
+    | st.builds(OpenAIModel, name.filter(lambda server: "/" not in server), name)
+)
 sampling_params = st.builds(
     SamplingParams,
     max_tokens=positive,

@@ -21,17 +21,16 @@ from crucible_bridge.types import (
     Datum,
     DPOMetricsRequest,
     Dtype,
-    EmbeddedModel,
     KLPenalty,
     KLPenaltyRequest,
     KLPostUpdate,
     KLPostUpdateRequest,
     KLSampleTrain,
     KLSampleTrainRequest,
-    LocalModel,
     MeanNLL,
     MeanNLLRequest,
     Metrics,
+    ModelRef,
     PassAtKRequest,
     Ragged,
     SamplingClientMetricsRequest,
@@ -380,7 +379,7 @@ def test_a_source_in_two_parts_is_put_together():
 
     decoded = token_codec.kl_post_update_request_from_bytes(whole + second.SerializeToString())
 
-    assert not isinstance(decoded.updated, EmbeddedModel | LocalModel)
+    assert not isinstance(decoded.updated, ModelRef)
     assert [array.tolist() for array in decoded.updated] == [[1.0], [1.0]]
 
 

@@ -11,8 +11,8 @@ import typer.core
 import typer.main
 from typer.testing import CliRunner, Result
 
-from crucible_worker.cli import app
 from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.cli import app
 from crucible_worker.config import Settings
 
 COMMANDS = ["serve", "demo", "evaluate", "doctor"]

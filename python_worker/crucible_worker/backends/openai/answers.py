@@ -16,6 +16,8 @@ __all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice"
 
 _STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
 _CUT = frozenset({"length", "max_tokens"})
+_MAX_INT = (1 << 31) - 1
+"""Token ids and counts are carried in 32 bits."""
 
 
 def completion_answer(document: dict[str, Any], server: str) -> SampledSequence:
@@ -62,7 +64,10 @@ def float_or_garbage(value: Any, server: str) -> float:
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise garbage(server, f"a log-probability that is {type(value).__name__}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise garbage(server, "a log-probability beyond all numbers") from None
 
 
 def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str) -> SampledSequence:
@@ -78,7 +83,7 @@ def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, serve
 
 
 def _stop_reason(choice: dict[str, Any], server: str) -> str:
-    reason = choice.get("finish_reason")
+    reason = _field(choice, "finish_reason", str, server)
     if reason in _STOPPED:
         return "stop"
     if reason in _CUT:
@@ -91,8 +96,8 @@ def _stop_reason(choice: dict[str, Any], server: str) -> str:
 def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
     """Token ids, where the server tells them, as vLLM does when it is started to."""
     ids = _field(choice, "token_ids", list, server) or []
-    if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
-        raise garbage(server, "token ids that are no whole numbers")
+    if not all(isinstance(token, int) and not isinstance(token, bool) and 0 <= token <= _MAX_INT for token in ids):
+        raise garbage(server, "token ids that are none")
     return tuple(ids)
 
 
@@ -101,8 +106,8 @@ def _count(document: dict[str, Any], logprobs: Sequence[float] | None, server: s
     count = _field(usage, "completion_tokens", int, server)
     if count is None:
         return None if logprobs is None else len(logprobs)
-    if count < 0:
-        raise garbage(server, f"{count} tokens")
+    if not 0 <= count <= _MAX_INT:
+        raise garbage(server, "a number of tokens that is none")
     return count
 
 

@@ -80,22 +80,24 @@ class Client:
             response = error.response
         except openai.APIConnectionError as error:
             raise self._of_connection(asked, error) from None
+        content = self._without_key(response.content)
         if not response.is_success:
-            raise failures.of_status(asked, response.status_code, response.headers, response.content)
-        return response.content
+            raise failures.of_status(asked, response.status_code, response.headers, content)
+        return content
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self._openai.close()
+
+    def _without_key(self, content: bytes) -> bytes:
+        # A server that says its request's headers back must not bring the key into a journal of answers.
+        if self._key is None or len(self._key) < failures.MIN_REDACTED_CHARS:
+            return content
+        return content.replace(self._key.encode(), b"[key]")
 
     def _of_connection(self, asked: Asked, error: openai.APIConnectionError) -> Exception:
         cause = error.__cause__ or error
         if isinstance(cause, AnswerRefused):
             return failures.garbage(asked.server, f"it {cause}")
         # The name of the error and no more: its text may hold the URL of a proxy, with a password.
-        return failures.of_connection(
-            asked,
-            type(cause).__name__,
-            timed_out=isinstance(error, openai.APITimeoutError),
-            stall_seconds=self._server.stall_seconds,
-        )
+        return failures.of_connection(asked, type(cause).__name__, stall_seconds=self._server.stall_seconds)

@@ -21,7 +21,15 @@ __all__ = ["CLOSE_SECONDS", "Connection", "missing"]
 CLOSE_SECONDS = 0.5
 """Connections that do not let themselves be closed in this time are left to the end of the process."""
 
-_DECISIVE = frozenset({"BACKEND_UNAUTHENTICATED", "BACKEND_FORBIDDEN", "BACKEND_UNREACHABLE", "BACKEND_TIMEOUT"})
+_DECISIVE = frozenset(
+    {
+        "BACKEND_UNAUTHENTICATED",
+        "BACKEND_FORBIDDEN",
+        "BACKEND_UNREACHABLE",
+        "BACKEND_CONNECTION_LOST",
+        "BACKEND_TIMEOUT",
+    }
+)
 """Of what a server says when it is asked for its models, that which holds for every other request, too."""
 
 

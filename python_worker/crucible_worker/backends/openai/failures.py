@@ -17,16 +17,32 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField, NotFound
 
-__all__ = ["MAX_TOLD_CHARS", "Asked", "final", "garbage", "of_connection", "of_status", "retry_after"]
+__all__ = [
+    "MAX_RETRY_AFTER_SECONDS",
+    "MAX_TOLD_CHARS",
+    "MIN_REDACTED_CHARS",
+    "Asked",
+    "final",
+    "garbage",
+    "of_connection",
+    "of_status",
+    "retry_after",
+]
 
 MAX_TOLD_CHARS = 300
 """Of a server's own words, so many are repeated."""
 
-_MIN_REDACTED = 8
+MAX_RETRY_AFTER_SECONDS = 3600.0
+"""A server that wants a longer wait is asked again after this one."""
+
+MIN_REDACTED_CHARS = 8
 """A key that is shorter is no secret, and may be part of any word."""
 
 _BUSY = frozenset({408, 409, 423, 425, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 """Statuses of a server that may answer the same request later; 429 has a row of its own."""
+
+_NOT_REACHED = frozenset({"ConnectError", "ProxyError", "UnsupportedProtocol"})
+"""What httpx calls it when no connection came about."""
 
 _TOO_LONG = re.compile(
     r"context.?(length|window|size)|maximum context|max_model_len|prompt is too long|too many tokens|input is too long",
@@ -78,14 +94,15 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
     return final(f"{where} answered {status}: {told}", "BACKEND_REFUSED")
 
 
-def of_connection(asked: Asked, kind: str, *, timed_out: bool, stall_seconds: float) -> BackendError:
-    """The error for a request without any answer; `kind` names what happened, as the transport calls it."""
-    if timed_out:
+def of_connection(asked: Asked, kind: str, *, stall_seconds: float) -> BackendError:
+    """The error for a request without any answer; `kind` names what happened, as httpx calls it."""
+    if kind.endswith("Timeout"):
         message = f"server {asked.server!r} sent nothing for {stall_seconds:g} s ({kind})"
         return BackendError(message, reason="BACKEND_TIMEOUT")
-    return BackendError(
-        f"server {asked.server!r} could not be reached, or went away ({kind})", reason="BACKEND_UNREACHABLE"
-    )
+    if kind in _NOT_REACHED:
+        return BackendError(f"server {asked.server!r} cannot be reached ({kind})", reason="BACKEND_UNREACHABLE")
+    message = f"server {asked.server!r} went away before its answer was there ({kind})"
+    return BackendError(message, reason="BACKEND_CONNECTION_LOST")
 
 
 def garbage(server: str, what: str) -> BackendError:
@@ -111,33 +128,31 @@ def retry_after(headers: Mapping[str, str], now: datetime.datetime | None = None
     except ValueError:
         try:
             date = email.utils.parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         if date.tzinfo is None:  # "-0000" or no zone at all; HTTP has GMT alone
             date = date.replace(tzinfo=datetime.UTC)
         seconds = (date - (now or datetime.datetime.now(datetime.UTC))).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) else None
 
 
 def _words(body: bytes, key: str | None) -> tuple[str, str]:
     """What a server says of its refusal, fit to be repeated, and its own code for it."""
-    text = body[: 16 * MAX_TOLD_CHARS].decode("utf-8", "replace")
-    code = ""
     try:
-        document: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
-    if isinstance(document, dict):
-        inner = document.get("error", document)
-        if isinstance(inner, dict):
-            code = f"{inner.get('code', '')} {inner.get('type', '')}"
-            text = str(inner.get("message") or inner.get("detail") or inner)
-        else:
-            text = str(inner)
-    if key is not None and len(key) >= _MIN_REDACTED:
+        text, code = _of_document(json.loads(body))
+    except (ValueError, RecursionError):  # no JSON, or too deep to be read or written
+        text, code = body[: 16 * MAX_TOLD_CHARS].decode("utf-8", "replace"), ""
+    if key is not None and len(key) >= MIN_REDACTED_CHARS:
         text, code = text.replace(key, "[key]"), code.replace(key, "[key]")
     # JSON may hold halves of surrogate pairs, which no message of ours can carry.
     words = " ".join(text.encode("utf-8", "replace").decode().split())
     if not words:
         return "no reason given", code
     return words if len(words) <= MAX_TOLD_CHARS else words[: MAX_TOLD_CHARS - 1] + "…", code
+
+
+def _of_document(document: Any) -> tuple[str, str]:
+    inner = document.get("error", document) if isinstance(document, dict) else document
+    if not isinstance(inner, dict):
+        return str(inner), ""
+    return str(inner.get("message") or inner.get("detail") or inner), f"{inner.get('code', '')} {inner.get('type', '')}"

@@ -12,8 +12,8 @@ import httpx2
 
 __all__ = ["MAX_ANSWER_BYTES", "AnswerRefused", "GuardedTransport"]
 
-MAX_ANSWER_BYTES = 128 * 1024 * 1024
-"""An answer, as it crosses the wire: log-probabilities of a prompt of a million tokens fit."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""An answer, as it crosses the wire: log-probabilities of a prompt of 250,000 tokens fit."""
 
 _SENT = ("Host", "Content-Type", "Content-Length", "Transfer-Encoding", "Accept", "User-Agent")
 

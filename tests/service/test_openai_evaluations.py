@@ -1,0 +1,305 @@
+"""Evaluations of models behind an OpenAI-compatible server, from the client's call to the journal."""
+
+import asyncio
+import json
+import math
+import random
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from crucible_bridge.errors import Code
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    EvaluationState,
+    Limits,
+    OpenAIModel,
+    Sample,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.runs.calls import ATTEMPTS_PER_CALL
+from tests.service.evaluation_kit import numbered, refused, samples_of, state_of
+from tests.service.openai_kit import (
+    Fault,
+    Reply,
+    Request,
+    ScriptedServer,
+    answer,
+    key_file,
+    refusal,
+    shout,
+    worker_on,
+)
+
+pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+
+PARAMS = SamplingParams(max_tokens=8)
+MODEL = "openai:s/org/name"
+
+
+async def accuracy_of(bridge, samples, **fields):
+    """An evaluation of the server's model by `accuracy`."""
+    return await bridge.evaluation.evaluate(
+        **{"model": MODEL, "evaluators": ["accuracy"], "dataset": samples, "sampling": PARAMS, **fields}
+    )
+
+
+async def test_accuracy_of_text_and_conversations(tmp_path):
+    """Answers are sampled, graded and recorded: a model's name may have slashes, and truncation is told."""
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET":
+            return refusal(404)
+        assert request.body["model"] == "org/name"
+        return answer(request, request.text.upper()[:8], finish_reason="length" if len(request.text) > 8 else "stop")
+
+    samples = [
+        Sample(id="right", input="a", targets=("A",)),
+        Sample(id="wrong", input="b", targets=("C",)),
+        Sample(id="chat", input=Conversation((ChatMessage("user", "d"),)), targets=("D",)),
+        Sample(id="cut", input="e" * 9, targets=("E" * 9,)),
+    ]
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await accuracy_of(bridge, samples)
+        results = {result.sample_id: result for result in await samples_of(bridge, evaluation.evaluation_id)}
+        stands = await bridge.evaluation.get_evaluation(evaluation.evaluation_id)
+        assert stands.request.model == OpenAIModel("s", "org/name")
+        backends = {backend.name: backend.unavailable for backend in (await bridge.worker.get_info()).backends}
+    assert evaluation.metrics.values["accuracy"] == 0.5
+    assert [results[name].verdict for name in ("right", "wrong", "chat")] == [
+        Verdict.CORRECT,
+        Verdict.INCORRECT,
+        Verdict.CORRECT,
+    ]
+    assert (results["cut"].stop_reason, results["cut"].output_tokens) == ("length", 8)
+    assert backends["openai"] == ""
+
+
+def reasons(results):
+    """Verdicts, and why there is none that counts."""
+    return {(result.verdict, result.problem and result.problem.reason) for result in results}
+
+
+def unreliable(seed: int):
+    """A server that fails 10 %, stalls 1 %, talks nonsense 1 %, drops and cuts 2 %, and wants 1 % to come later."""
+    rng = random.Random(seed)
+    faults = [
+        *[refusal(500)] * 10,
+        Fault.STALL,
+        Reply(b"<html>oops</html>"),
+        Fault.DROP,
+        Fault.CUT,
+        refusal(429, **{"Retry-After": "0.01"}),
+    ]
+
+    def script(request: Request) -> Reply | Fault:
+        draw = rng.randrange(100)
+        return faults[draw] if request.method == "POST" and draw < len(faults) else shout(request)
+
+    return script
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(5_000, marks=pytest.mark.torture)])
+async def test_an_unreliable_server_is_evaluated_to_the_end(tmp_path, count):
+    """Every sample has its verdict or has been tried to the end, every call is counted, few are beyond one a sample."""
+    async with (
+        ScriptedServer(unreliable(count)).serving() as server,
+        worker_on(server, tmp_path, stall_seconds=2.0) as bridge,
+    ):
+        evaluation = await accuracy_of(bridge, numbered(count), limits=Limits(concurrency=64))
+        results = await samples_of(bridge, evaluation.evaluation_id)
+    assert (evaluation.state, evaluation.metrics.values["accuracy"]) == (EvaluationState.COMPLETED, 1.0)
+    # By chance one in a hundred thousand fails every time.
+    unlucky = [result for result in results if result.verdict is not Verdict.CORRECT]
+    assert len(results) == count
+    assert len(unlucky) <= 3
+    assert {(result.verdict, result.attempts) for result in unlucky} <= {(Verdict.ERROR, ATTEMPTS_PER_CALL)}
+    assert sum(result.attempts for result in results) == len(server.asked)
+    assert count < len(server.asked) <= 1.4 * count
+
+
+async def test_what_cannot_help_is_not_tried_again(tmp_path):
+    """A request that the server refuses for good is made once, and its sample is an error, not wrong."""
+    async with (
+        ScriptedServer(lambda request: refusal(400, "no such field")).serving() as server,
+        worker_on(server, tmp_path) as bridge,
+    ):
+        evaluation = await accuracy_of(bridge, numbered(20))
+        results = await samples_of(bridge, evaluation.evaluation_id)
+    assert len(server.asked) == 20
+    assert reasons(results) == {(Verdict.ERROR, "BACKEND_REFUSED")}
+    assert "accuracy" in evaluation.metrics.undefined
+
+
+async def test_a_key_that_is_refused_ends_the_evaluation(tmp_path):
+    """One request finds out, and no sample is asked."""
+    async with (
+        ScriptedServer(lambda request: refusal(401)).serving() as server,
+        worker_on(server, tmp_path, key_file=key_file(tmp_path)) as bridge,
+    ):
+        evaluation = await accuracy_of(bridge, numbered(20))
+    assert state_of(evaluation) == (EvaluationState.FAILED, "BACKEND_UNAUTHENTICATED")
+    assert len(server.requests) == 1
+
+
+async def test_nothing_is_asked_after_a_cancel(tmp_path):
+    """The requests under way are hung up on, and 50 ms after the cancel none is made any more."""
+    slow = ScriptedServer(lambda request: Fault.STALL if request.index > 20 else shout(request))
+    async with slow.serving() as server, worker_on(server, tmp_path) as bridge:
+        await bridge.evaluation.start_evaluation(
+            evaluation_id="e", model=MODEL, evaluators=["accuracy"], dataset=numbered(200), sampling=PARAMS
+        )
+        await asyncio.wait_for(server.stalled.wait(), 30)
+        await bridge.evaluation.cancel_evaluation("e", "enough")
+        await asyncio.sleep(0.05)
+        asked = len(server.requests)
+        await asyncio.wait_for(server.hung_up.wait(), 5)
+        ended = await bridge.evaluation.get_evaluation("e")
+        assert ended.state is EvaluationState.CANCELLED
+        assert len(server.requests) == asked
+
+
+async def test_a_rate_limit_is_waited_for(tmp_path):
+    """The next try of a sample comes when the server said, not before."""
+    times: list[float] = []
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET":
+            return Reply({"data": []})
+        times.append(time.monotonic())
+        return refusal(429, **{"Retry-After": "0.3"}) if len(times) == 1 else shout(request)
+
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await accuracy_of(bridge, numbered(1))
+    assert evaluation.metrics.values["accuracy"] == 1.0
+    assert len(times) == 2
+    assert times[1] - times[0] >= 0.3
+
+
+DATA = [
+    Sample(
+        id=f"d{index}",
+        input=Datum(
+            model_input=tokens[:-1],
+            loss_fn_inputs={"target_tokens": np.array(tokens[1:]), "weights": np.ones(len(tokens) - 1, np.float32)},
+        ),
+    )
+    for index, tokens in enumerate(([1, 2, 3, 4], [5, 6]))
+]
+
+
+def logprob(token: int) -> float:
+    """What the scripted servers tell of a token, wherever it stands."""
+    return -token / 8
+
+
+def as_vllm(request: Request) -> Reply:
+    """Tells the log-probabilities of a prompt as vLLM does."""
+    if request.method == "GET":
+        return Reply({"data": []})
+    if "prompt_logprobs" not in request.body:
+        return refusal(400)
+    tokens = request.body["prompt"]
+    entries = [None, *({str(token): {"logprob": logprob(token)}, "99": {"logprob": -0.01}} for token in tokens[1:])]
+    return answer(request, "x", prompt_logprobs=entries)
+
+
+def by_echo(request: Request) -> Reply:
+    """Tells the log-probabilities of a prompt by saying it back, and ignores what it does not know."""
+    if request.method == "GET":
+        return Reply({"data": []})
+    if not request.body.get("echo"):
+        return answer(request, "x")
+    values = [None, *(logprob(token) for token in request.body["prompt"][1:]), -4.0]
+    return answer(request, "x", logprobs={"token_logprobs": values})
+
+
+@pytest.mark.parametrize("script", [as_vllm, by_echo])
+async def test_nll_of_tokens(tmp_path, script):
+    """The mean over all tokens of all samples, from the server's log-probabilities of the prompts."""
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await bridge.evaluation.evaluate(model=MODEL, evaluators=["nll"], dataset=DATA)
+    assert math.isclose(evaluation.metrics.values["nll"], (2 + 3 + 4 + 6) / 8 / 4)
+
+
+async def test_nll_where_the_server_gives_no_log_probabilities(tmp_path):
+    """The samples are errors with the reason; no number is made up, and the server is not asked over and over."""
+    async with (
+        ScriptedServer(lambda request: answer(request, "x") if request.body else refusal(404)).serving() as server,
+        worker_on(server, tmp_path) as bridge,
+    ):
+        evaluation = await bridge.evaluation.evaluate(
+            model=MODEL, evaluators=["nll"], dataset=DATA, limits=Limits(concurrency=1)
+        )
+        results = await samples_of(bridge, evaluation.evaluation_id)
+    assert reasons(results) == {(Verdict.ERROR, "NO_PROMPT_LOGPROBS")}
+    assert "nll" in evaluation.metrics.undefined
+    assert len(server.asked) == 2
+
+
+async def test_nll_of_text_needs_a_tokenizer(tmp_path):
+    """The server has the tokenizer, so only tokens can be measured: text is an error of its own."""
+    async with ScriptedServer().serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await bridge.evaluation.evaluate(model=MODEL, evaluators=["nll"], dataset=numbered(1))
+        (result,) = await samples_of(bridge, evaluation.evaluation_id)
+    assert result.problem is not None
+    assert (result.problem.reason, server.asked) == ("NO_TOKENIZER", [])
+
+
+async def test_metrics_ask_the_model_too(tmp_path):
+    """A call that takes log-probabilities from a model takes them from a server's."""
+    datum = Datum(
+        model_input=[1, 2],
+        loss_fn_inputs={
+            "target_tokens": np.array([2, 3]),
+            "logprobs": np.array([-1.0, -1.0]),
+            "mask": np.array([1.0, 1.0]),
+        },
+    )
+    async with ScriptedServer(as_vllm).serving() as server, worker_on(server, tmp_path) as bridge:
+        result = await bridge.metrics.compute_kl_post_update([datum], MODEL)
+    assert math.isclose(result.metrics.values["kl_pre_post_v1"], -1.0 + (2 + 3) / 8 / 2)
+
+
+async def test_the_model_service_asks_in_words(tmp_path):
+    """Prompts in text and conversations are left to the server, its surrogates are mended, its problems are items'."""
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET":
+            return Reply({"data": []})
+        return refusal(400) if request.text == "no" else answer(request, f"{request.text.upper()}\ud800")
+
+    prompts = ["hi", Conversation((ChatMessage("user", "you"),)), "no"]
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        sampled = await bridge.models.sample(MODEL, prompts, PARAMS)
+    items = sampled.items
+    assert [item.sequences[0].text for item in items[:2]] == ["HI\ufffd", "YOU\ufffd"]
+    assert [item.problem and item.problem.reason for item in items] == [None, None, "BACKEND_REFUSED"]
+
+
+async def test_an_unknown_server_is_refused_before_anything_starts(tmp_path):
+    """A request names servers of the worker's settings, and no others."""
+    async with ScriptedServer().serving() as server, worker_on(server, tmp_path) as bridge:
+        await refused(accuracy_of(bridge, numbered(1), model="openai:t/m"), Code.NOT_FOUND, "UNKNOWN_SERVER", "model")
+    assert server.requests == []
+
+
+async def test_the_command_evaluate_takes_a_server(tmp_path):
+    """Without a worker: `--openai-server` names the server, `--model` the model there."""
+    (tmp_path / "data.jsonl").write_text('{"input": "a", "target": "A"}\n{"input": "b", "target": "C"}\n')
+    async with ScriptedServer().serving() as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "crucible_worker", "evaluate", "--json", "--evaluator=accuracy"),
+            *("--model=openai:s/org/name", f"--openai-server=s={server.url}", "--data=jsonl:data.jsonl"),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert json.loads(output)["metrics"]["accuracy"] == 0.5
+    assert {request.body["model"] for request in server.asked} == {"org/name"}

@@ -1,0 +1,164 @@
+"""Answers of OpenAI-compatible servers: what is read from them, and that nonsense is an error, never an answer."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.errors import BackendError
+from crucible_bridge.types import ChatMessage, Conversation, SamplingParams
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer
+from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["text", "message", "content", "logprobs", "token_logprobs", "finish_reason", "usage"]),
+            inner,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+def completion(**fields):
+    """An answer of /completions, with these fields of its choice."""
+    return {"choices": [{"text": "hi", "finish_reason": "stop", **fields}]}
+
+
+def chat(**fields):
+    """An answer of /chat/completions, with these fields of its choice."""
+    return {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "stop_reason"),
+    [("stop", "stop"), ("length", "length"), ("eos", "stop"), ("max_tokens", "length"), ("tool_calls", "stop")],
+)
+def test_why_an_answer_ended(finish_reason, stop_reason):
+    """An answer that was cut says "length", whatever its server calls that."""
+    for sequence in (
+        completion_answer(completion(finish_reason=finish_reason), "s"),
+        chat_answer(chat(finish_reason=finish_reason), "s"),
+    ):
+        assert (sequence.text, sequence.stop_reason) == ("hi", stop_reason)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "reason", "retryable"),
+    [("content_filter", "BACKEND_FILTERED", False), ("abort", "BACKEND_ANSWER", True), (None, "BACKEND_ANSWER", True)],
+)
+def test_an_answer_that_is_not_the_models_is_an_error(finish_reason, reason, retryable):
+    """What a filter cut, or nobody ended, is never judged."""
+    with pytest.raises(BackendError) as caught:
+        completion_answer(completion(finish_reason=finish_reason), "s")
+    assert (caught.value.reason, caught.value.retryable) == (reason, retryable)
+
+
+def test_tokens_are_counted_by_what_is_known():
+    """Token ids where they are told, else the server's count, else the number of log-probabilities."""
+    with_ids = completion_answer(completion(token_ids=[4, 5]) | {"usage": {"completion_tokens": 9}}, "s")
+    assert (with_ids.tokens, with_ids.token_count, with_ids.output_tokens) == ((4, 5), None, 2)
+    assert completion_answer(completion() | {"usage": {"completion_tokens": 3}}, "s").output_tokens == 3
+    assert completion_answer(completion(logprobs={"token_logprobs": [-1, -2.5]}), "s").output_tokens == 2
+    assert completion_answer(completion(), "s").output_tokens == 0
+
+
+def test_logprobs_are_read_in_both_forms():
+    """Log-probabilities come as numbers or as entries with a number; without any there are none."""
+    content = {"content": [{"token": "h", "logprob": -0.5}, {"token": "i", "logprob": -1}]}
+    assert chat_answer(chat(logprobs=content), "s").logprobs == (-0.5, -1.0)
+    assert completion_answer(completion(logprobs=content), "s").logprobs == (-0.5, -1.0)
+    assert completion_answer(completion(logprobs={"token_logprobs": [-0.5]}), "s").logprobs == (-0.5,)
+    assert completion_answer(completion(logprobs=None), "s").logprobs is None
+
+
+def test_a_chat_that_only_calls_a_tool_has_no_text():
+    """A message without content is an empty answer, not nonsense."""
+    assert chat_answer(chat(message={"content": None, "tool_calls": []}), "s").text == ""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"choices": []},
+        {"choices": [{}, {}]},
+        {"choices": "no"},
+        completion(text=None),
+        completion(text=3),
+        completion(logprobs=[1]),
+        completion(logprobs={"token_logprobs": ["x"]}),
+        completion(logprobs={"token_logprobs": [True]}),
+        completion(logprobs={"content": ["x"]}),
+        completion(token_ids=["4"]),
+        completion() | {"usage": {"completion_tokens": -1}},
+        completion() | {"usage": {"completion_tokens": "many"}},
+        completion() | {"usage": 4},
+    ],
+)
+def test_nonsense_is_an_error(document):
+    """Anything that is not what it should be is garbage."""
+    with pytest.raises(BackendError) as caught:
+        completion_answer(document, "s")
+    assert caught.value.reason == "BACKEND_ANSWER"
+
+
+@given(json_values, json_values)
+def test_no_answer_is_too_odd(choice, usage):
+    """Whatever JSON arrives, it is an answer with a text or a BackendError."""
+    document = {"choices": [choice], "usage": usage}
+    for read in (completion_answer, chat_answer):
+        with contextlib.suppress(BackendError):
+            assert isinstance(read(document, "s").text, str)
+
+
+odd_fields = {
+    name: json_values | st.sampled_from([10**400, 1 << 31, -1, [10**400], {"token_logprobs": [10**400]}])
+    for name in ("finish_reason", "logprobs", "token_ids")
+}
+
+
+@given(st.fixed_dictionaries({}, optional=odd_fields), json_values | st.just({"completion_tokens": 10**30}))
+def test_no_field_is_too_odd(fields, usage):
+    """One field that is odd in an answer that is else in order does not get further than its reader."""
+    with contextlib.suppress(BackendError):
+        sequence = completion_answer(completion(**fields) | {"usage": usage}, "s")
+        assert sequence.stop_reason in ("stop", "length")
+        assert 0 <= sequence.output_tokens < 1 << 31
+
+
+def test_what_holds_anyway_is_not_sent():
+    """Greedy sampling sends the fewest fields; some servers refuse those that they do not know."""
+    params = SamplingParams(max_tokens=4)
+    assert completion_body("m", "hi", params, logprobs=False) == {
+        "model": "m",
+        "prompt": "hi",
+        "max_tokens": 4,
+        "temperature": 0.0,
+    }
+
+
+def test_every_parameter_is_sent():
+    """Temperature, nucleus, top k, seed, stop strings and log-probabilities go by the API's names."""
+    params = SamplingParams(max_tokens=4, temperature=0.7, top_p=0.9, top_k=5, seed=3, stop=("\n",))
+    rest = {"model": "m", "max_tokens": 4, "temperature": 0.7, "top_p": 0.9, "top_k": 5, "seed": 3, "stop": ["\n"]}
+    assert completion_body("m", [1, 2], params, logprobs=True) == {**rest, "prompt": [1, 2], "logprobs": 1}
+    conversation = Conversation((ChatMessage("system", "be brief"), ChatMessage("user", "hi")))
+    assert chat_body("m", conversation, params, logprobs=True) == {
+        **rest,
+        "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
+        "logprobs": True,
+    }
+
+
+def test_samples_of_one_prompt_have_seeds_of_their_own():
+    """Sample i has a seed derived from the first and i, never wider than what every server takes."""
+    params = SamplingParams(max_tokens=4, seed=(1 << 63) - 2)
+    seeds = [seeded(params, index).seed for index in range(4)]
+    assert len(set(seeds)) == 4
+    assert all(seed is not None and 0 <= seed <= MAX_SEED for seed in seeds)
+    assert seeded(SamplingParams(max_tokens=4), 3).seed is None

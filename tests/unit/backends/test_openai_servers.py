@@ -1,0 +1,144 @@
+"""OpenAI-compatible servers in a worker's settings: where they come from, what is refused, and that no key is told."""
+
+from pathlib import Path
+
+import pytest
+
+from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, OpenAIServer
+from crucible_worker.config import SettingsError, load_settings
+
+URL = "http://127.0.0.1:8000/v1"
+KEY = "canary-0123456789"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A key that its owner alone can read."""
+    path = tmp_path / "key"
+    path.write_text(f"{KEY}\n")
+    path.chmod(0o600)
+    return path
+
+
+def from_file(tmp_path: Path, text: str) -> tuple[OpenAIServer, ...]:
+    """The servers of a settings file."""
+    config = tmp_path / "worker.toml"
+    config.write_text(text)
+    return load_settings({}, {}, config).openai_servers
+
+
+def test_the_file_says_everything(tmp_path: Path, secret: Path):
+    """A table by name, with every setting of a server; paths are relative to the file."""
+    ca = tmp_path / "ca.pem"
+    ca.touch()
+    (server,) = from_file(
+        tmp_path,
+        f'[openai_servers.vllm]\nbase_url = "{URL}"\nkey_file = "key"\ntext = "chat"\nlogprobs = true\n'
+        'max_connections = 8\nstall_seconds = 5\ninsecure_no_tls = true\nca_file = "ca.pem"\nproxy = "http://u:p@x:1"\n',
+    )
+    assert server == OpenAIServer(
+        name="vllm",
+        base_url=URL,
+        key_file=secret,
+        text="chat",
+        logprobs=True,
+        max_connections=8,
+        stall_seconds=5.0,
+        insecure_no_tls=True,
+        ca_file=ca,
+        proxy="http://u:p@x:1",
+    )
+    assert server.key() == KEY
+
+
+def test_flags_and_variables_name_servers_without_keys():
+    """NAME=URL, several by several flags or separated by blanks in the variable."""
+    flags = load_settings({"openai_servers": ["a=http://localhost:1/v1", "b=https://h/v1"]}, {}).openai_servers
+    variable = load_settings({}, {"CRUCIBLE_OPENAI_SERVER": "a=http://localhost:1/v1  b=https://h/v1"}).openai_servers
+    assert flags == variable
+    assert [(server.name, server.base_url) for server in flags] == [
+        ("a", "http://localhost:1/v1"),
+        ("b", "https://h/v1"),
+    ]
+
+
+def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The environment holds the key under the name that the settings say."""
+    text = f'[openai_servers.a]\nbase_url = "{URL}"\nkey_env = "MY_KEY"\n'
+    monkeypatch.setenv("MY_KEY", KEY)
+    assert from_file(tmp_path, text)[0].key() == KEY
+    monkeypatch.delenv("MY_KEY")
+    with pytest.raises(SettingsError, match="variable MY_KEY holds no key"):
+        from_file(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f'["openai_servers"."a b"]\nbase_url = "{URL}"', "letters, digits"),
+        ("[openai_servers.a]\n", "has no base_url"),
+        ('[openai_servers]\na = "http://x/v1"', "is no table"),
+        ("openai_servers = 3", "no table of servers"),
+        ('[openai_servers.a]\nbase_url = "ftp://x/v1"', "no http or https URL"),
+        ('[openai_servers.a]\nbase_url = "http://x:port/v1"', "is no URL"),
+        ('[openai_servers.a]\nbase_url = "http://u:canary@x/v1"', "a key belongs into key_file"),
+        ('[openai_servers.a]\nbase_url = "http://x/v1?key=canary"', "a key belongs into key_file"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nkey = "canary"', "there is no 'key'"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\ntext = "words"', "one of completion, chat"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nlogprobs = 1', "true or false"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nmax_connections = 0', "at least 1"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nmax_connections = 1.5', "a whole number"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nstall_seconds = 0', "not above 0"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nstall_seconds = {MAX_STALL_SECONDS + 1}', "not above 0"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nstall_seconds = "long"', "a number"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nca_file = "absent"', "does not exist"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nproxy = "canary"', "proxy is no http"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nkey_file = "absent"', "cannot read key file"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nkey_file = "key"\nkey_env = "K"', "are one setting"),
+        ('[openai_servers.a]\nbase_url = "http://far.example/v1"\nkey_file = "key"', "in the clear"),
+    ],
+)
+def test_what_cannot_be_is_refused_without_its_value(tmp_path: Path, secret: Path, text: str, why: str):
+    """The start fails with the reason, and repeats nothing that might be a key in the wrong place."""
+    with pytest.raises(SettingsError, match=why) as caught:
+        from_file(tmp_path, text)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stall_seconds", [0.001, MAX_STALL_SECONDS])
+def test_the_bounds_themselves_are_taken(stall_seconds: float):
+    """One connection, and the shortest and longest stall."""
+    OpenAIServer(name="a", base_url=URL, max_connections=1, stall_seconds=stall_seconds).check()
+
+
+@pytest.mark.parametrize("content", ["", "two words", "ké"])
+def test_a_file_without_a_key_is_refused(tmp_path: Path, secret: Path, content: str):
+    """A key is one word of printable ASCII."""
+    secret.write_text(content)
+    with pytest.raises(SettingsError, match="holds no key"):
+        from_file(tmp_path, f'[openai_servers.a]\nbase_url = "{URL}"\nkey_file = "key"')
+
+
+def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path, secret: Path):
+    """As the worker's own token."""
+    secret.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        from_file(tmp_path, f'[openai_servers.a]\nbase_url = "{URL}"\nkey_file = "key"')
+
+
+def test_a_server_that_is_given_twice_is_refused():
+    """Flags may not say two things of one name."""
+    with pytest.raises(SettingsError, match="'a' is given twice"):
+        load_settings({"openai_servers": [f"a={URL}", f"a={URL}"]}, {})
+
+
+@pytest.mark.parametrize("text", ["a", "=http://x", "a="])
+def test_text_that_names_no_server_is_refused(text: str):
+    """NAME=URL, both of them."""
+    with pytest.raises(SettingsError, match="NAME=URL"):
+        load_settings({"openai_servers": [text]}, {})
+
+
+def test_a_proxys_password_is_not_shown():
+    """Settings may be printed; what a proxy wants is not."""
+    assert "secret" not in repr(OpenAIServer(name="a", base_url=URL, proxy="http://u:secret@p:1"))

@@ -1,0 +1,129 @@
+"""Batches of questions to a model: places of errors, order, concurrency, and a deadline that is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from crucible_bridge.errors import BackendError, BridgeError, Code, DeadlineExceeded, InvalidField
+from crucible_bridge.types import EmbeddedModel, Problem
+from crucible_worker.runs.batches import Bounds, ask_all, at_field, each
+from crucible_worker.runs.calls import GatedModel
+from crucible_worker.testing import ScriptedBackend, ScriptedModel
+
+
+@pytest.mark.parametrize(
+    ("field", "own", "path"),
+    [
+        ("", "", "items[3]"),
+        ("", "prompt", "items[3]"),
+        ("prompt", "", "items[3].prompt"),
+        ("prompt", "prompt", "items[3]"),
+        ("prompt[5]", "prompt", "items[3][5]"),
+        ("prompt.chunks[0]", "prompt", "items[3].chunks[0]"),
+        ("prompts", "prompt", "items[3].prompts"),
+    ],
+)
+def test_an_error_is_at_its_place_in_the_request(field: str, own: str, path: str):
+    """What the error calls the item itself is replaced, all else lies below the item."""
+    found = at_field(InvalidField(field, "is odd", reason="ODD"), "items[3]", own=own)
+
+    assert isinstance(found, InvalidField)
+    assert (found.field, found.reason, found.message) == (path, "ODD", "is odd")
+
+
+def test_an_error_keeps_what_it_says():
+    """Class, code, whether and when to come again, and further facts."""
+    error = BackendError(
+        "is busy", reason="BACKEND_BUSY", code=Code.RESOURCE_EXHAUSTED, retry_after=2.0, metadata={"k": "v"}
+    )
+
+    found = at_field(error, "items[0]")
+
+    assert isinstance(found, BackendError)
+    assert vars(found) == {**vars(error), "field": "items[0]"}
+
+
+async def test_indices_are_asked_in_order_and_so_many_at_once():
+    """None is left out, none asked twice."""
+    started: list[int] = []
+    running, peak = 0, 0
+
+    async def ask(index: int) -> None:
+        nonlocal running, peak
+        started.append(index)
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await each(20, ask, 3)
+
+    assert (started, peak) == (list(range(20)), 3)
+
+
+async def test_the_first_error_ends_all_and_comes_alone():
+    """Not as a group, and what was under way is cancelled."""
+    cancelled: list[int] = []
+
+    async def ask(index: int) -> None:
+        if index == 1:
+            raise BackendError("is down")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(index)
+            raise
+
+    with pytest.raises(BackendError, match="is down"):
+        await each(10, ask, 3)
+
+    assert sorted(cancelled) == [0, 2]
+
+
+async def test_after_the_deadline_no_call_is_made():
+    """Not even those that could start before a timer fires."""
+    model, asked = ScriptedModel(), []
+
+    def asker(gated: GatedModel):
+        async def ask(index: int, question: str) -> str:
+            asked.append(question)
+            return question
+
+        return ask
+
+    now = asyncio.get_running_loop().time()
+    bounds = Bounds(concurrency=2, item_seconds=1.0, deadline=now)
+    with pytest.raises(DeadlineExceeded) as over:
+        await ask_all(
+            {EmbeddedModel: ScriptedBackend({"m": model})}, EmbeddedModel("m"), ["a", "b"], asker, bounds=bounds
+        )
+
+    assert over.value.field == "limits.deadline_ms"
+    assert (asked, model.loads) == ([], 0)
+
+
+async def test_questions_that_are_problems_are_their_own_answers():
+    """Errors of the others become problems, everything at its place."""
+    unread = Problem(reason="INVALID_FIELD", message="is odd")
+
+    def asker(gated: GatedModel):
+        async def ask(index: int, question: str) -> str:
+            if question == "bad":
+                raise BridgeError("fails", reason="R", field=f"items[{index}]")
+            return f"{index} {question}"
+
+        return ask
+
+    answers = await ask_all(
+        {EmbeddedModel: ScriptedBackend({"m": ScriptedModel()})},
+        EmbeddedModel("m"),
+        ["a", unread, "bad", "b"],
+        asker,
+        bounds=Bounds(concurrency=2, item_seconds=1.0),
+    )
+
+    failed = Problem(reason="R", message="fails", field="items[2]")
+    assert answers.results == ["0 a", unread, failed, "3 b"]
+    assert answers.model_fingerprint == "scripted"
