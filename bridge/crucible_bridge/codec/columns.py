@@ -65,12 +65,10 @@ def columns_at(
         raise InvalidField("columns.lengths", f"holds {lengths.dtype}, integers are needed")
     if not lengths.size:
         raise InvalidField("columns.lengths", "is empty")
-    if lengths.min() < 0:
-        raise InvalidField("columns.lengths", f"holds {lengths.min()}, a length is at least 0")
-    return [
-        _ragged(column, lengths, key)
-        for key, (column,) in zip(keys, inputs_at(data, spans, keys, "columns.values", stored=stored, number=_VALUES))
-    ]
+    if (shortest := int(lengths.min())) < 0:
+        raise InvalidField("columns.lengths", f"holds {shortest}, a length is at least 0")
+    found = inputs_at(data, spans, keys, "columns.values", stored=stored, number=_VALUES)
+    return _parted({key: values for key, (values,) in zip(keys, found)}, lengths)
 
 
 def _joinable(column: Sequence[Array]) -> Sequence[np.ndarray] | None:
@@ -82,13 +80,19 @@ def _joinable(column: Sequence[Array]) -> Sequence[np.ndarray] | None:
     return arrays
 
 
-def _ragged(values: Array, lengths: np.ndarray, key: str) -> Ragged:
-    field = entry("columns.values", key)
-    if not isinstance(values, np.ndarray):
-        raise InvalidField(field, "is bf16, which stands in a tensor of each sequence alone")
-    # Looked at first, as the sum of such might leave int64.
-    if (longest := int(lengths.max())) > values.size:
-        raise InvalidField(field, f"has {values.size:,} values, a sequence alone {longest:,}")
-    if (total := int(lengths.sum(dtype=np.int64))) != values.size:
-        raise InvalidField(field, f"has {values.size:,} values, all sequences {total:,}")
-    return Ragged(values, lengths)
+def _parted(columns: Mapping[str, Array], lengths: np.ndarray) -> list[Ragged]:
+    longest, parted = int(lengths.max()), list[Ragged]()
+    for key, values in columns.items():
+        field = entry("columns.values", key)
+        if not isinstance(values, np.ndarray):
+            raise InvalidField(field, "is bf16, which stands in a tensor of each sequence alone")
+        # Looked at first, as the sum of such might leave int64.
+        if longest > values.size:
+            raise InvalidField(field, f"has {values.size:,} values, a sequence alone {longest:,}")
+        if parted and values.size == parted[0].values.size:
+            parted.append(parted[0].like(values))
+        elif (total := int(lengths.sum(dtype=np.int64))) == values.size:
+            parted.append(Ragged(values, lengths))
+        else:
+            raise InvalidField(field, f"has {values.size:,} values, all sequences {total:,}")
+    return parted

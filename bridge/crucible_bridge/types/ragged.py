@@ -28,14 +28,22 @@ class Ragged(Sequence[np.ndarray]):
         Raises:
             ValueError: the lengths do not add up to the number of values.
         """
-        ends = np.cumsum(lengths, dtype=np.int64)
-        if values.shape != (int(ends[-1]) if ends.size else 0,):
-            raise ValueError(f"{values.shape} values cannot be parted into lengths of {ends[-1] if ends.size else 0}")
+        ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
+        if values.shape != (ends[-1] if ends else 0,):
+            raise ValueError(f"values of shape {values.shape} cannot be parted into {ends[-1] if ends else 0}")
         self.values = values
         """All values, in order."""
         self.lengths = lengths
         """How many are each sequence's."""
-        self._ends: list[int] = ends.tolist()
+        self._ends = ends
+
+    def like(self, values: np.ndarray) -> Ragged:
+        """Other values, as many, parted in the same way."""
+        if values.shape != self.values.shape:
+            raise ValueError(f"values of shape {values.shape} cannot be parted like {self.values.shape}")
+        other = object.__new__(Ragged)
+        other.values, other.lengths, other._ends = values, self.lengths, self._ends
+        return other
 
     def __len__(self) -> int:
         return len(self._ends)

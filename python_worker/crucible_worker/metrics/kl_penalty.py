@@ -105,7 +105,7 @@ def _added(advantages: Sequence[np.ndarray], penalty: np.ndarray, lengths: np.nd
     """The advantages with the penalty, shape (sum of the lengths,), each rounded once, from the float64 sum."""
     if isinstance(advantages, Ragged):
         values = np.add(advantages.values, penalty, dtype=np.float64).astype(advantages.values.dtype)
-        return Ragged(values, advantages.lengths)
+        return advantages.like(values)
     ends = np.cumsum(lengths).tolist()
     return tuple(
         np.add(old, penalty[end - old.size : end], dtype=np.float64).astype(old.dtype)

@@ -61,7 +61,10 @@ def _fit(*columns: Sequence[np.ndarray]) -> bool:
     ragged = [column for column in columns if isinstance(column, Ragged)]
     return (
         len(ragged) == len(columns)
-        and all(np.array_equal(column.lengths, ragged[0].lengths) for column in ragged)
+        and all(
+            column.lengths is ragged[0].lengths or np.array_equal(column.lengths, ragged[0].lengths)
+            for column in ragged
+        )
         and all(column.values.dtype.kind in _NUMBERS for column in ragged)
     )
 

@@ -36,3 +36,12 @@ def test_lengths_that_do_not_add_up_are_refused(sizes: list[int]):
     """Three values cannot be parted so."""
     with pytest.raises(ValueError, match="cannot be parted"):
         Ragged(np.zeros(3), np.array(sizes, np.int64))
+
+
+def test_other_values_are_parted_alike():
+    """As many values, in the same parts; another number is refused."""
+    ragged = Ragged(np.zeros(3), np.array([1, 2]))
+
+    assert [part.tolist() for part in ragged.like(np.array([5, 6, 7]))] == [[5], [6, 7]]
+    with pytest.raises(ValueError, match="cannot be parted"):
+        ragged.like(np.zeros(2))
