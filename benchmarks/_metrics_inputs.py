@@ -13,6 +13,7 @@ from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.types import Datum, TrajectoryBatch
+from crucible_worker.metrics.kl import kl_post_update as pure_kl_post
 from crucible_worker.metrics.kl import kl_sample_train as pure_kl
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
 from crucible_worker.metrics.nll import mean_nll as pure_nll
@@ -48,6 +49,7 @@ def cases() -> Iterator[Case]:
     """Every call that is large."""
     originals = _originals()
     yield kl_sample_train(SEQUENCES, TOKENS, originals)
+    yield _kl_post_update(originals)
     yield _mean_nll(originals)
     yield _kl_penalty(originals)
     yield _trajectories(originals)
@@ -81,6 +83,22 @@ def kl_sample_train(sequences: int, tokens: int, originals: Any = None) -> Case:
         pure=pure,
         original=original,
         claim="goal: at least 1, aim 1.5",
+    )
+
+
+def _kl_post_update(originals: Any) -> Case:
+    columns = {"logprobs": _logprobs(SEQUENCES, TOKENS), "mask": _masks(SEQUENCES, TOKENS)}
+    data, updated = _data(columns, originals), _logprobs(SEQUENCES, TOKENS)
+
+    def pure(request: bytes) -> Callable[[], Any]:
+        asked = token_codec.kl_post_update_request_from_bytes(request)
+        return lambda: pure_kl_post(asked.logprobs, asked.updated, asked.masks)  # type: ignore[arg-type]
+
+    return Case(
+        name="kl_post_update",
+        ours=lambda metrics: metrics.compute_kl_post_update(data, updated),
+        pure=pure,
+        claim="the original asks a model",
     )
 
 

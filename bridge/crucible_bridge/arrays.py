@@ -129,10 +129,22 @@ def stored_like(values: np.ndarray, original: Array) -> Array:
     """Numbers that were computed, in the dtype of those they came from: rounded to the nearest, ties to even."""
     if isinstance(original, np.ndarray):
         return values.astype(original.dtype, copy=False)
-    bits = values.astype(np.float32).view(np.uint32)
+    bits = _rounded_to_odd(values).view(np.uint32)
     upper = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     # Rounding up would carry a NaN of many ones over into a zero; any quiet NaN is as good.
     return _bfloat16(np.where(np.isnan(values), np.uint32(0x7FC0), upper).astype(np.uint16))
+
+
+def _rounded_to_odd(values: np.ndarray) -> np.ndarray:
+    """float32 whose last bit is 1 where digits were lost: what is rounded from it is as if rounded from the value."""
+    with np.errstate(over="ignore"):  # the largest float32 then stands for what is beyond it
+        rounded = values.astype(np.float32)
+    if values.dtype.itemsize <= rounded.dtype.itemsize:
+        return rounded
+    bits = rounded.view(np.uint32)
+    away = np.abs(rounded) > np.abs(values)
+    lost = (rounded != values) & ~np.isnan(values)
+    return np.where(lost, (bits - away) | np.uint32(1), bits).astype(np.uint32).view(np.float32)
 
 
 def _checked_shape(tensor: Tensor, field: str) -> tuple[int, ...]:

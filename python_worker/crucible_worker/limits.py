@@ -41,5 +41,7 @@ class WorkerLimits:
     """Unary calls open at once in one service; more are refused. Health checks are not counted."""
     max_streams: int = 256
     """Streams open at once in one service."""
+    max_sequences_per_call: int = 1_000_000
+    """Sequences of one call for metrics over tokens; more are refused."""
     drain_seconds: float = 5.0
     """From SIGTERM to the end of the process, whatever runs."""

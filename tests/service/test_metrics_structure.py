@@ -264,7 +264,6 @@ async def test_the_wrong_field_is_named(stub: Any, call: str, field: str, change
     assert str(error).startswith(field)
 
 
-BF16 = types_pb2.Tensor(dtype=types_pb2.DTYPE_BF16, data=bytes(6))
 WRONG_COLUMNS: list[tuple[str, Change]] = [
     ("columns.lengths", lambda m: m.columns.ClearField("lengths")),
     ("columns.lengths", lambda m: put(m.columns.lengths, tensor(2, 1))),
@@ -304,14 +303,61 @@ async def test_the_wrong_column_is_named(stub: Any, call: str, field: str, chang
     assert (error.code, error.field) == (Code.INVALID_ARGUMENT, field)
 
 
-async def test_bfloat16_stands_in_tensors_of_its_own(stub: Any):
-    """Numpy has none, so that nothing could be widened in place."""
+async def test_bfloat16_columns_are_answered_by_such(stub: Any):
+    """Advantages come back as they came, one tensor; other columns are widened."""
     request = COLUMNS["IncorporateKLPenalty"]()
-    put(request.columns.values["advantages"], BF16)
+    halves = {
+        "advantages": [0x3F80, 0x4000, 0x4040],  # 1, 2, 3
+        "logprobs": [0xBF80, 0xC000, 0xC080],  # -1, -2, -4
+        "base_logprobs": [0, 0xBF80, 0xC000],  # 0, -1, -2
+        "mask": [0, 0x3F80, 0x3F80],  # 0, 1, 1
+    }
+    for key, bits in halves.items():
+        content = np.array(bits, "<u2").tobytes()
+        put(request.columns.values[key], types_pb2.Tensor(dtype=types_pb2.DTYPE_BF16, data=content))
+
+    answer = await stub.IncorporateKLPenalty(request)
+
+    (found,) = answer.advantages
+    assert found.dtype == types_pb2.DTYPE_BF16
+    assert np.frombuffer(found.data, "<u2").tolist() == [0x3F80, 0x3FC0, 0x4060]  # 1, 1.5, 3.5
+    assert answer.metrics.values == {"kl_policy_base": -1.5}
+
+
+@pytest.mark.parametrize("mask", ["f2", "f8", "i4", "i8", "u1", "?"])
+@pytest.mark.parametrize("logprobs", ["f2", "f8", "i4"])
+async def test_columns_of_any_numbers_are_computed_with(stub: Any, logprobs: str, mask: str):
+    """The same answer, whatever holds the same numbers."""
+    request = COLUMNS["ComputeKLSampleTrain"]()
+    put(request.columns.values["logprobs"], tensor(-1, -2, -4, dtype=logprobs))
+    put(request.columns.values["training_logprobs"], tensor(0, -1, -2, dtype=logprobs))
+    put(request.columns.values["mask"], tensor(0, 1, 1, dtype=mask))
+
+    answer = await stub.ComputeKLSampleTrain(request)
+
+    assert answer.metrics.values["optim/kl_sample_train_v1"] == -1.5
+    assert (answer.metrics.values["optim/entropy"], answer.action_tokens) == (3.0, 2)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "i8", "u1", "?"])
+async def test_advantages_that_are_no_floats_name_their_column(stub: Any, dtype: str):
+    """Integers and bools take no penalty."""
+    request = COLUMNS["IncorporateKLPenalty"]()
+    put(request.columns.values["advantages"], tensor(1, 0, 1, dtype=dtype))
 
     error = await error_of(stub.IncorporateKLPenalty(request))
 
     assert (error.code, error.field) == (Code.INVALID_ARGUMENT, 'columns.values["advantages"]')
+
+
+async def test_lengths_of_another_type_are_told_those_that_do(stub: Any):
+    """An u8 is an integer, but cannot hold a length."""
+    request = COLUMNS["ComputeMeanNLL"]()
+    put(request.columns.lengths, tensor(2, 1, dtype="u1"))
+
+    error = await error_of(stub.ComputeMeanNLL(request))
+
+    assert str(error) == "columns.lengths holds uint8, i32 or i64 is needed"
 
 
 TOKENS: list[tuple[str, Change]] = [

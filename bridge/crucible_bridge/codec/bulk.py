@@ -227,7 +227,7 @@ def _seen(data: bytes, outer: Span, span: Span, known: _Known) -> np.ndarray | N
         field, content, stop = content_span(data, at)
         if field == _DTYPE and stop - at == 2:
             number = data[at + 1]
-        elif field == _SHAPE and content is not None:
+        elif field == _SHAPE and content is not None and shape is None:  # protobuf joins the parts of a packed one
             shape = content
         elif field == _DATA and content is not None:
             elements = content

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from crucible_bridge.arrays import floats
 from crucible_bridge.codec.bulk import PLAIN_DTYPES, Pieces, inputs_at, vector_from_v1
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.spans import Span, Unusual, split
@@ -45,7 +46,7 @@ def columns_at(
         data: the bytes.
         spans: where the parts of the message lie.
         keys: which columns.
-        stored: those whose f16 stays as it is.
+        stored: those whose f16 stays as it is; bf16, which numpy has not, is widened and kept beside.
 
     Raises:
         InvalidField: a column is missing, malformed, or of another length.
@@ -62,7 +63,7 @@ def columns_at(
         case _:
             raise Unusual
     if lengths.dtype.kind != "i":
-        raise InvalidField("columns.lengths", f"holds {lengths.dtype}, integers are needed")
+        raise InvalidField("columns.lengths", f"holds {lengths.dtype}, i32 or i64 is needed")
     if not lengths.size:
         raise InvalidField("columns.lengths", "is empty")
     if (shortest := int(lengths.min())) < 0:
@@ -84,15 +85,15 @@ def _parted(columns: Mapping[str, Array], lengths: np.ndarray) -> list[Ragged]:
     longest, parted = int(lengths.max()), list[Ragged]()
     for key, values in columns.items():
         field = entry("columns.values", key)
-        if not isinstance(values, np.ndarray):
-            raise InvalidField(field, "is bf16, which stands in a tensor of each sequence alone")
+        stored = None if isinstance(values, np.ndarray) else values
+        values = values if isinstance(values, np.ndarray) else floats(values, field)
         # Looked at first, as the sum of such might leave int64.
         if longest > values.size:
             raise InvalidField(field, f"has {values.size:,} values, a sequence alone {longest:,}")
         if parted and values.size == parted[0].values.size:
-            parted.append(parted[0].like(values))
+            parted.append(parted[0].like(values, stored=stored))
         elif (total := int(lengths.sum(dtype=np.int64))) == values.size:
-            parted.append(Ragged(values, lengths))
+            parted.append(Ragged(values, lengths, stored=stored))
         else:
             raise InvalidField(field, f"has {values.size:,} values, all sequences {total:,}")
     return parted

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.codec.bulk import Pieces, stored_from_v1, tensors_at, vector_from_v1
-from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1
 from crucible_bridge.codec.spans import parsed, plainly, split
@@ -33,11 +32,12 @@ __all__ = [
 
 def kl_sample_train_to_bytes(result: KLSampleTrain) -> bytes:
     """Encode the KL of sampling and training policy."""
-    return pb.ComputeKLSampleTrainResponse(
-        metrics=metrics_to_v1(result.metrics),
-        action_tokens=result.action_tokens,
-        per_sequence={key: array_to_v1(array) for key, array in result.per_sequence.items()},
-    ).SerializeToString()
+    pieces = Pieces()
+    for key, array in result.per_sequence.items():
+        pieces.add_entry(pb.ComputeKLSampleTrainResponse.PER_SEQUENCE_FIELD_NUMBER, key, array)
+    return pieces.joined(
+        pb.ComputeKLSampleTrainResponse(metrics=metrics_to_v1(result.metrics), action_tokens=result.action_tokens)
+    )
 
 
 def kl_sample_train_from_bytes(data: bytes) -> KLSampleTrain:

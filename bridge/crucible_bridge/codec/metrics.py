@@ -5,7 +5,7 @@ Decoding checks structure alone; whether lengths fit each other is for the funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ _COUNTS = ("trajectories_per_group", "transitions_per_trajectory", "action_token
 _REWARDS = ("rewards", "final_rewards")
 _METRICS = ("transition_metrics", "trajectory_metrics")
 _PRESENT = ("transition_metric_present", "trajectory_metric_present")
+_TEXTS_AT_ONCE = 65_536
 _DPO = {
     "chosen_logprobs": "chosen",
     "rejected_logprobs": "rejected",
@@ -131,8 +132,8 @@ def classification_metrics_request_from_bytes(data: bytes) -> ClassificationMetr
     """Decode a question about labels."""
     message = parsed(pb.ComputeClassificationMetricsRequest, data)
     return ClassificationMetricsRequest(
-        predictions=tuple(message.predictions),
-        targets=tuple(message.targets),
+        predictions=_texts(message.predictions),
+        targets=_texts(message.targets),
         positive=message.positive if message.HasField("positive") else None,
     )
 
@@ -152,6 +153,14 @@ def pass_at_k_request_from_bytes(data: bytes) -> PassAtKRequest:
         successes=_integers(message, "successes", "successes"),
         k=tuple(message.k),
     )
+
+
+def _texts(repeated: Sequence[str]) -> list[str]:
+    """Texts in parts, between which other threads get their turn."""
+    texts: list[str] = []
+    for at in range(0, len(repeated), _TEXTS_AT_ONCE):
+        texts += repeated[at : at + _TEXTS_AT_ONCE]
+    return texts
 
 
 def _tensor(value: Any, field: str) -> types_pb2.Tensor:

@@ -7,6 +7,8 @@ from typing import overload
 
 import numpy as np
 
+from crucible_bridge.types.data import Tensor
+
 __all__ = ["Ragged"]
 
 
@@ -16,37 +18,48 @@ class Ragged(Sequence[np.ndarray]):
     A column of a thousand sequences is then one array to send, to convert and to add up, and still reads as a list.
     """
 
-    __slots__ = ("_ends", "lengths", "values")
+    __slots__ = ("_known_ends", "lengths", "stored", "values")
 
-    def __init__(self, values: np.ndarray, lengths: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, lengths: np.ndarray, *, stored: Tensor | None = None) -> None:
         """Part an array.
 
         Args:
             values: shape (sum of the lengths,).
             lengths: shape (sequences,), integers from 0.
+            stored: what the values were widened from.
 
         Raises:
             ValueError: the lengths do not add up to the number of values.
         """
-        ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
-        if values.shape != (ends[-1] if ends else 0,):
-            raise ValueError(f"values of shape {values.shape} cannot be parted into {ends[-1] if ends else 0}")
+        if values.shape != (total := int(lengths.sum(dtype=np.int64)),):
+            raise ValueError(f"values of shape {values.shape} cannot be parted into {total}")
         self.values = values
         """All values, in order."""
         self.lengths = lengths
         """How many are each sequence's."""
-        self._ends = ends
+        self.stored = stored
+        """The values as they came, where that is a type that numpy has not: bf16."""
+        self._known_ends: list[int] | None = None
 
-    def like(self, values: np.ndarray) -> Ragged:
+    def like(self, values: np.ndarray, *, stored: Tensor | None = None) -> Ragged:
         """Other values, as many, parted in the same way."""
         if values.shape != self.values.shape:
             raise ValueError(f"values of shape {values.shape} cannot be parted like {self.values.shape}")
         other = object.__new__(Ragged)
-        other.values, other.lengths, other._ends = values, self.lengths, self._ends
+        other.values, other.lengths, other.stored = values, self.lengths, stored
+        other._known_ends = self._known_ends
         return other
 
+    @property
+    def _ends(self) -> list[int]:
+        """Where each part ends; only told where one is asked for, as there may be millions."""
+        ends = self._known_ends
+        if ends is None:
+            ends = self._known_ends = list(np.cumsum(self.lengths, dtype=np.int64).tolist())
+        return ends
+
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.lengths)
 
     @overload
     def __getitem__(self, index: int) -> np.ndarray: ...

@@ -19,7 +19,11 @@ from collections.abc import Sequence
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics
 
-__all__ = ["classification_metrics"]
+__all__ = ["MAX_LABELS", "classification_metrics"]
+
+MAX_LABELS = 10_000
+"""Labels that differ: each has three keys in the answer."""
+_LABELS_AT_ONCE = 65_536
 
 _MEASURES = ("precision", "recall", "f1")
 
@@ -38,17 +42,21 @@ def classification_metrics(
         The keys of the module's description, for every label of predictions and targets.
 
     Raises:
-        InvalidField: there is no sample, or the columns differ in length.
+        InvalidField: there is no sample, the columns differ in length, or there are too many labels that differ.
     """
     if not targets:
         raise InvalidField("targets", "is empty")
     if len(predictions) != len(targets):
         raise InvalidField("predictions", f"has {len(predictions):,} labels for {len(targets):,} targets")
     hits = Counter(target for prediction, target in zip(predictions, targets) if prediction == target)
-    predicted, support = Counter(predictions), Counter(targets)
+    predicted, support = _counted(predictions), _counted(targets)
+    if len(labels := support.keys() | predicted.keys()) > MAX_LABELS:
+        raise InvalidField(
+            "targets", f"and predictions have {len(labels):,} labels, at most {MAX_LABELS:,} are accepted"
+        )
     by_label = {
         label: _measures(label, hits[label], predicted[label], support[label])
-        for label in sorted(support.keys() | predicted.keys() | ({positive} if positive is not None else set()))
+        for label in sorted(labels | ({positive} if positive is not None else set()))
     }
     found: dict[str, float | str] = {"accuracy": hits.total() / len(targets)}
     for index, measure in enumerate(_MEASURES):
@@ -61,6 +69,14 @@ def classification_metrics(
         {key: value for key, value in found.items() if not isinstance(value, str)},
         {key: value for key, value in found.items() if isinstance(value, str)},
     )
+
+
+def _counted(labels: Sequence[str]) -> Counter[str]:
+    """How often each label comes; in parts, between which other threads get their turn."""
+    counts: Counter[str] = Counter()
+    for at in range(0, len(labels), _LABELS_AT_ONCE):
+        counts.update(labels[at : at + _LABELS_AT_ONCE])
+    return counts
 
 
 def _measures(label: str, hits: int, predicted: int, support: int) -> tuple[float | str, float | str, float | str]:

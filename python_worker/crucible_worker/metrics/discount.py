@@ -14,6 +14,8 @@ __all__ = ["suffix_sums"]
 
 _LONGEST_PIECE = 64
 """Tokens of a piece: steps per round."""
+_VALUES_AT_ONCE = 1 << 20
+"""Values whose sequences are cut together, eight megabytes; a longer sequence is cut alone."""
 _PIECES_AT_ONCE = 1_024
 """Pieces that take their steps together: half a megabyte, which stays in the cache."""
 
@@ -26,6 +28,18 @@ def suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) -> Non
         lengths: of the sequences, shape (S,), integers; their sum is N.
         discount: g, in (0, 1].
     """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    start = done = 0
+    while start < lengths.size:
+        stop = int(np.searchsorted(ends, done + _VALUES_AT_ONCE, side="right"))
+        stop = max(start + 1, min(stop, start + _VALUES_AT_ONCE))
+        end = int(ends[stop - 1])
+        _some_suffix_sums(values[done:end], lengths[start:stop], discount)
+        start, done = stop, end
+
+
+def _some_suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) -> None:
+    """The same, of as many sequences as memory is to be taken for at once."""
     # As long as sequences are on average, so that padding at most doubles the values; at least 2, so that it ends.
     size = int(np.clip(values.size // max(1, np.count_nonzero(lengths)), 2, _LONGEST_PIECE))
     pieces_of = -(-lengths // size)
@@ -35,16 +49,28 @@ def suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) -> Non
     # Zeros at the end of a sequence change no sum before them.
     pieces = np.zeros((count, size))
     padded = pieces.reshape(-1)
-    starts = (np.cumsum(pieces_of) - pieces_of) * size
-    spans = list(zip(starts.tolist(), (np.cumsum(lengths) - lengths).tolist(), lengths.tolist()))
-    for at, start, length in spans:
-        padded[at : at + length] = values[start : start + length]
+    places = _places((np.cumsum(pieces_of) - pieces_of) * size, lengths)
+    for place, span in places:
+        padded[place] = values[span]
     for first in range(0, count, _PIECES_AT_ONCE):
         _step(pieces[first : first + _PIECES_AT_ONCE], discount)
     if pieces_of.max() > 1:
         _carry(pieces, pieces_of, discount)
-    for at, start, length in spans:
-        values[start : start + length] = padded[at : at + length]
+    for place, span in places:
+        values[span] = padded[place]
+
+
+def _places(starts: np.ndarray, lengths: np.ndarray) -> list[tuple[slice | np.ndarray, slice]]:
+    """Where values lie among the pieces, and where in their own array."""
+    own = np.cumsum(lengths) - lengths
+    if int(lengths.sum()) < _LONGEST_PIECE * lengths.size:
+        # Short ones all at once: a step of Python for each would take longer than the sums.
+        total = int(lengths.sum())
+        return [(np.arange(total) + np.repeat(starts - own, lengths), slice(0, total))]
+    return [
+        (slice(at, at + length), slice(start, start + length))
+        for at, start, length in zip(starts.tolist(), own.tolist(), lengths.tolist())
+    ]
 
 
 def _step(pieces: np.ndarray, discount: float) -> None:

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from crucible_bridge.types import KLPostUpdate, KLSampleTrain, Metrics
+from crucible_bridge.types import KLPostUpdate, KLSampleTrain, Metrics, Ragged
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, NO_ACTION_TOKENS, Defects
 from crucible_worker.metrics.kl_extended import extended_kl
 from crucible_worker.metrics.sequences import check_sequences, input_field
-from crucible_worker.metrics.sums import BLOCK_TOKENS, blocks, dot, exact_sum
+from crucible_worker.metrics.sums import BLOCK_TOKENS, blocks, count_values, dot, exact_sum
 
 __all__ = ["kl_post_update", "kl_sample_train"]
 
@@ -133,8 +133,9 @@ def _metrics(values: dict[str, float], undefined: str) -> Metrics:
 
 
 def _sum_up(first: Sequence[np.ndarray], second: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> _Totals:
-    mask_dtype = np.result_type(*{mask.dtype for mask in masks})
-    scratch = np.empty((2, min(BLOCK_TOKENS, sum(map(len, first)))))
+    dtypes = {masks.values.dtype} if isinstance(masks, Ragged) else {mask.dtype for mask in masks}
+    mask_dtype = np.result_type(*dtypes)
+    scratch = np.empty((2, min(BLOCK_TOKENS, count_values(first))))
     with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
         parts = [
             _sum_block(*block, *scratch[:, : block[0].size])

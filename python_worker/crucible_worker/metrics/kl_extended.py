@@ -25,7 +25,7 @@ import numpy as np
 
 from crucible_bridge.types import Metrics
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, NO_ACTION_TOKENS
-from crucible_worker.metrics.sums import exact_sum
+from crucible_worker.metrics.sums import sequence_blocks, total
 
 __all__ = ["CLIP", "extended_kl"]
 
@@ -65,11 +65,8 @@ def extended_kl(
         The metrics, and by key one float64 array of shape (sequences,).
     """
     with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
-        rows = [
-            _sequence(*(array.take(np.flatnonzero(mask > 0)).astype(np.float64) for array in (sampling, training)))
-            for sampling, training, mask in zip(sampling_logprobs, training_logprobs, masks)
-        ]
-        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        parts = [_sequences(*part) for part in sequence_blocks(sampling_logprobs, training_logprobs, masks)]
+        columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         values, missing = _over_all(columns)
     tokens = columns[_TOKENS]
     per_sequence = {key: columns[key] / np.where(tokens > 0, tokens, np.nan) for key in _MEANS}
@@ -84,24 +81,39 @@ def extended_kl(
     return Metrics.of({key: values[key] for key in values if key not in missing}, missing), per_sequence
 
 
-def _sequence(sampling: np.ndarray, training: np.ndarray) -> dict[str, float]:
-    """Sums over one sequence's action tokens, both of shape (n_i,)."""
-    difference = sampling - training
+def _sequences(
+    lengths: np.ndarray, sampling: np.ndarray, training: np.ndarray, mask: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Sums over the action tokens of each of S sequences: lengths of shape (S,), all else of shape (their sum,)."""
+    kept = np.flatnonzero(mask > 0)
+    counts = np.diff(np.searchsorted(kept, np.cumsum(lengths)), prepend=0)
+    used = np.flatnonzero(counts)
+    starts = (np.cumsum(counts) - counts).take(used)
+
+    def spread(ufunc: np.ufunc, values: np.ndarray, without: float) -> np.ndarray:
+        """One value a sequence; parts without a token, of which `reduceat` makes something else, are left out."""
+        found = np.full(lengths.size, without)
+        if used.size:
+            found[used] = ufunc.reduceat(values, starts)
+        return found
+
+    first, second = sampling.take(kept).astype(np.float64), training.take(kept).astype(np.float64)
+    difference = first - second
     ratios_less_one = np.expm1(-difference)
-    # Ratios by the greatest, which may be beyond float64 where its logarithm is not.
-    top = float(-difference.min()) if difference.size else -math.inf
-    ratios = np.exp(-difference - top)
+    # Ratios by the greatest of their sequence, which may be beyond float64 where its logarithm is not.
+    top = spread(np.maximum, -difference, -math.inf)
+    ratios = np.exp(-difference - np.repeat(top, counts))
     return {
-        _V1: float(difference.sum()),
-        _V2: 0.5 * float((difference * difference).sum()),
-        _V3: float(_excess(-difference, ratios_less_one).sum()),
-        _ENTROPY: -float(sampling.sum()),
-        _MAX: float(np.abs(difference).max()) if difference.size else math.nan,
-        _CLIPPED: float(np.count_nonzero(np.abs(ratios_less_one) > CLIP)),
+        _V1: spread(np.add, difference, 0.0),
+        _V2: 0.5 * spread(np.add, difference * difference, 0.0),
+        _V3: spread(np.add, _excess(-difference, ratios_less_one), 0.0),
+        _ENTROPY: -spread(np.add, first, 0.0),
+        _MAX: spread(np.maximum, np.abs(difference), math.nan),
+        _CLIPPED: spread(np.add, (np.abs(ratios_less_one) > CLIP).astype(np.float64), 0.0),
         "top": top,
-        "ratios": float(ratios.sum()),
-        "ratios_squared": float((ratios * ratios).sum()),
-        _TOKENS: float(difference.size),
+        "ratios": spread(np.add, ratios, 0.0),
+        "ratios_squared": spread(np.add, ratios * ratios, 0.0),
+        _TOKENS: counts.astype(np.float64),
     }
 
 
@@ -127,7 +139,7 @@ def _over_all(columns: dict[str, np.ndarray]) -> tuple[dict[str, float], dict[st
     weights = float((columns["ratios"].take(used) * scale).sum())
     squares = float((columns["ratios_squared"].take(used) * scale * scale).sum())
     values = {
-        _V3: exact_sum(columns[_V3].take(used).tolist()) / tokens,
+        _V3: total(columns[_V3].take(used)) / tokens,
         _MAX: float(columns[_MAX].take(used).max()),
         _ESS: weights * weights / squares,
         _CLIPPED: float(columns[_CLIPPED].sum()) / tokens,
@@ -136,7 +148,7 @@ def _over_all(columns: dict[str, np.ndarray]) -> tuple[dict[str, float], dict[st
         return values, dict.fromkeys(errors, "only one sequence has action tokens")
     for key, name in zip(_MEANS, errors):
         sums = columns[key].take(used)
-        residuals = sums - counts.take(used) * (exact_sum(sums.tolist()) / tokens)
+        residuals = sums - counts.take(used) * (total(sums) / tokens)
         spread = used.size / (used.size - 1) * float((residuals * residuals).sum())
         values[name] = math.sqrt(spread) / tokens if spread >= 0 else math.nan
     return values, {}

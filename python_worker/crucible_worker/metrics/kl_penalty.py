@@ -23,7 +23,7 @@ from crucible_bridge.types import KLPenalty, Metrics, Ragged
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, NO_ACTION_TOKENS, Defects
 from crucible_worker.metrics.discount import suffix_sums
 from crucible_worker.metrics.sequences import check_column, check_sequences, input_field
-from crucible_worker.metrics.sums import BLOCK_TOKENS, exact_sum
+from crucible_worker.metrics.sums import MAX_CANCELLATION, exact_total, total
 
 __all__ = ["incorporate_kl_penalty"]
 
@@ -60,8 +60,11 @@ def incorporate_kl_penalty(
     """
     others = {base_field + "[{}]": base_logprobs, input_field("mask"): masks, input_field("advantages"): advantages}
     check_sequences(logprobs, others)
-    for index, array in enumerate(advantages):
-        check_column(array, input_field("advantages").format(index), kinds="f")
+    if isinstance(advantages, Ragged):
+        check_column(advantages.values, 'columns.values["advantages"]', kinds="f")
+    else:
+        for index, array in enumerate(advantages):
+            check_column(array, input_field("advantages").format(index), kinds="f")
     if not math.isfinite(coef):
         raise InvalidField("kl_penalty_coef", f"is {coef}, not finite")
     if not 0 <= discount <= 1:
@@ -79,17 +82,25 @@ def _incorporate(
     discount: float,
     base_field: str,
 ) -> KLPenalty:
-    lengths = np.array([array.size for array in logprobs])
+    lengths = logprobs.lengths if isinstance(logprobs, Ragged) else np.array([array.size for array in logprobs])
     mask = _joined(masks)
     difference = _joined(logprobs)
     difference -= _joined(base_logprobs)
     difference *= mask
-    total, weight = _total(difference), _total(mask)
-    if not math.isfinite(total + weight):
+    weight = total(mask)
+    # Masks of both signs may cancel to a sum of few digits, which then must be exact.
+    cancels = (
+        math.isfinite(weight) and mask.min(initial=0.0) < 0 and total(np.abs(mask)) > MAX_CANCELLATION * abs(weight)
+    )
+    add_up = exact_total if cancels else total
+    if cancels:
+        weight = exact_total(mask)
+    penalized = add_up(difference)
+    if not math.isfinite(penalized + weight):
         # NaN and infinities outlive a mask of 0.
         difference[mask == 0] = 0.0
-        total = _total(difference)
-    average = total / weight if weight else math.nan
+        penalized = add_up(difference)
+    average = penalized / weight if weight else math.nan
     if not math.isfinite(average):
         reason = _reason(logprobs, base_logprobs, mask, weight, base_field)
         return KLPenalty(metrics=Metrics.all_undefined((_AVERAGE,), reason), advantages=())
@@ -118,11 +129,6 @@ def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
     return (
         columns.values.astype(np.float64) if isinstance(columns, Ragged) else np.concatenate(columns, dtype=np.float64)
     )
-
-
-def _total(values: np.ndarray) -> float:
-    """The sum of an array of shape (N,)."""
-    return exact_sum(np.add.reduceat(values, range(0, values.size, BLOCK_TOKENS)).tolist()) if values.size else 0.0
 
 
 def _reason(

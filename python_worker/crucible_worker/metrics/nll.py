@@ -14,22 +14,21 @@ float32; here products and sums are float64. There are two ways to the same numb
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from crucible_bridge.types import MeanNLL, Metrics
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects, share
 from crucible_worker.metrics.sequences import check_sequences
-from crucible_worker.metrics.sums import BLOCK_TOKENS, blocks, dot, exact_sum
+from crucible_worker.metrics.sums import BLOCK_TOKENS, MAX_CANCELLATION, blocks, dot, exact_sum
 
 __all__ = ["NLLParts", "combine", "mean_nll", "nll_parts"]
 
 _NLL, _PERPLEXITY = "nll", "perplexity"
 _ONES = np.ones(BLOCK_TOKENS)
-_MAX_CANCELLATION = 2.0
-"""The sum of absolute weights over that of weights up to which a fast sum has digits enough."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ def mean_nll(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> M
         nll, total_weight = -fast[0] / fast[1], fast[1]
         if math.isfinite(nll):
             return _with_perplexity(nll, total_weight)
-    whole = _joined(nll_parts(*each) for each in zip(logprobs, weights))
+    whole = _exact_parts(logprobs, weights)
     if whole.undefined:
         metrics = Metrics.all_undefined((_NLL, _PERPLEXITY), whole.undefined)
         return MeanNLL(metrics=metrics, total_weight=whole.weight_sum)
@@ -99,16 +98,24 @@ def mean_nll(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> M
 
 def nll_parts(logprobs: np.ndarray, weights: np.ndarray) -> NLLParts:
     """One datum's part: both arrays of shape (T,), log-probabilities in nats."""
-    counted = np.flatnonzero(weights)  # NaN counts: it is not 0
-    weight = weights.take(counted).astype(np.float64)
-    logprob = logprobs.take(counted).astype(np.float64)
+    weight, logprob = _weighted(logprobs, weights)
     # An overflow is told by `undefined`; the product of float32 values is exact.
     with np.errstate(over="ignore", invalid="ignore"):
         products = weight * logprob
+    sums = {"weighted_logprob_sum": exact_sum(products.tolist()), "weight_sum": exact_sum(weight.tolist())}
+    return dataclasses.replace(_counts(weight, logprob), **sums)
+
+
+def _weighted(logprobs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and log-probabilities of the tokens that have weight, float64."""
+    counted = np.flatnonzero(weights)  # NaN counts: it is not 0
+    return weights.take(counted).astype(np.float64), logprobs.take(counted).astype(np.float64)
+
+
+def _counts(weight: np.ndarray, logprob: np.ndarray) -> NLLParts:
+    """What there is to count, without the sums."""
     return NLLParts(
-        weighted_logprob_sum=exact_sum(products.tolist()),
-        weight_sum=exact_sum(weight.tolist()),
-        tokens=int(counted.size),
+        tokens=int(weight.size),
         nan=int(np.count_nonzero(np.isnan(logprob))),
         minus_inf=int(np.count_nonzero(np.isneginf(logprob))),
         plus_inf=int(np.count_nonzero(np.isposinf(logprob))),
@@ -141,6 +148,21 @@ def _joined(parts: Iterable[NLLParts]) -> NLLParts:
     )
 
 
+def _exact_parts(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> NLLParts:
+    """Of a whole batch, each sum rounded once; in blocks, as there may be as many data as tokens."""
+
+    def walk() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return (_weighted(*each) for each in blocks(logprobs, weights, dtypes=(np.float64, np.float64)))
+
+    with np.errstate(over="ignore", invalid="ignore"):  # told by `undefined`
+        products = exact_sum(itertools.chain.from_iterable((weight * logprob).tolist() for weight, logprob in walk()))
+    return dataclasses.replace(
+        _joined(_counts(*each) for each in walk()),
+        weighted_logprob_sum=products,
+        weight_sum=exact_sum(itertools.chain.from_iterable(weight.tolist() for weight, _ in walk())),
+    )
+
+
 def _with_perplexity(nll: float, total_weight: float) -> MeanNLL:
     try:
         metrics = Metrics.of({_NLL: nll, _PERPLEXITY: math.exp(nll)})
@@ -167,6 +189,6 @@ def _fast_sums(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) ->
             magnitudes.append(total if weight.min() >= 0 else dot(np.abs(weight), _ONES[: weight.size]))
     total_weight = exact_sum(totals)
     # Weights of both signs may cancel to a sum of few digits, which then must be exact.
-    if not total_weight or exact_sum(magnitudes) > _MAX_CANCELLATION * abs(total_weight):
+    if not total_weight or exact_sum(magnitudes) > MAX_CANCELLATION * abs(total_weight):
         return None
     return exact_sum(weighted_logprobs), total_weight

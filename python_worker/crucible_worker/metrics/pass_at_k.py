@@ -2,13 +2,19 @@
 
     pass@<k> = mean of 1 - C(n - c, k) / C(n, k)        over the problems with n >= k samples, c of them right
 
-The unbiased estimator of Chen et al., "Evaluating Large Language Models Trained on Code", 2021. It is summed up as the
-chance that the j-th draw is the first to hit: positive terms only, so that small chances keep their digits, which a
-difference from 1 would not.
+The unbiased estimator of Chen et al., "Evaluating Large Language Models Trained on Code", 2021. Drawing k and hitting
+one of c is drawing c and hitting one of k; with d the lesser of both and t the greater, the chance is
+
+    -expm1(sum over j < d of log1p(-t / (n - j)))
+
+whose terms are of one sign, so that small chances keep their digits, which a difference from 1 would not: the relative
+error is below 1e-12. No draw hits with a chance of at most exp(-t * d / n): where that is nothing beside 1, no draw is
+looked at, and d is below sqrt(40 * n) where one is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,14 +23,28 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics
 from crucible_worker.metrics.sequences import check_column
 
-__all__ = ["MAX_KS", "MAX_SAMPLES_PER_PROBLEM", "pass_at_k"]
+__all__ = ["MAX_DRAWS", "MAX_KS", "MAX_SAMPLES_PER_PROBLEM", "most_draws", "pass_at_k"]
 
 MAX_SAMPLES_PER_PROBLEM = 100_000
-"""The time for one problem grows with it, and no benchmark comes near."""
+"""The time for one problem grows with its square root, and no benchmark comes near."""
 MAX_KS = 100
 """Values of k in a request."""
 
-_DRAWS_BETWEEN_LOOKS = 64
+MAX_DRAWS = 50_000_000
+"""Draws looked at for a request, at least one for every k and every problem that is like no other: about a second."""
+
+_CERTAIN = 40.0
+"""From t * d / n on, the chance to miss is below 2^-57."""
+_BLOCK_DRAWS = 65_536
+"""Draws at once: their columns fit in a second-level cache."""
+
+
+def most_draws(samples: np.ndarray, ks: Sequence[int]) -> int:
+    """How many draws `pass_at_k` looks at, at most: told at once, and of arguments that it will refuse too."""
+    if not samples.size or not ks:
+        return 0
+    longest = math.isqrt(int(_CERTAIN) * min(max(int(samples.max()), 0), MAX_SAMPLES_PER_PROBLEM)) + 1
+    return samples.size * sum(max(1, min(k, longest)) for k in ks)
 
 
 def pass_at_k(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> Metrics:
@@ -39,38 +59,60 @@ def pass_at_k(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> 
         `pass@<k>` for each k; undefined where no problem has as many samples.
 
     Raises:
-        InvalidField: there is no problem or no k, the columns differ in length, or a number is out of range.
+        InvalidField: there is no problem or no k, the columns differ in length, a number is out of range, or there is
+            more to look at than `MAX_DRAWS`.
     """
     _check(samples, successes, ks)
     # Problems of the same numbers have the same chance.
-    pairs, weights = np.unique(np.stack([samples, successes]).astype(np.int64), axis=1, return_counts=True)
+    keys = samples.astype(np.int64) * (MAX_SAMPLES_PER_PROBLEM + 1) + successes
+    keys, weights = np.unique(keys, return_counts=True)
+    pairs = np.divmod(keys, MAX_SAMPLES_PER_PROBLEM + 1)
+    left = MAX_DRAWS
     values: dict[str, float] = {}
     undefined: dict[str, str] = {}
     for k in ks:
         enough = pairs[0] >= k
         if enough.any():
-            chances, counts = _chances(pairs[0, enough], pairs[1, enough], k), weights[enough]
+            problems, successful, counts = pairs[0][enough], pairs[1][enough], weights[enough]
+            draws, targets = _draws(problems, successful, k)
+            left -= int(np.maximum(draws, 1).sum())
+            if left < 0:
+                raise InvalidField(
+                    "k", f"takes more than {MAX_DRAWS:,} draws with these problems: ask for fewer at once"
+                )
+            chances = _chances(problems, draws, targets)
             values[f"pass@{k}"] = float((chances * counts).sum()) / int(counts.sum())
         else:
             undefined[f"pass@{k}"] = f"no problem has {k:,} {'sample' if k == 1 else 'samples'}"
     return Metrics.of(values, undefined)
 
 
-def _chances(samples: np.ndarray, successes: np.ndarray, k: int) -> np.ndarray:
+def _draws(samples: np.ndarray, successes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The draws to look at, none where one hits for certain, and the targets; both of shape (pairs,)."""
+    draws, targets = np.minimum(successes, k), np.maximum(successes, k)
+    # Fewer wrong samples than draws: one must hit. The product may take more than int64 where k is large.
+    certain = (samples - successes < k) | (draws * targets.astype(np.float64) >= _CERTAIN * samples)
+    return np.where(certain & (draws > 0), 0, draws), np.where(certain & (draws > 0), 0, targets)
+
+
+def _chances(samples: np.ndarray, draws: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """1 - C(n - c, k) / C(n, k), shape (pairs,)."""
-    # Drawing k and hitting one of c is drawing c and hitting one of k: take the fewer draws.
-    draws, targets = np.minimum(successes, k), np.maximum(successes, k).astype(np.float64)
-    chances = np.zeros(samples.size)
-    missed = np.ones(samples.size)
-    left = samples.astype(np.float64)
-    for draw in range(int(draws.max(initial=0))):
-        if draw % _DRAWS_BETWEEN_LOOKS == 0 and not (missed[draws > draw] > 0).any():
-            break
-        hit = np.where(draw < draws, np.minimum(1.0, targets / (left - draw)), 0.0)
-        chances += missed * hit
-        missed *= 1.0 - hit
-    # Fewer wrong samples than draws: one must hit.
-    return np.where(samples - successes < k, 1.0, chances)
+    # Without targets a hit is certain; one draw needs no logarithm.
+    chances = np.where(targets == 0, 1.0, np.where(draws == 1, targets / np.maximum(samples, 1), 0.0))
+    several = np.flatnonzero(draws > 1)
+    ends = np.cumsum(draws[several])
+    first = 0
+    while first < several.size:
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK_DRAWS, side="right")))
+        block = several[first:last]
+        lengths = draws[block]
+        starts = np.cumsum(lengths) - lengths
+        left = np.repeat(samples[block] + starts, lengths) - np.arange(int(lengths.sum()))
+        missed = np.log1p(-np.repeat(targets[block].astype(np.float64), lengths) / left)
+        chances[block] = -np.expm1(np.add.reduceat(missed, starts))
+        first = last
+    return chances
 
 
 def _check(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> None:
@@ -78,11 +120,11 @@ def _check(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> Non
     if not samples.size:
         raise InvalidField("samples", "is empty")
     check_column(successes, "successes", kinds="iu", length=samples.size, of="problems")
-    for field, column, low, high in (
-        ("samples", samples, np.zeros_like(samples), np.full_like(samples, MAX_SAMPLES_PER_PROBLEM)),
-        ("successes", successes, np.zeros_like(successes), samples),
+    for field, column, high in (
+        ("samples", samples, np.broadcast_to(MAX_SAMPLES_PER_PROBLEM, samples.shape)),
+        ("successes", successes, samples),
     ):
-        if (wrong := np.flatnonzero((column < low) | (column > high))).size:
+        if (wrong := np.flatnonzero((column < 0) | (column > high))).size:
             at = int(wrong[0])
             raise InvalidField(f"{field}[{at}]", f"is {column[at]:,}, it must lie in [0, {high[at]:,}]")
     if not ks:

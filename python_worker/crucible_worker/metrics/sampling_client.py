@@ -17,7 +17,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
 from crucible_worker.metrics.sequences import check_column
-from crucible_worker.metrics.sums import exact_sum
+from crucible_worker.metrics.sums import exact_total
 
 __all__ = ["sampling_client_metrics"]
 
@@ -44,15 +44,21 @@ def sampling_client_metrics(steps: np.ndarray, seconds: np.ndarray) -> Metrics:
     values = {
         "sampling_client/step_max": float(steps.max()),
         "sampling_client/step_min": float(steps.min()),
-        # Python's integers: 64 bits may not hold the sum.
-        "sampling_client/step_mean": sum(steps.tolist()) / steps.size,
+        "sampling_client/step_mean": _sum(steps) / steps.size,
     }
     times = {
         "time/sampling_time_max": float(seconds.max()),
         "time/sampling_time_min": float(seconds.min()),
-        "time/sampling_time_mean": exact_sum(seconds.tolist()) / seconds.size,
+        "time/sampling_time_mean": exact_total(seconds) / seconds.size,
     }
     if reason := Defects.among(seconds.astype(np.float64)).reason(seconds.size, "sampling times"):
         return Metrics.of(values, dict.fromkeys(times, reason))
     undefined = {key: BEYOND_FLOAT64 for key, value in times.items() if not math.isfinite(value)}
     return Metrics.of({**values, **{key: times[key] for key in times if key not in undefined}}, undefined)
+
+
+def _sum(steps: np.ndarray) -> int:
+    """The sum, which 64 bits may not hold: of upper and lower halves, which they do."""
+    if steps.dtype.itemsize < np.dtype(np.int64).itemsize:
+        return int(steps.sum(dtype=np.int64))
+    return (int((steps >> 32).sum(dtype=np.int64)) << 32) + int((steps & 0xFFFFFFFF).sum(dtype=np.int64))

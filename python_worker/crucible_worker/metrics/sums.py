@@ -8,6 +8,7 @@ order. Terms of both signs that cancel lose no more than that.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,10 +16,23 @@ import numpy as np
 
 from crucible_bridge.types import Ragged
 
-__all__ = ["BLOCK_TOKENS", "blocks", "dot", "exact_sum"]
+__all__ = [
+    "BLOCK_TOKENS",
+    "MAX_CANCELLATION",
+    "blocks",
+    "count_values",
+    "dot",
+    "exact_sum",
+    "exact_total",
+    "sequence_blocks",
+    "total",
+]
 
 BLOCK_TOKENS = 32_768
 """Tokens in a block: its columns fit in a second-level cache, and its calls cost little beside its arithmetic."""
+
+MAX_CANCELLATION = 2.0
+"""The sum of absolute weights over that of weights up to which a fast sum has digits enough."""
 
 _ROW_TOKENS = 8_192
 # Above 10,000 elements OpenBLAS spreads a dot product over threads, which on busy cores takes ten times as long as the
@@ -79,6 +93,30 @@ def _cut(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) -> It
         yield tuple(parts)
 
 
+def sequence_blocks(*columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Walk through whole sequences, many short ones at once, a long one alone.
+
+    Yields:
+        The lengths of the next sequences, shape (S,), 0 < S <= `BLOCK_TOKENS`, and of each column their values, shape
+        (sum of the lengths,); some are views of what was given.
+    """
+    first = columns[0]
+    lengths = first.lengths if isinstance(first, Ragged) else np.array([array.size for array in first])
+    ends = np.cumsum(lengths, dtype=np.int64)
+    start = done = 0
+    while start < lengths.size:
+        stop = int(np.searchsorted(ends, done + BLOCK_TOKENS, side="right"))
+        stop = max(start + 1, min(stop, start + BLOCK_TOKENS))
+        end = int(ends[stop - 1])
+        yield lengths[start:stop], *(_between(column, start, stop, done, end) for column in columns)
+        start, done = stop, end
+
+
+def _between(column: Sequence[np.ndarray], start: int, stop: int, first: int, last: int) -> np.ndarray:
+    """The values of sequences from `start` to `stop`, which are those from `first` to `last`."""
+    return column.values[first:last] if isinstance(column, Ragged) else np.concatenate(column[start:stop])
+
+
 def dot(first: np.ndarray, second: np.ndarray) -> float:
     """The sum of products of two float64 arrays of shape (N,); not finite where a product or the sum is not."""
     whole = first.size - first.size % _ROW_TOKENS
@@ -86,6 +124,24 @@ def dot(first: np.ndarray, second: np.ndarray) -> float:
         return float(np.dot(first, second))
     rows = np.vecdot(first[:whole].reshape(-1, _ROW_TOKENS), second[:whole].reshape(-1, _ROW_TOKENS))
     return float(rows.sum()) + (float(np.dot(first[whole:], second[whole:])) if whole < first.size else 0.0)
+
+
+def total(values: np.ndarray) -> float:
+    """The sum of a float64 array of shape (N,), as exact as the module says; not finite where there is none."""
+    if not values.size:
+        return 0.0
+    return exact_sum(np.add.reduceat(values, np.arange(0, values.size, BLOCK_TOKENS)).tolist())
+
+
+def exact_total(values: np.ndarray) -> float:
+    """The sum of a float array of shape (N,), rounded once; a block is a list at a time, and threads get their turn."""
+    lists = (values[at : at + BLOCK_TOKENS].tolist() for at in range(0, values.size, BLOCK_TOKENS))
+    return exact_sum(itertools.chain.from_iterable(lists))
+
+
+def count_values(column: Sequence[np.ndarray]) -> int:
+    """How many values all sequences have."""
+    return column.values.size if isinstance(column, Ragged) else sum(map(len, column))
 
 
 def exact_sum(values: Iterable[float]) -> float:

@@ -175,9 +175,7 @@ class Worker:
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
         evaluation = EvaluationService(parts.evaluations, parts.evaluators)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
-        self._metrics = MetricsService(
-            parts.evaluations.note, parts.models, concurrency=self._limits.default_concurrency
-        )
+        self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
         server.add_generic_rpc_handlers((self._metrics.handler(),))
         self._models = ModelService(parts.models, self._limits)
         server.add_generic_rpc_handlers((self._models.handler(),))

@@ -10,7 +10,8 @@ from crucible_bridge.arrays import floats, stored_like
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
-from crucible_bridge.types import Array, KLPenalty, KLPenaltyRequest, KLPostUpdateRequest, Ragged
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Array, KLPenalty, KLPenaltyRequest, KLPostUpdateRequest, PassAtKRequest, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
@@ -19,18 +20,38 @@ from crucible_worker.metrics.nll import mean_nll
 from crucible_worker.metrics.pass_at_k import pass_at_k
 from crucible_worker.metrics.preference import dpo_metrics
 from crucible_worker.metrics.sampling_client import sampling_client_metrics
+from crucible_worker.metrics.sums import count_values
 from crucible_worker.metrics.trajectory import trajectory_metrics
 
-__all__ = ["ANSWERS", "Answer", "kl_penalty_answer", "kl_post_update_answer"]
+__all__ = [
+    "ANSWERS",
+    "TOKEN_ANSWERS",
+    "Answer",
+    "check_number",
+    "kl_penalty_answer",
+    "kl_post_update_answer",
+    "pass_at_k_answer",
+]
 
 Answer = tuple[bytes, int]
 """A response, and how many tokens it was made from."""
 
 
+def check_number(sequences: Sequence[np.ndarray], limit: int, field: str = "data") -> None:
+    """Refuse more sequences than the limit; where they are no columns, errors name them `field`.
+
+    Raises:
+        InvalidField: there are more.
+    """
+    if len(sequences) > limit:
+        path = "columns.lengths" if isinstance(sequences, Ragged) else field
+        raise InvalidField(path, f"has {len(sequences):,} sequences, at most {limit:,} are accepted")
+
+
 def kl_post_update_answer(request: KLPostUpdateRequest, updated: Sequence[np.ndarray], field: str) -> Answer:
     """Answer ComputeKLPostUpdate, the log-probabilities after the update found; errors name them `field`."""
     result = kl_post_update(request.logprobs, updated, request.masks, updated_field=field)
-    return results.kl_post_update_to_bytes(result), _tokens(request.logprobs)
+    return results.kl_post_update_to_bytes(result), count_values(request.logprobs)
 
 
 def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], field: str) -> Answer:
@@ -40,35 +61,39 @@ def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], fie
         request.logprobs,
         base,
         request.masks,
-        given if isinstance(given, Ragged) else [_numbers(array) for array in given],
+        _widened(given) if isinstance(given, Ragged) else [_numbers(array) for array in given],
         coef=request.coef,
         discount=request.discount,
         base_field=field,
     )
     if not isinstance(given, Ragged):
         result = KLPenalty(metrics=result.metrics, advantages=tuple(map(stored_like, result.advantages, given)))
-    return results.kl_penalty_to_bytes(result), _tokens(request.logprobs)
+    elif given.stored is not None and isinstance(result.advantages, Ragged):
+        rounded = stored_like(result.advantages.values, given.stored)
+        result = KLPenalty(metrics=result.metrics, advantages=(rounded,))
+    return results.kl_penalty_to_bytes(result), count_values(request.logprobs)
 
 
 def _numbers(array: Array) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else floats(array, "advantages")
+    # bf16 as float64, so that it is rounded once.
+    return array if isinstance(array, np.ndarray) else floats(array, "advantages").astype(np.float64)
 
 
-def _tokens(sequences: Sequence[np.ndarray]) -> int:
-    if isinstance(sequences, Ragged):
-        return sequences.values.size
-    return sum(map(len, sequences))
+def _widened(column: Ragged) -> Ragged:
+    return column if column.stored is None else column.like(column.values.astype(np.float64))
 
 
-def _kl_sample_train(data: bytes) -> Answer:
+def _kl_sample_train(max_sequences: int, data: bytes) -> Answer:
     request = token_codec.kl_sample_train_request_from_bytes(data)
+    check_number(request.logprobs, max_sequences)
     result = kl_sample_train(request.logprobs, request.training_logprobs, request.masks, extended=request.extended)
-    return results.kl_sample_train_to_bytes(result), _tokens(request.logprobs)
+    return results.kl_sample_train_to_bytes(result), count_values(request.logprobs)
 
 
-def _mean_nll(data: bytes) -> Answer:
+def _mean_nll(max_sequences: int, data: bytes) -> Answer:
     request = token_codec.mean_nll_request_from_bytes(data)
-    return results.mean_nll_to_bytes(mean_nll(request.logprobs, request.weights)), _tokens(request.logprobs)
+    check_number(request.logprobs, max_sequences, "logprobs")
+    return results.mean_nll_to_bytes(mean_nll(request.logprobs, request.weights)), count_values(request.logprobs)
 
 
 def _trajectory(data: bytes) -> Answer:
@@ -99,20 +124,22 @@ def _classification(data: bytes) -> Answer:
     return results.metrics_to_bytes(pb.ComputeClassificationMetricsResponse, metrics), 0
 
 
-def _pass_at_k(data: bytes) -> Answer:
-    request = codec.pass_at_k_request_from_bytes(data)
-    return results.metrics_to_bytes(
-        pb.ComputePassAtKResponse, pass_at_k(request.samples, request.successes, request.k)
-    ), 0
+def pass_at_k_answer(request: PassAtKRequest) -> Answer:
+    """Answer ComputePassAtK."""
+    metrics = pass_at_k(request.samples, request.successes, request.k)
+    return results.metrics_to_bytes(pb.ComputePassAtKResponse, metrics), 0
 
 
-ANSWERS: Mapping[str, Callable[[bytes], Answer]] = {
+TOKEN_ANSWERS: Mapping[str, Callable[[int, bytes], Answer]] = {
     "ComputeKLSampleTrain": _kl_sample_train,
     "ComputeMeanNLL": _mean_nll,
+}
+"""By name of the call, those over tokens: of how many sequences there may be, and the request."""
+
+ANSWERS: Mapping[str, Callable[[bytes], Answer]] = {
     "ComputeTrajectoryMetrics": _trajectory,
     "ComputeDPOMetrics": _dpo,
     "ComputeSamplingClientMetrics": _sampling_client,
     "ComputeClassificationMetrics": _classification,
-    "ComputePassAtK": _pass_at_k,
 }
-"""By name of the call."""
+"""By name of the call, those over samples."""

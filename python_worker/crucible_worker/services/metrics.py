@@ -14,23 +14,31 @@ from typing import Any, TypeVar
 
 import grpc
 
+from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
+from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.events import Event
 from crucible_bridge.types import KLPenaltyRequest, KLPostUpdateRequest, ModelRef, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.metrics.pass_at_k import most_draws
 from crucible_worker.runs.logprobs import model_logprobs
 from crucible_worker.runs.run_events import metrics_computed
-from crucible_worker.services.metric_answers import ANSWERS, Answer, kl_penalty_answer, kl_post_update_answer
+from crucible_worker.services import metric_answers as answers
+from crucible_worker.services.metric_answers import Answer
 
-__all__ = ["LARGE_REQUEST_BYTES", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
+__all__ = ["LARGE_REQUEST_BYTES", "LARGE_REQUEST_DRAWS", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
 
 PROBE_WAIT_SECONDS = 0.05
 """What a health check should wait at most while calls at the message limit run back to back; those below aim at it."""
 
 LARGE_REQUEST_BYTES = 64 * 1024
 """Requests from here on are a thread's: many tiny tensors take longer than a probe may wait."""
+
+LARGE_REQUEST_DRAWS = 500_000
+"""Requests for pass@k are a thread's from here on: some milliseconds."""
 
 THREADS = 2
 """Large calls at work at once: with each one more, the event loop waits longer for its turn at the interpreter."""
@@ -42,19 +50,26 @@ class MetricsService:
     """Training metrics, over the wire."""
 
     def __init__(
-        self, note: Callable[[Event], None], models: Mapping[type[ModelRef], Backend], *, concurrency: int
+        self, note: Callable[[Event], None], models: Mapping[type[ModelRef], Backend], *, limits: WorkerLimits
     ) -> None:
-        """Tell of each call by `note`; ask `models` for at most so many sequences of a call at once."""
-        self._note, self._models, self._concurrency = note, models, concurrency
+        """Tell of each call by `note`; ask `models` where a request says so."""
+        self._note, self._models, self._limits = note, models, limits
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given: the generated registration would parse on the event loop."""
-        own = {"ComputeKLPostUpdate": self._kl_post_update, "IncorporateKLPenalty": self._kl_penalty}
+        own = {
+            "ComputeKLPostUpdate": self._kl_post_update,
+            "IncorporateKLPenalty": self._kl_penalty,
+            "ComputePassAtK": self._pass_at_k,
+        }
+        limit = self._limits.max_sequences_per_call
+        over_tokens = {name: functools.partial(answer, limit) for name, answer in answers.TOKEN_ANSWERS.items()}
+        works = {**over_tokens, **answers.ANSWERS}
         service = pb.DESCRIPTOR.services_by_name["MetricsService"]
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
-                own.get(name) or functools.partial(self._compute, name, ANSWERS[name]),
+                own.get(name) or functools.partial(self._compute, name, works[name]),
                 request_deserializer=bytes,
                 response_serializer=bytes,
             )
@@ -72,16 +87,26 @@ class MetricsService:
     async def _kl_post_update(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: token_codec.kl_post_update_request_from_bytes(data))
+        answers.check_number(request.logprobs, self._limits.max_sequences_per_call)
         updated, field = await self._logprobs("updated", request.updated, request, started)
-        work = functools.partial(kl_post_update_answer, request, updated, field)
+        work = functools.partial(answers.kl_post_update_answer, request, updated, field)
         return await self._answer("ComputeKLPostUpdate", started, data, work)
 
     async def _kl_penalty(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: token_codec.kl_penalty_request_from_bytes(data))
+        answers.check_number(request.logprobs, self._limits.max_sequences_per_call)
         base, field = await self._logprobs("base", request.base, request, started)
-        work = functools.partial(kl_penalty_answer, request, base, field)
+        work = functools.partial(answers.kl_penalty_answer, request, base, field)
         return await self._answer("IncorporateKLPenalty", started, data, work)
+
+    async def _pass_at_k(self, data: bytes, context: Context) -> bytes:
+        started = time.perf_counter_ns()
+        request = await self._run(data, lambda: codec.pass_at_k_request_from_bytes(data))
+        # What it takes does not follow from its size.
+        large = most_draws(request.samples, request.k) > LARGE_REQUEST_DRAWS
+        work = functools.partial(answers.pass_at_k_answer, request)
+        return await self._answer("ComputePassAtK", started, data, work, large=large)
 
     async def _logprobs(
         self, field: str, source: Any, request: KLPostUpdateRequest | KLPenaltyRequest, started: int
@@ -95,17 +120,23 @@ class MetricsService:
         if request.deadline_ms is not None:
             seconds = request.deadline_ms / 1000 - (time.perf_counter_ns() - started) / 1e9
         model = f"{field}.model"
+        concurrency = self._limits.default_concurrency
         return await model_logprobs(
-            self._models, source, request.data, field=model, seconds=seconds, concurrency=self._concurrency
+            self._models, source, request.data, field=model, seconds=seconds, concurrency=concurrency
         ), model
 
-    async def _answer(self, call: str, started: int, data: bytes, work: Callable[[], Answer]) -> bytes:
-        response, tokens = await self._run(data, work)
+    async def _answer(
+        self, call: str, started: int, data: bytes, work: Callable[[], Answer], *, large: bool = False
+    ) -> bytes:
+        response, tokens = await self._run(data, work, large=large)
+        if len(response) > (limit := self._limits.max_message_bytes):
+            message = f"the answer has {len(response):,} bytes, a message at most {limit:,}: ask for less at once"
+            raise ResourceExhausted(message, reason="ANSWER_TOO_LARGE", retryable=False)
         self._note(metrics_computed(call, tokens, time.perf_counter_ns() - started))
         return response
 
-    async def _run(self, data: bytes, work: Callable[[], T]) -> T:
-        """Do the work of a request where its size says."""
-        if len(data) < LARGE_REQUEST_BYTES:
+    async def _run(self, data: bytes, work: Callable[[], T], *, large: bool = False) -> T:
+        """Do the work of a request here, or by a thread where its size or `large` says so."""
+        if not large and len(data) < LARGE_REQUEST_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ from crucible_bridge.types import (
     TrajectoryMetricsRequest,
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
+from crucible_bridge.v1 import types_pb2
 from tests.unit.bridge import strategies as some
 
 SEQUENCES = 3
@@ -393,3 +395,44 @@ def test_bfloat16_is_rounded_to_the_nearest(values: list[float]):
 
     expected = torch.from_numpy(numbers).to(torch.bfloat16).to(torch.float32).numpy()
     np.testing.assert_array_equal(floats(stored, "x"), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        (1 + 2**-8 + 2**-40, 0x3F81),  # above the middle by less than float32 holds
+        (1 + 2**-8, 0x3F80),
+        (1 + 3 * 2**-8 - 2**-40, 0x3F81),
+        (1 + 3 * 2**-8, 0x3F82),
+        (-1 - 2**-8 - 2**-40, 0xBF81),
+        (-1 - 3 * 2**-8 + 2**-40, 0xBF81),
+        (2.0**-134 + 2.0**-170, 0x0001),  # subnormal
+        (2.0**-134, 0x0000),
+        (3.3961775292304601e38, 0x7F80),  # the middle of the largest and what would follow it
+        (3.39617752923046e38 * (1 - 2**-50), 0x7F7F),
+        (1e300, 0x7F80),
+        (-1e300, 0xFF80),
+        (math.inf, 0x7F80),
+        (-math.inf, 0xFF80),
+        (math.nan, 0x7FC0),
+        (-0.0, 0x8000),
+    ],
+)
+def test_float64_is_rounded_to_bfloat16_once(value: float, bits: int):
+    """To the nearest of the value itself, not of the float32 next to it."""
+    stored = stored_like(np.array([value]), Tensor(dtype=Dtype.BF16, shape=(1,), data=b""))
+
+    assert isinstance(stored, Tensor)
+    assert np.frombuffer(stored.data, "<u2").tolist() == [bits]
+
+
+@pytest.mark.parametrize("packed", [b"\x12\x02\x01\x02", b"\x12\x01\x01\x12\x01\x02", b"\x12\x01\x02\x12\x01\x01"])
+def test_a_shape_in_parts_is_read_whole(packed: bytes):
+    """Protobuf joins the parts of a packed field: two numbers are two dimensions, wherever they are parted."""
+    values = np.zeros(2, np.float32).tobytes()
+    tensor = b"\x08\x07" + packed + b"\x1a" + bytes([len(values)]) + values
+    assert types_pb2.Tensor.FromString(tensor).dtype == types_pb2.DTYPE_F32
+    number = pb.ComputeMeanNLLRequest.LOGPROBS_FIELD_NUMBER << 3 | 2
+
+    with pytest.raises(InvalidField, match="one dimension is needed"):
+        token_codec.mean_nll_request_from_bytes(bytes([number, len(tensor)]) + tensor)

@@ -1,5 +1,7 @@
 """Arrays end to end."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -45,3 +47,18 @@ def test_other_values_are_parted_alike():
     assert [part.tolist() for part in ragged.like(np.array([5, 6, 7]))] == [[5], [6, 7]]
     with pytest.raises(ValueError, match="cannot be parted"):
         ragged.like(np.zeros(2))
+
+
+def test_a_million_parts_are_no_list_before_one_is_asked_for():
+    """What computes with the whole pays for no part."""
+    sizes = np.ones(1_000_000, np.int64)
+    tracemalloc.start()
+    try:
+        ragged = Ragged(sizes, sizes).like(sizes)
+        number = len(ragged)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert number == 1_000_000
+    assert most < 100_000

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.metrics.classification import classification_metrics
+from crucible_worker.metrics.classification import MAX_LABELS, classification_metrics
 
 
 def test_the_formulas() -> None:
@@ -88,6 +88,15 @@ def test_columns_that_do_not_fit_name_the_field() -> None:
         classification_metrics([], [])
     with pytest.raises(InvalidField, match="predictions has 1 labels for 2 targets"):
         classification_metrics(["a"], ["a", "b"])
+
+
+def test_too_many_labels_that_differ_are_refused() -> None:
+    """As many as the limit are answered; each has three keys."""
+    labels = [str(number) for number in range(MAX_LABELS + 1)]
+
+    assert len(classification_metrics(labels[1:], labels[1:]).values) == 4 + 3 * MAX_LABELS
+    with pytest.raises(InvalidField, match="targets and predictions have 10,001 labels"):
+        classification_metrics(labels[1:], labels[:-1])
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1))

@@ -2,10 +2,12 @@
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from crucible_bridge.types import Ragged
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
 from crucible_worker.metrics.nll import mean_nll
@@ -53,6 +55,14 @@ def _many(array: np.ndarray) -> list[np.ndarray]:
     return np.split(array, np.cumsum(lengths))
 
 
+def _end_to_end(array: np.ndarray) -> Ragged:
+    """The same sequences as columns."""
+    return Ragged(array, np.array([part.size for part in _many(array)]))
+
+
+CUTS = [_one, _many, _end_to_end]
+
+
 def _products(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Products, rounded, and the exact rests (Dekker, 1971)."""
 
@@ -72,7 +82,7 @@ def data(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.nda
     return *DATA[request.param](rng), (rng.random(TOKENS) < 0.7).astype(np.float64)
 
 
-@pytest.mark.parametrize("cut", [_one, _many])
+@pytest.mark.parametrize("cut", CUTS)
 def test_kl_of_a_million_tokens(data, cut) -> None:
     """v1, v2 and entropy against exact sums of their terms."""
     sampling, training, mask = data
@@ -90,7 +100,7 @@ def test_kl_of_a_million_tokens(data, cut) -> None:
     assert updated == {f"kl_pre_post_{key}": value for key, value in values.items()}
 
 
-@pytest.mark.parametrize("cut", [_one, _many])
+@pytest.mark.parametrize("cut", CUTS)
 def test_nll_of_a_million_tokens(data, cut) -> None:
     """The mean against the exact quotient of sums of products."""
     logprobs, _, mask = data
@@ -106,7 +116,7 @@ def test_nll_of_a_million_tokens(data, cut) -> None:
     assert result.total_weight == pytest.approx(total, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("cut", [_one, _many])
+@pytest.mark.parametrize("cut", CUTS)
 def test_penalty_of_a_million_tokens(data, cut) -> None:
     """The average against exact sums, and each advantage against the formula with that average."""
     logprobs, base, mask = data
@@ -119,6 +129,51 @@ def test_penalty_of_a_million_tokens(data, cut) -> None:
     assert abs(result.metrics.values["kl_policy_base"] - average) <= TOLERANCE * scale
     off = np.abs(np.concatenate([np.asarray(each) for each in result.advantages]) - mask * (average - difference))
     assert np.all(off <= TOLERANCE * (scale + np.abs(difference)))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_sums_of_each_sequence(data, cut) -> None:
+    """Means of v1, v2 and entropy per sequence against exact sums, NaN where there is no token; v3 over all."""
+    sampling, training, mask = data
+    found = kl_sample_train(cut(sampling), cut(training), cut(mask), extended=True).per_sequence
+
+    for index, (first, second, weight) in enumerate(zip(cut(sampling), cut(training), cut(mask))):
+        kept = weight > 0
+        d = (first - second)[kept]
+        terms = {"kl_sample_train_v1": d, "kl_sample_train_v2": 0.5 * d * d, "entropy": -first[kept]}
+        assert found["action_tokens"][index] == d.size
+        for key, values in terms.items():
+            value = found[f"optim/{key}"][index]
+            if d.size:
+                assert abs(value - math.fsum(values) / d.size) <= TOLERANCE * math.fsum(abs(values)) / d.size
+            else:
+                assert math.isnan(value)
+
+
+def test_extended_values_take_no_object_a_sequence() -> None:
+    """Of many empty sequences, some columns of numbers are kept, nothing else."""
+    sequences = 200_000
+    empty = Ragged(np.empty(0), np.zeros(sequences, np.int64))
+    tracemalloc.start()
+    try:
+        result = kl_sample_train(empty, empty, empty, extended=True)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert set(result.metrics.undefined.values()) == {"no action tokens"}
+    assert most < 300 * sequences
+
+
+def test_weights_that_cancel_over_a_long_sequence() -> None:
+    """What cancels may lie in blocks far apart."""
+    weights = np.ones(100_000)
+    weights[[0, -1]] = 1e16, -1e16
+
+    result = mean_nll([np.full(100_000, -1.0)], [weights])
+
+    assert result.total_weight == 99_998.0
+    assert result.metrics.values["nll"] == 1.0
 
 
 def test_many_sequences_of_one_token() -> None:

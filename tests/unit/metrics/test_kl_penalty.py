@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import KLPenalty
+from crucible_bridge.types import KLPenalty, Ragged
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
 
 token = st.tuples(st.floats(-20, 0), st.floats(-20, 0), st.sampled_from([0.0, 0.5, 1.0]), st.floats(-5, 5))
@@ -166,3 +166,30 @@ def test_the_order_of_sequences_does_not_matter(batch, random) -> None:
 
     for at, index in enumerate(order if straight.advantages else ()):
         assert _lists(shuffled)[at] == pytest.approx(_lists(straight)[index], abs=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 1.0])
+def test_masks_of_both_signs_are_exact_enough(share: float) -> None:
+    """Where a mask cancels, its sum is exact: 1e-12 of the mean absolute term, an outlier included."""
+    rng = np.random.default_rng(7)
+    logprobs, base = rng.normal(-2, 1, 100_000), rng.normal(-2, 1, 100_000)
+    logprobs[777] = -1e18
+    mask = np.where(rng.random(100_000) < share, -1.0, 1.0) * rng.random(100_000)
+    # The rest of what is left after cancelling.
+    mask[-1] -= math.fsum(mask) - 1e-3
+
+    result = incorporate_kl_penalty([logprobs], [base], [mask], [np.zeros(100_000)], coef=1.0, discount=0.0)
+
+    terms, weight = (logprobs - base) * mask, math.fsum(mask)
+    exact, scale = math.fsum(terms) / weight, math.fsum(np.abs(terms)) / abs(weight)
+    assert abs(result.metrics.values["kl_policy_base"] - exact) <= 1e-12 * scale
+
+
+def test_columns_of_integers_name_the_column() -> None:
+    """Once, whatever the number of sequences."""
+    column = Ragged(np.ones(3, np.int64), np.array([2, 1]))
+
+    with pytest.raises(InvalidField) as caught:
+        incorporate_kl_penalty(column, column, column, column, coef=0.1, discount=0.0)
+
+    assert caught.value.field == 'columns.values["advantages"]'

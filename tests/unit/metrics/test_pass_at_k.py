@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, pass_at_k
+from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, most_draws, pass_at_k
 
 problem = st.integers(0, 300).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
 
@@ -32,7 +33,13 @@ def test_agrees_with_binomial_coefficients(problems, ks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "c", "k"), [(100_000, 1, 1), (100_000, 3, 7), (100_000, 400, 300), (50_000, 20_000, 30_000), (1000, 999, 1)]
+    ("n", "c", "k"),
+    [
+        *[(100_000, 1, 1), (100_000, 3, 7), (100_000, 400, 300), (50_000, 20_000, 30_000), (1000, 999, 1)],
+        # On both sides of the border from which on a chance is certain.
+        *[(100_000, 600, 6_000), (100_000, 1_999, 1_999), (100_000, 2_001, 2_000), (100_000, 36, 90_000)],
+        *[(100_000, 630, 6_300), (100_000, 7_000, 7_049), (50, 49, 1), (50, 2, 47), (300, 100, 100)],
+    ],
 )
 def test_small_and_large_chances_keep_their_digits(n: int, c: int, k: int) -> None:
     """Rare successes among many samples, and near-certain ones."""
@@ -82,6 +89,46 @@ def test_what_is_out_of_range_names_its_field(samples: list, successes: list, ks
         pass_at_k(n, c, ks)
 
     assert caught.value.field == field
+
+
+class _Counted:
+    """numpy, which adds up how many logarithms it is asked for."""
+
+    def __init__(self) -> None:
+        self.draws = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def log1p(self, values: np.ndarray) -> np.ndarray:
+        self.draws += values.size
+        return np.log1p(values)
+
+
+@pytest.mark.parametrize("successes", [100, 1_000, 2_000, 7_000, 50_000])
+def test_the_draws_looked_at_are_bounded(monkeypatch: pytest.MonkeyPatch, successes: int) -> None:
+    """By what is told before, and by the square root of the samples, however many are right and asked for."""
+    counted = _Counted()
+    monkeypatch.setattr("crucible_worker.metrics.pass_at_k.np", counted)
+    samples, ks = np.array([LIMIT]), range(successes - 50, successes + 50)
+
+    pass_at_k(samples, np.array([successes]), ks)
+
+    assert counted.draws <= most_draws(samples, ks) <= MAX_KS * 2_001
+
+
+def test_more_draws_than_the_limit_are_refused() -> None:
+    """A thousand problems of their own with a hundred values of k, and most draws each."""
+    samples = np.full(1_000, LIMIT)
+
+    with pytest.raises(InvalidField, match="k takes more than 50,000,000 draws"):
+        pass_at_k(samples, np.arange(900, 1_900), range(900, 1_000))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8"])
+def test_integers_of_any_size_are_taken(dtype: str) -> None:
+    """Limits are beyond what the small ones hold."""
+    assert pass_at_k(np.array([200], dtype), np.array([100], dtype), [1]).values == {"pass@1": 0.5}
 
 
 def test_the_limits_themselves_are_accepted() -> None:

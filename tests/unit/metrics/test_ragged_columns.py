@@ -58,6 +58,26 @@ def test_ragged_columns_give_what_lists_give(name: str, dtype: str):
         np.testing.assert_allclose(array, many.per_sequence[key], rtol=1e-9, equal_nan=True)
 
 
+@pytest.mark.parametrize("offset", [1, 3, 4])
+@pytest.mark.parametrize("name", CALLS)
+def test_columns_may_lie_anywhere_in_memory(name: str, offset: int):
+    """Views of a message begin at any byte: the same bits as of columns that are aligned."""
+    call, names = CALLS[name]
+    columns = ragged(names, "f8")
+    moved = {key: column.like(_moved(column.values, offset)) for key, column in columns.items()}
+
+    aligned, unaligned = call({**columns}), call({**moved})
+
+    assert unaligned.metrics == aligned.metrics
+    for left, right in zip(getattr(unaligned, "advantages", ()), getattr(aligned, "advantages", ()), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def _moved(values: np.ndarray, offset: int) -> np.ndarray:
+    """A read-only view that begins so many bytes into its memory."""
+    return np.frombuffer(bytes(offset) + values.tobytes(), values.dtype, offset=offset)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_advantages_come_back_end_to_end(dtype: str):
     """Of the same lengths and dtype, in new memory."""

@@ -31,6 +31,17 @@ def test_steps_may_sum_beyond_64_bits() -> None:
     assert sampling_client_metrics(steps, np.zeros(4)).values["sampling_client/step_mean"] == 2**62
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8"])
+def test_the_mean_of_steps_is_that_of_their_exact_sum(dtype: str) -> None:
+    """Of either sign, whatever their size."""
+    limits = np.iinfo(dtype)
+    steps = np.random.default_rng(8).integers(limits.min, limits.max, 1_001, dtype, endpoint=True)
+
+    mean = sampling_client_metrics(steps, np.zeros(1_001)).values["sampling_client/step_mean"]
+
+    assert mean == sum(steps.tolist()) / 1_001
+
+
 @pytest.mark.parametrize(
     ("seconds", "reason"),
     [
