@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): PyTorch and the rest take some minutes the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,openai,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,openai,text,dev]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1
 	@touch $@
 

@@ -86,6 +86,8 @@ class Settings:
     """Folders below which data sets may lie."""
     device: str = "auto"
     """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
+    grading_processes: int | None = None
+    """Child processes that grade math; one a core, from 2 to 4, if None; with 0 the worker grades no math."""
     openai_servers: tuple[OpenAIServer, ...] = ()
     """OpenAI-compatible servers that models may be asked of."""
     log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
@@ -122,6 +124,7 @@ class Settings:
         """
         if not 0 <= self.port <= 65535:
             raise SettingsError(f"port is {self.port}, not 0 to 65535")
+        _check_grading_processes(self.grading_processes)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("TLS needs both --tls-cert and --tls-key")
         for path in self.tls or ():
@@ -319,6 +322,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "model_roots": _paths,
     "data_roots": _paths,
     "device": _device,
+    "grading_processes": _whole,
     "openai_servers": _openai_servers,
     "log_format": _one_of(*get_args(LogFormat)),
     "log_level": _one_of(*LOG_LEVELS),
@@ -369,6 +373,15 @@ def _read_token(path: Path) -> str:
     if not _TOKEN.fullmatch(token):
         raise SettingsError(f"token file {path} holds more than one word of printable ASCII")
     return token
+
+
+def _check_grading_processes(count: int | None) -> None:
+    if not count:
+        return
+    from crucible_worker.grading.pool import MAX_CHILDREN, MIN_CHILDREN  # no other setting needs it
+
+    if not MIN_CHILDREN <= count <= MAX_CHILDREN:
+        raise SettingsError(f"grading_processes is {count}, neither 0 nor {MIN_CHILDREN} to {MAX_CHILDREN}")
 
 
 def _check_limits(limits: WorkerLimits) -> None:

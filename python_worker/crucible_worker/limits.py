@@ -33,6 +33,8 @@ class WorkerLimits:
     """How long an evaluation that has ended is kept, with its samples."""
     interrupted_retention_seconds: float = 7.0 * _DAY
     """How long an interrupted evaluation waits to go on before it is cancelled."""
+    max_grading_items: int = 4096
+    """Items of a grading call; more are refused."""
     max_model_items: int = 4_096
     """Items of a ModelService call; more are refused."""
     max_samples_per_item: int = 1_000

@@ -59,7 +59,7 @@ REQUESTS = {
     "unknown grader": (
         asked(evaluators=[accuracy(grader="wisdom")]),
         INVALID,
-        "INVALID_FIELD",
+        "UNKNOWN_GRADER",
         'evaluators[0].options["grader"]',
     ),
     "unknown option of a grader": (

@@ -340,3 +340,17 @@ def test_every_field_can_be_set_by_every_source():
 
     assert set(config._FIELDS) == set(Settings.__dataclass_fields__) - {"limits"}
     assert set(config._LIMITS) == set(WorkerLimits.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("count", [0, 2, 64])
+def test_the_number_of_grading_processes_is_taken(count: int):
+    """None grades no math; one could be held up by one answer."""
+    assert load_settings({}, {"CRUCIBLE_GRADING_PROCESSES": str(count)}).grading_processes == count
+    assert load_settings({}, {}).grading_processes is None
+
+
+@pytest.mark.parametrize("count", [-1, 1, 65])
+def test_other_numbers_of_grading_processes_are_refused(count: int):
+    """The bounds are told."""
+    with pytest.raises(SettingsError, match=rf"grading_processes is {count}, neither 0 nor 2 to 64"):
+        load_settings({"grading_processes": count}, {})

@@ -29,6 +29,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_to_record
+from crucible_worker.server.description import fixed_limits
 
 ROOT = Path(__file__).parents[2]
 PROTOS = ROOT / "protos" / "crucible_bridge" / "v1"
@@ -37,8 +38,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 METRIC, UNDEFINED = "acc/a metric", "acc/an undefined metric"
 # Reasons that the code puts together from parts.
 COMPOSED = {"DATASET_CHANGED", "MODEL_CHANGED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS"}
-# Kinds of the catalogue for which there is no call yet.
-NOT_WRITTEN = {EventKind.GRADING_COMPLETE}
 
 
 def test_every_limit_is_in_the_operators_page_with_its_default():
@@ -47,6 +46,7 @@ def test_every_limit_is_in_the_operators_page_with_its_default():
     told = dict(re.findall(r"^\| `(\w+)` \| ([\d,.]+) \|", page, re.MULTILINE))
 
     expected = {field.name: f"{getattr(WorkerLimits(), field.name):,.0f}" for field in dataclasses.fields(WorkerLimits)}
+    expected |= {name: f"{value:,}" for name, value in fixed_limits().items()}
 
     assert told == expected
 
@@ -125,6 +125,7 @@ def events_of_every_kind() -> Iterator[Event]:
     yield run_events.stop(row, EvaluationState.COMPLETED, 1)
     yield run_events.exception(row, problem, 1)
     yield run_events.metrics_computed("ComputeMeanNLL", 1, 1)
+    yield run_events.grading_complete("GradeMath", [Verdict.CORRECT, Verdict.ERROR], 1, policy_version="1")
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():
@@ -132,7 +133,7 @@ def test_every_key_of_an_event_is_in_its_kinds_comment():
     comments, events = comments_of_kinds(), list(events_of_every_kind())
 
     assert set(comments) == set(EventKind)
-    assert {event.kind for event in events} == set(EventKind) - NOT_WRITTEN
+    assert {event.kind for event in events} == set(EventKind)
     for event in events:
         comment = comments[event.kind]
         assert set(event.measurements) - {METRIC} <= keys_told(comment, "Measurements"), event.kind

@@ -5,9 +5,29 @@ import sys
 
 import pytest
 
-HEAVY = {"httpx2", "openai", "sympy", "tinker", "torch", "transformers"}
+HEAVY = {
+    "httpx2",
+    "mpmath",
+    "nltk",
+    "openai",
+    "pebble",
+    "re2",
+    "rouge_score",
+    "sacrebleu",
+    "sympy",
+    "tinker",
+    "torch",
+    "transformers",
+}
 
-MODULES = ["crucible_bridge", "crucible_worker", "crucible_worker.cli", "crucible_worker.server"]
+MODULES = [
+    "crucible_bridge",
+    "crucible_worker",
+    "crucible_worker.cli",
+    "crucible_worker.server",
+    "crucible_worker.grading.math.grader",
+    "crucible_worker.services.grading",
+]
 
 
 @pytest.mark.parametrize("module", MODULES)

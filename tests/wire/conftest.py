@@ -14,7 +14,7 @@ from crucible_bridge.channel import server_options
 from crucible_bridge.codec.events import page_to_v1
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.status import to_status
-from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2_grpc, models_pb2_grpc, worker_pb2_grpc
+from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2_grpc, grading_pb2_grpc, models_pb2_grpc, worker_pb2_grpc
 
 
 def _unary(name: str) -> Any:
@@ -54,6 +54,7 @@ def _streaming(name: str) -> Any:
 class CannedWorker(
     evaluation_pb2_grpc.EvaluationServiceServicer,
     events_pb2_grpc.TelemetryServiceServicer,
+    grading_pb2_grpc.GradingServiceServicer,
     models_pb2_grpc.ModelServiceServicer,
     worker_pb2_grpc.WorkerServiceServicer,
 ):
@@ -80,6 +81,9 @@ class CannedWorker(
     CancelEvaluation = _unary("CancelEvaluation")
     GenerateReport = _unary("GenerateReport")
     Subscribe = _streaming("Subscribe")
+    GradeMath = _unary("GradeMath")
+    ExtractAnswer = _unary("ExtractAnswer")
+    Score = _unary("Score")
     Sample = _unary("Sample")
     ComputeLogprobs = _unary("ComputeLogprobs")
     Forward = _unary("Forward")
@@ -99,6 +103,7 @@ async def address(worker: CannedWorker) -> AsyncIterator[str]:
     server = grpc.aio.server(options=server_options())
     evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(worker, server)
     events_pb2_grpc.add_TelemetryServiceServicer_to_server(worker, server)
+    grading_pb2_grpc.add_GradingServiceServicer_to_server(worker, server)
     models_pb2_grpc.add_ModelServiceServicer_to_server(worker, server)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
     servicer = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]  # missing in the stubs

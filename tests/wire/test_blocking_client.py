@@ -124,5 +124,5 @@ async def test_namespaces_list_their_calls(address: str):
 
     namespaces, calls = await in_a_thread(use)
 
-    assert namespaces == ["evaluation", "metrics", "models", "telemetry", "worker"]
+    assert namespaces == ["evaluation", "grading", "metrics", "models", "telemetry", "worker"]
     assert {"evaluate", "start_evaluation", "watch_evaluation", "get_samples"} <= set(calls)

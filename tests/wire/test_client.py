@@ -252,6 +252,16 @@ async def test_a_timeout_bounds_the_wait(worker: CannedWorker, address: str):
             await bridge.evaluation.evaluate(REQUEST, timeout=0.1)
 
 
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "1"])
+async def test_a_timeout_that_is_none_is_refused(worker: CannedWorker, address: str, seconds: Any):
+    """It is no number above 0; gRPC would take 0 for no deadline at all."""
+    async with crucible_bridge.connect(address) as bridge:
+        with pytest.raises(InvalidField) as refused:
+            await bridge.evaluation.evaluate(REQUEST, timeout=seconds)
+
+    assert (refused.value.field, worker.requests) == ("timeout", [])
+
+
 async def test_a_cancelled_call_is_cancelled_at_the_worker(worker: CannedWorker, address: str):
     """Cancelling the caller's task ends the call, as asyncio's CancelledError."""
     arrived, ended = asyncio.Event(), asyncio.Event()

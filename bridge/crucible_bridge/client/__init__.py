@@ -10,6 +10,7 @@ from crucible_bridge.client.evaluation import (
     StartedEvaluation,
     request_of,
 )
+from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.streams import EventStream
@@ -23,6 +24,7 @@ __all__ = [
     "EvaluationClient",
     "EvaluationPage",
     "EventStream",
+    "GradingClient",
     "MetricsClient",
     "ModelsClient",
     "SamplePage",

@@ -9,6 +9,7 @@ from pathlib import Path
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
+from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.telemetry import TelemetryClient
@@ -23,6 +24,8 @@ class Bridge:
     def __init__(self, calls: Calls) -> None:
         self.evaluation = EvaluationClient(calls)
         """EvaluationService."""
+        self.grading = GradingClient(calls)
+        """GradingService."""
         self.metrics = MetricsClient(calls)
         """MetricsService."""
         self.models = ModelsClient(calls)

@@ -38,8 +38,12 @@ class Calls:
             timeout: seconds; unbounded if None.
 
         Raises:
+            InvalidField: the timeout is no number above 0.
             BridgeError: the call failed, or its reply is malformed.
         """
+        # gRPC takes 0 for no deadline at all.
+        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
+            raise InvalidField("timeout", f"is {timeout!r}, must be a number of seconds above 0")
         try:
             reply = await method(request, metadata=self._metadata, timeout=timeout)
         except grpc.aio.AioRpcError as error:

@@ -40,6 +40,7 @@ __all__ = [
     "sample_result_to_v1",
     "state_to_v1",
     "states_from_v1",
+    "verdict_from_v1",
     "verdict_to_v1",
     "verdicts_from_v1",
 ]
@@ -50,6 +51,7 @@ _VERDICT = EnumPair(Verdict, types_pb2.Verdict, "VERDICT_")
 state_to_v1 = _STATE.to_v1
 states_from_v1 = _STATE.all_from_v1
 verdict_to_v1 = _VERDICT.to_v1
+verdict_from_v1 = _VERDICT.from_v1
 verdicts_from_v1 = _VERDICT.all_from_v1
 
 

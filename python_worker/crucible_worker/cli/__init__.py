@@ -1,4 +1,4 @@
-"""The command line: serve | demo | evaluate | doctor.
+"""The command line: serve | demo | evaluate | grade | doctor.
 
 Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
 """
@@ -13,20 +13,21 @@ import typer
 from crucible_worker.cli.demo import demo as _demo
 from crucible_worker.cli.doctor import doctor as _doctor
 from crucible_worker.cli.evaluate import evaluate as _evaluate
+from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.serve import serve as _serve
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="crucible-worker",
-    help="Evaluate models for an orchestrator: over gRPC, durably, with live events.",
+    help="Evaluate models and grade answers for an orchestrator: over gRPC, durably, with live events.",
     no_args_is_help=True,
     add_completion=False,
     # A traceback of ours with its locals would show tokens and model output.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (_serve, _demo, _evaluate, _doctor):
+for _command in (_serve, _demo, _evaluate, _grade, _doctor):
     app.command()(_command)
 
 

@@ -73,6 +73,9 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     for package in _requirements("local"):
         yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate embedded and local models")
+    for package in _requirements("text"):
+        yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
+    yield _check("grading", lambda: _grading(settings), "grade math, in processes of its own")
     for package in _requirements("openai"):
         yield _check(package, lambda name=package: _version(name, "[openai]"), "ask OpenAI-compatible servers")
     yield _check("embedded models", _embedded, "try everything with no other model")
@@ -216,6 +219,29 @@ def _target(settings: Settings) -> str:
         return f"unix:{settings.unix_socket}"
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
+
+
+def _grading(settings: Settings) -> str:
+    """Grade an answer as a worker would; the processes are gone afterwards."""
+    if settings.grading_processes == 0:
+        return "none wanted: grading_processes is 0"
+    return asyncio.run(_graded(settings.grading_processes))
+
+
+async def _graded(processes: int | None) -> str:
+    from crucible_bridge.types import GradeItem, MathPolicy, Verdict
+    from crucible_worker.grading.math.grader import MathGrader
+    from crucible_worker.grading.pool import GradingPool
+
+    pool = GradingPool(processes)
+    try:
+        await pool.start()
+        (grade,) = await MathGrader(pool).grade_batch([GradeItem(answer="x(x+1)", targets=("x^2+x",))], MathPolicy())
+    finally:
+        await pool.aclose()
+    if grade.verdict is not Verdict.CORRECT:
+        raise _Missing(f"x(x+1) was found {grade.verdict} against x^2+x: {grade.reason}")
+    return f"sympy {_version('sympy')}, {pool.children} processes"
 
 
 def _embedded() -> str:

@@ -194,8 +194,7 @@ async def _evaluate(
         return await parts.evaluations.get(evaluation.evaluation_id)
     finally:
         await parts.evaluations.drain()
-        for backend in parts.backends:
-            await backend.aclose()
+        await parts.aclose_children()
         await parts.evaluations.aclose()
         log_writer.close(1.0)
 

@@ -40,6 +40,14 @@ _NoTls = Annotated[
 _ReadyFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
 ]
+_Grading = Annotated[
+    int | None,
+    typer.Option(
+        "--grading-processes",
+        metavar="N",
+        help="Child processes that grade math; 0 for a worker that grades none. [default: one a core, 2 to 4]",
+    ),
+]
 _LogFormat = Annotated[
     str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
 ]
@@ -60,6 +68,7 @@ def serve(
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     device: Device = None,
+    grading_processes: _Grading = None,
     openai_server: OpenAIServer = None,
     log_format: _LogFormat = None,
     log_level: _LogLevel = None,
@@ -90,6 +99,7 @@ def serve(
         model_roots=model_root,
         data_roots=data_root,
         device=device,
+        grading_processes=grading_processes,
         openai_servers=openai_server,
         log_format=log_format,
         log_level=log_level,

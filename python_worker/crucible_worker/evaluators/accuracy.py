@@ -29,15 +29,14 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import Grade, Grader
+from crucible_worker.grading.shown import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.rendering import sample_answers
 
-__all__ = ["MAX_EXTRACTED_CHARS", "MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
+__all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
 
 MAX_SAMPLES_PER_PROMPT = 1_000
 """Answers to one sample."""
-MAX_EXTRACTED_CHARS = 1_000
-"""Of what a grader took for the answer, so many characters are recorded; the whole response is recorded beside it."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -51,9 +50,10 @@ _INFO = EvaluatorInfo(
         "properties": {
             "grader": {
                 "type": "string",
-                "enum": list(graders.GRADERS),
+                "examples": list(graders.GRADERS),
                 "default": "exact_match",
-                "description": " ".join(f"{name}: {grader.description}" for name, grader in graders.GRADERS.items()),
+                "description": " ".join(f"{name}: {grader.description}" for name, grader in graders.GRADERS.items())
+                + " Others may be installed with the worker.",
             },
             "grader_options": {
                 "type": "object",
@@ -87,7 +87,8 @@ class AccuracyType:
         """Make one.
 
         Raises:
-            InvalidField: `sampling` is missing, or an option of the grader is unknown or wrong.
+            InvalidField: `sampling` is missing, there is no such grader, or an option of it is unknown or wrong.
+            FailedPrecondition: the grader needs a library that is not installed, or is a user's and cannot be used.
         """
         if sampling is None:
             raise InvalidField("sampling", "is missing, and accuracy samples answers: give at least max_tokens")
@@ -137,14 +138,11 @@ class Accuracy:
         text, replaced = _SURROGATES.subn("\ufffd", answer.text)
         grade = await self.grader.grade(text, sample.targets, sample.choices)
         _check_score(grade)
-        extracted = grade.extracted
         return Outcome(
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
             output=text,
-            extracted=extracted
-            if len(extracted) <= MAX_EXTRACTED_CHARS
-            else extracted[: MAX_EXTRACTED_CHARS - 1] + "…",
+            extracted=shown(grade.extracted),  # the whole response is recorded beside it
             method=grade.method,
             stop_reason=answer.stop_reason,
             output_tokens=answer.output_tokens,

@@ -6,19 +6,23 @@ import collections
 import dataclasses
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_worker.grading.base import Grade
+from crucible_bridge.errors import InvalidField
+from crucible_worker.grading.base import NO_OPTIONS, Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.rejection import REACH, rejected
 from crucible_worker.grading.tokens import DIVIDER, tokens_of
 
-__all__ = ["MAX_CHOICES", "MULTIPLE_CHOICE_SCHEMA", "MultipleChoice"]
+__all__ = ["MAX_CHOICES", "MAX_MENTIONS", "MULTIPLE_CHOICE_SCHEMA", "MultipleChoice", "check_choices"]
 
 MAX_CHOICES = 26
 """One for each letter."""
+MAX_MENTIONS = 2_000
+"""That rule a choice out: so many letters, and places of a choice's text, are passed over; the rest is not read."""
 
-MULTIPLE_CHOICE_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+MULTIPLE_CHOICE_SCHEMA: Mapping[str, Any] = NO_OPTIONS
 """`MultipleChoice` has no options."""
 
 _METHOD = "choice"
@@ -46,9 +50,10 @@ class MultipleChoice(DirectGrader):
     What follows the last "answer (is)", "option", "choice", "choose" or "\boxed{" on its line is looked at first, then
     the whole response. Letters count that stand in brackets, alone on a line, or before `)`, `.` or `:` at its start,
     and texts of choices as whole words, case folded; a text within a longer one that is named does not count. Where
-    there is nothing of these, any capital letter that is a word counts. A response that names several choices is
-    UNDECIDED, one that names none is wrong. Without choices, targets are letters. A target that names no choice, or
-    two, is UNDECIDED.
+    there is nothing of these, any capital letter that is a word counts. A choice that is ruled out ("not A", "A is
+    wrong"; see `crucible_worker.grading.rejection`) is not named there. A response that names several choices is
+    UNDECIDED, and so is one that only rules some out; one that names none is wrong. Without choices, targets are
+    letters. A target that names no choice, or two, is UNDECIDED.
     """
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
@@ -70,21 +75,41 @@ class MultipleChoice(DirectGrader):
         letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
         if len(named) > 1:
             return undecided(f"the response names several choices: {', '.join(letters)}", method=_METHOD)
+        if not named and _named(response, texts, count, ruled_out=True):
+            return undecided("the response says only which choice it is not", method=_METHOD)
         if not named:
             return wrong("", _METHOD, "the response names no choice")
         return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
 
 
-def _named(response: str, texts: Sequence[str], count: int) -> set[int]:
-    """The choices that a response names, by the strongest evidence that it has."""
+def check_choices(choices: Sequence[str], field: str) -> None:
+    """See that a request's choices can be told apart.
+
+    Raises:
+        InvalidField: there are more than `MAX_CHOICES`, one is blank, or two are the same.
+    """
+    if len(choices) > MAX_CHOICES:
+        raise InvalidField(field, f"has {len(choices)} choices, at most {MAX_CHOICES} have letters")
+    places: dict[str, int] = {}
+    for index, choice in enumerate(choices):
+        tokens = tokens_of(choice)
+        if not tokens:
+            raise InvalidField(f"{field}[{index}]", "is blank")
+        if (same := places.setdefault(tokens, index)) != index:
+            raise InvalidField(f"{field}[{index}]", f"is the same as choice {same}")
+
+
+def _named(response: str, texts: Sequence[str], count: int, *, ruled_out: bool = False) -> set[int]:
+    """The choices that a response names, by the strongest evidence that it has; or those, too, that it rules out."""
     if whole := _named_as_a_whole(response, texts, count):
         return whole
-    if markers := collections.deque(_MARKER.finditer(response), maxlen=1):
+    markers = collections.deque(_MARKER.finditer(response), maxlen=1)
+    if markers and (ruled_out or not rejected(response[max(0, markers[0].start() - REACH) : markers[0].start()], "")):
         answer = response[markers[0].end() :].split("\n", 1)[0]
-        named = _named_as_a_whole(answer, texts, count) or _named_within(answer, texts, count, leading=True)
-        if named:
+        named = _named_as_a_whole(answer, texts, count)
+        if named := named or _named_within(answer, texts, count, leading=True, ruled_out=ruled_out):
             return named
-    return _named_within(response, texts, count, leading=False)
+    return _named_within(response, texts, count, leading=False, ruled_out=ruled_out)
 
 
 def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
@@ -100,19 +125,51 @@ def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
     return named
 
 
-def _named_within(text: str, texts: Sequence[str], count: int, *, leading: bool) -> set[int]:
-    """The choices whose letters or texts a text holds."""
-    letters = {letter for match in _LETTER.finditer(text) for letter in match.groups() if letter}
+def _named_within(text: str, texts: Sequence[str], count: int, *, leading: bool, ruled_out: bool) -> set[int]:
+    """The choices whose letters or texts a text holds, and does not rule out unless such count too."""
+    letters = _letters(_LETTER.finditer(text), text, ruled_out=ruled_out)
     if leading and not letters and (match := _LEADING_LETTERS.match(text)):
-        letters.update(_BARE_LETTER.findall(match[1]))
+        letters = _letters(_BARE_LETTER.finditer(text, match.start(1), match.end(1)), text, ruled_out=ruled_out)
     held = tokens_of(text.casefold())
     named = _indices(letters, count)
     # Longer ones first, and what they cover is taken out: "York" is not named by "New York".
     for choice in sorted(set(texts), key=len, reverse=True):
         if choice in held:
-            named |= {index for index, other in enumerate(texts) if other == choice}
+            if ruled_out or _stands(choice, held):
+                named |= {index for index, other in enumerate(texts) if other == choice}
             held = held.replace(choice, DIVIDER * 2)
-    return named or _indices(_BARE_LETTER.findall(text), count)
+    return named or _indices(_letters(_BARE_LETTER.finditer(text), text, ruled_out=ruled_out), count)
+
+
+def _letters(matches: Iterator[re.Match[str]], text: str, *, ruled_out: bool) -> set[str]:
+    letters: set[str] = set()
+    passed = 0
+    for match in matches:
+        letter = match[match.lastindex or 0]
+        if letter in letters:
+            continue
+        before, behind = text[max(0, match.start() - REACH) : match.start()], text[match.end() : match.end() + REACH]
+        if ruled_out or not rejected(before, behind):
+            letters.add(letter)
+            continue
+        passed += 1
+        if passed == MAX_MENTIONS:
+            break
+    return letters
+
+
+def _stands(choice: str, held: str) -> bool:
+    """Whether tokens hold those of a choice somewhere without ruling it out."""
+    end = 1
+    for _ in range(MAX_MENTIONS):
+        place = held.find(choice, end - 1)
+        if place < 0:
+            return False
+        end = place + len(choice)
+        before, behind = held[max(0, place - REACH) : place], held[end : end + REACH]
+        if not rejected(before.replace(DIVIDER, " "), behind.replace(DIVIDER, " ")):
+            return True
+    return False
 
 
 def _indices(letters: Iterable[str], count: int) -> set[int]:

@@ -1,19 +1,34 @@
-"""Graders that decide by themselves, in time linear in what they read."""
+"""Graders that decide by themselves, within bounds: most in time linear in what they read, others say their limit."""
 
 from __future__ import annotations
 
 import abc
 import asyncio
 import dataclasses
+import unicodedata
 from collections.abc import Sequence
+from typing import ClassVar
 
 from crucible_bridge.types import Verdict
 from crucible_worker.grading.base import Grade
 
-__all__ = ["MAX_INLINE_CHARS", "MAX_TEXT_BYTES", "DirectGrader", "right", "undecided", "wrong"]
+__all__ = [
+    "MAX_INLINE_CHARS",
+    "MAX_TARGETS",
+    "MAX_TEXT_BYTES",
+    "DirectGrader",
+    "blank_target",
+    "exceeds",
+    "measured",
+    "right",
+    "undecided",
+    "wrong",
+]
 
 MAX_TEXT_BYTES = 1_000_000
 """A response, or all targets and choices together, beyond this many bytes of UTF-8 is UNDECIDED."""
+MAX_TARGETS = 1_000
+"""With more, a response is UNDECIDED: it is looked through for each of them."""
 MAX_INLINE_CHARS = 20_000
 """Longer ones are judged in a thread: a few milliseconds is what the event loop may stand still."""
 
@@ -22,19 +37,28 @@ MAX_INLINE_CHARS = 20_000
 class DirectGrader(abc.ABC):
     """The bounds that these graders share; `judge` does the rest."""
 
+    reads_targets: ClassVar[bool] = True
+    """Whether a response without a target cannot be judged."""
+
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """Judge one response; UNDECIDED where it is too long or a target is missing or empty, whatever it says."""
-        if not targets:
-            return undecided("there is no target")
-        for index, target in enumerate(targets):
-            if not target.strip():
-                return undecided("the target is empty" if len(targets) == 1 else f"target {index} is empty")
-        if _exceeds((response,)):
-            return undecided(f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-        if _exceeds((*targets, *choices)):
-            return undecided(f"targets and choices are longer than {MAX_TEXT_BYTES:,} bytes")
+        """As `grade_now`; long texts in a thread."""
         if len(response) + sum(map(len, targets)) + sum(map(len, choices)) > MAX_INLINE_CHARS:
-            return await asyncio.to_thread(self.judge, response, targets, choices)
+            return await asyncio.to_thread(self.grade_now, response, targets, choices)
+        return self.grade_now(response, targets, choices)
+
+    def grade_now(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
+        """Judge one response; UNDECIDED beyond a limit, or where a target is missing or empty, whatever it says."""
+        if self.reads_targets:
+            if not targets:
+                return undecided("there is no target")
+            if len(targets) > MAX_TARGETS:
+                return undecided(f"there are {len(targets):,} targets, at most {MAX_TARGETS:,} are read")
+            if (blank := blank_target(targets)) is not None:
+                return undecided("the target is empty" if len(targets) == 1 else f"target {blank} is empty")
+            if exceeds((*targets, *choices)):
+                return undecided(f"targets and choices are longer than {MAX_TEXT_BYTES:,} bytes")
+        if exceeds((response,)):
+            return undecided(f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
         return self.judge(response, targets, choices)
 
     @abc.abstractmethod
@@ -52,15 +76,31 @@ def wrong(extracted: str, method: str, reason: str = "") -> Grade:
     return Grade(verdict=Verdict.INCORRECT, score=0.0, extracted=extracted, method=method, reason=reason)
 
 
+def measured(score: float, threshold: float, extracted: str, method: str) -> Grade:
+    """A response that is right to a degree: CORRECT from the threshold on, PARTIAL below it, INCORRECT at 0."""
+    verdict = Verdict.CORRECT if score >= threshold else Verdict.PARTIAL if score > 0 else Verdict.INCORRECT
+    return Grade(verdict=verdict, score=score, extracted=extracted, method=method)
+
+
 def undecided(reason: str, *, extracted: str = "", method: str = "") -> Grade:
     """A response that cannot be judged, and why."""
     return Grade(verdict=Verdict.UNDECIDED, extracted=extracted, method=method, reason=reason)
 
 
-def _exceeds(texts: Sequence[str]) -> bool:
+def blank_target(targets: Sequence[str]) -> int | None:
+    """The place of the first target that says nothing: it holds white space, control and format characters alone."""
+    return next((index for index, target in enumerate(targets) if all(map(_is_blank, target))), None)
+
+
+def exceeds(texts: Sequence[str]) -> bool:
+    """Whether texts are longer, together, than `MAX_TEXT_BYTES` of UTF-8."""
     characters = sum(map(len, texts))
     if characters * 4 <= MAX_TEXT_BYTES:
         return False
     if characters > MAX_TEXT_BYTES:
         return True
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) > MAX_TEXT_BYTES
+
+
+def _is_blank(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")

@@ -8,12 +8,15 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MAX_COMBINING_MARKS", "NORMALIZATION_SCHEMA", "Normalization", "Unnormalizable"]
+__all__ = ["MAX_COMBINING_MARKS", "NORMALIZATION_SCHEMA", "Normalization", "Unnormalizable", "without_punctuation"]
 
 MAX_COMBINING_MARKS = 30
 """Combining marks in a row that NFKC is asked to sort: UAX #15's stream-safe format. Sorting them is quadratic."""
 
 _WHITESPACE = re.compile(r"\s+")
+# The underscore is punctuation too, though a letter to regular expressions.
+_PUNCTUATION = re.compile(r"[^\w\s]|_")
+_SIGNS = "-\u2013\uff0d"  # those that are punctuation to Unicode; U+2212 is not
 
 NORMALIZATION_SCHEMA: Mapping[str, Any] = {
     "strip": {"type": "boolean", "default": True, "description": "Ignore white space around."},
@@ -23,6 +26,11 @@ NORMALIZATION_SCHEMA: Mapping[str, Any] = {
         "description": "Take a run of white space for a space.",
     },
     "fold_case": {"type": "boolean", "default": False, "description": "Ignore case, by Unicode case folding."},
+    "strip_punctuation": {
+        "type": "boolean",
+        "default": False,
+        "description": "Drop punctuation, but in numbers, signs before them, and percent signs behind them.",
+    },
     "nfkc": {
         "type": "boolean",
         "default": False,
@@ -38,7 +46,7 @@ class Unnormalizable(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Normalization:
-    """What is done to response and target alike before they are compared, in this order: nfkc, case, white space."""
+    """What is done to response and target alike before they are compared: nfkc, case, punctuation, white space."""
 
     strip: bool = True
     """Drop white space around."""
@@ -48,6 +56,10 @@ class Normalization:
     """Fold case as Unicode does: "STRASSE" equals "straße"."""
     nfkc: bool = False
     """Compose and unify compatible characters."""
+    strip_punctuation: bool = False
+    """Drop punctuation (Unicode's classes P) but between two digits ("1,460.5", "3/4"), a point or a sign that starts a
+    number or a name (".5", "-5", "-x", "-$5"), the sign of an exponent ("1e-5", "x^-1"), and a percent sign behind a
+    digit. A text that is nothing else keeps it."""
 
     def __call__(self, text: str) -> str:
         """Normalise a text, in linear time.
@@ -60,9 +72,41 @@ class Normalization:
             text = unicodedata.normalize("NFKC", text)
         if self.fold_case:
             text = text.casefold()
+        if self.strip_punctuation:
+            text = without_punctuation(text)
         if self.collapse_whitespace:
             text = _WHITESPACE.sub(" ", text)
         return text.strip() if self.strip else text
+
+
+def without_punctuation(text: str) -> str:
+    """Drop punctuation as `Normalization.strip_punctuation` says. Linear."""
+    stripped = _PUNCTUATION.sub(lambda mark: mark[0] if _counts(text, mark.start()) else "", text)
+    return stripped if stripped.strip() else text
+
+
+def _counts(text: str, index: int) -> bool:
+    """Whether the character at an index, none of a word, is no punctuation, or punctuation that means something."""
+    character = text[index]
+    if not unicodedata.category(character).startswith("P"):
+        return True
+    before, behind = text[max(0, index - 1) : index], text[index + 1 : index + 2]
+    if before.isdigit() and (behind.isdigit() or character == "%"):
+        return True
+    starts = not before or before.isspace() or before in "([{=<>+*/,^"
+    if character in _SIGNS:
+        return (starts and _signed(behind)) or (_in_exponent(text, index) and behind.isdigit())
+    return starts and character == "." and behind.isdigit()
+
+
+def _signed(character: str) -> bool:
+    """Whether what starts with a character can have a sign."""
+    return character.isalnum() or character == "." or (character != "" and unicodedata.category(character) == "Sc")
+
+
+def _in_exponent(text: str, index: int) -> bool:
+    """Whether what stands before an index is the "e" of a number."""
+    return index >= 2 and text[index - 1] in "eE" and text[index - 2].isdigit()
 
 
 def _check_marks(text: str) -> None:

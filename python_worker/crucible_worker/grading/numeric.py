@@ -11,14 +11,12 @@ from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, Number, last_numbers
 
-__all__ = ["MAX_ABSOLUTE_TOLERANCE", "NUMERIC_SCHEMA", "Numeric"]
-
-MAX_ABSOLUTE_TOLERANCE = 1e300
-"""Below 10^1000, so that a response of that magnitude is wrong under every tolerance."""
+__all__ = ["NUMERIC_SCHEMA", "Numeric"]
 
 _METHOD = "number"
-# So far below the magnitude that is told apart that twice a target, as a percentage too, never reaches it.
+# So far below the magnitude that is told apart that a target, as a percentage too, never reaches it.
 _TARGET_BOUND = 10 ** (MAX_MAGNITUDE - 3)
+_TOLD_APART = 10 ** (MAX_MAGNITUDE - 1)
 
 NUMERIC_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -26,16 +24,14 @@ NUMERIC_SCHEMA: Mapping[str, Any] = {
         "relative_tolerance": {
             "type": "number",
             "minimum": 0,
-            "maximum": 1,
             "default": 0,
-            "description": "Accept a response within this share of the target's magnitude.",
+            "description": "Accept a response within this share of the target's magnitude, added to the other.",
         },
         "absolute_tolerance": {
             "type": "number",
             "minimum": 0,
-            "maximum": MAX_ABSOLUTE_TOLERANCE,
             "default": 0,
-            "description": "Accept a response within this distance of the target.",
+            "description": "Accept a response within this distance of the target, added to the other.",
         },
     },
     "additionalProperties": False,
@@ -49,14 +45,14 @@ class Numeric(DirectGrader):
 
     What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without
     where it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in
-    decimal, and the larger of the two counts. A target that does not hold exactly one number is UNDECIDED, a response
-    without any is wrong.
+    decimal, and added: |answer - target| <= absolute + relative * |target|. A target that does not hold exactly one
+    number is UNDECIDED, a response without any is wrong.
     """
 
     relative_tolerance: float = 0.0
-    """Share of the target's magnitude, from 0 to 1."""
+    """Share of the target's magnitude, finite, from 0."""
     absolute_tolerance: float = 0.0
-    """Distance from the target, from 0."""
+    """Distance from the target, finite, from 0."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Compare the last number with each target. Choices play no part."""
@@ -75,6 +71,10 @@ class Numeric(DirectGrader):
         answer = found[0]
         if answer.flaw is Flaw.LONG_FRACTION:
             return undecided(answer.flaw, extracted=answer.text, method=_METHOD)
+        if answer.flaw is Flaw.HUGE and any(self._allowed(target.value) >= _TOLD_APART for target in wanted):
+            return undecided(
+                "the number is too large to tell under this tolerance", extracted=answer.text, method=_METHOD
+            )
         if answer.flaw:
             return wrong(answer.text, _METHOD, answer.flaw)
         verdicts = [self._equal(answer, target) for target in wanted]
@@ -95,8 +95,7 @@ class Numeric(DirectGrader):
         return True if True in verdicts else None if None in verdicts else False
 
     def _within(self, answer: Fraction, target: Fraction, error: Fraction) -> bool | None:
-        relative, absolute = Fraction(repr(self.relative_tolerance)), Fraction(repr(self.absolute_tolerance))
-        allowed = max(relative * abs(target), absolute)
+        allowed = self._allowed(target)
         distance = abs(answer - target)
         if distance + error <= allowed:
             return True
@@ -104,6 +103,9 @@ class Numeric(DirectGrader):
             return False
         # The true distance differs from this one by less than the error.
         return False if distance - error >= allowed else None
+
+    def _allowed(self, target: Fraction) -> Fraction:
+        return Fraction(repr(self.absolute_tolerance)) + Fraction(repr(self.relative_tolerance)) * abs(target)
 
 
 def _short(text: str) -> str:

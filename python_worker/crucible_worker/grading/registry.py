@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.grading.base import Grader
+from crucible_worker.grading import entry_points
+from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
+from crucible_worker.grading.format import FORMAT_SCHEMA, format_of
+from crucible_worker.grading.math.grader import MATH_SCHEMA, shared_math_grader
 from crucible_worker.grading.normalize import Normalization
 from crucible_worker.grading.numeric import NUMERIC_SCHEMA, Numeric
 from crucible_worker.grading.options import checked_options
+from crucible_worker.grading.overlap import F1, OVERLAP_SCHEMA, Bleu, Rouge
+from crucible_worker.grading.regex import REGEX_SCHEMA, Regex
 from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, ExactMatch
 
 __all__ = ["GRADERS", "GraderType", "create"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GraderType:
-    """A grader that can be made."""
-
-    name: str
-    """What it is asked for by."""
-    description: str
-    """One sentence."""
-    options_schema: Mapping[str, Any]
-    """JSON schema of its options."""
-    make: Callable[[Mapping[str, Any]], Grader]
-    """Makes one of options that passed the schema and bear its defaults."""
 
 
 GRADERS: Mapping[str, GraderType] = MappingProxyType(
@@ -60,25 +50,68 @@ GRADERS: Mapping[str, GraderType] = MappingProxyType(
                 options_schema=MULTIPLE_CHOICE_SCHEMA,
                 make=lambda options: MultipleChoice(**options),
             ),
+            GraderType(
+                name="math",
+                description="The answer found in the response equals a target as mathematics.",
+                options_schema=MATH_SCHEMA,
+                make=shared_math_grader,
+            ),
+            GraderType(
+                name="regex",
+                description="A target, as a regular expression of RE2, matches in the response.",
+                options_schema=REGEX_SCHEMA,
+                make=lambda options: Regex(**options),
+            ),
+            GraderType(
+                name="f1",
+                description="The F1 of the words that response and target share.",
+                options_schema=OVERLAP_SCHEMA,
+                make=lambda options: F1(**options),
+            ),
+            GraderType(
+                name="bleu",
+                description="The sentence BLEU of the response with the targets as references.",
+                options_schema=OVERLAP_SCHEMA,
+                make=lambda options: Bleu(**options),
+            ),
+            GraderType(
+                name="rouge",
+                description="The F of ROUGE-L of response and target.",
+                options_schema=OVERLAP_SCHEMA,
+                make=lambda options: Rouge(**options),
+            ),
+            GraderType(
+                name="format",
+                description="The response has a form: a boxed answer, marks in order, or JSON that fits a schema.",
+                options_schema=FORMAT_SCHEMA,
+                make=format_of,
+            ),
         )
     }
 )
-"""By name."""
+"""Those that come with the worker, by name."""
 
 
 def create(name: str, options: Mapping[str, Any], *, name_field: str, options_field: str) -> Grader:
-    """Make the grader of a name.
+    """Make the grader of a name: one of `GRADERS`, otherwise one that an installed distribution announces.
 
     Args:
-        name: a key of `GRADERS`.
+        name: what it is asked for by.
         options: JSON values, checked against the grader's schema.
         name_field: path of the name, for errors.
         options_field: path of the options, for errors.
 
     Raises:
         InvalidField: there is no such grader (reason UNKNOWN_GRADER), or an option is wrong.
+        FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a user's grader cannot
+            be used (BAD_GRADER).
     """
-    grader = GRADERS.get(name)
+    grader = GRADERS.get(name) or entry_points.find(name)
     if grader is None:
-        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {', '.join(GRADERS)}", reason="UNKNOWN_GRADER")
-    return grader.make(checked_options(options, grader.options_schema, options_field))
+        known = ", ".join([*GRADERS, *(other for other in entry_points.names() if other not in GRADERS)])
+        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason="UNKNOWN_GRADER")
+    checked = checked_options(options, grader.options_schema, options_field)
+    try:
+        return grader.make(checked)
+    except InvalidField as error:
+        raise InvalidField(options_field + error.field, error.message, reason=error.reason) from error

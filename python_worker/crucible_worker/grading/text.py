@@ -23,7 +23,7 @@ EXACT_MATCH_SCHEMA: Mapping[str, Any] = {
 # White space never counts between tokens.
 CONTAINS_SCHEMA: Mapping[str, Any] = {
     "type": "object",
-    "properties": {key: NORMALIZATION_SCHEMA[key] for key in ("fold_case", "nfkc")},
+    "properties": {key: NORMALIZATION_SCHEMA[key] for key in ("fold_case", "nfkc", "strip_punctuation")},
     "additionalProperties": False,
 }
 """Options of `Contains`."""

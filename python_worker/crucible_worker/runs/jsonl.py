@@ -21,7 +21,17 @@ from typing import Any, BinaryIO
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.types import ChatMessage, Conversation, Sample
 
-__all__ = ["LINE_PROBLEM", "MAX_LINE_BYTES", "Line", "find_file", "read_lines"]
+__all__ = [
+    "LINE_PROBLEM",
+    "MAX_LINE_BYTES",
+    "Line",
+    "MalformedLine",
+    "bounded_lines",
+    "find_file",
+    "kind_of",
+    "parsed_line",
+    "read_lines",
+]
 
 MAX_ID_BYTES = 1_000
 """Longest id of a sample: every event of it bears it."""
@@ -45,8 +55,8 @@ class Line:
     """What is wrong with it, to be read behind "line 17 ..."."""
 
 
-class _Malformed(ValueError):
-    """A line is no sample; the message is read behind its number."""
+class MalformedLine(ValueError):
+    """A line is no record; the message is read behind its number."""
 
 
 def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
@@ -99,7 +109,7 @@ def read_lines(path: Path, field: str) -> Iterator[Line]:
 
 def _records(file: BinaryIO) -> Iterator[Line]:
     blank: list[int] = []
-    for number, raw in enumerate(_bounded_lines(file), start=1):
+    for number, raw in enumerate(bounded_lines(file), start=1):
         if raw is not None and not raw.strip():
             blank.append(number)
             continue
@@ -107,13 +117,13 @@ def _records(file: BinaryIO) -> Iterator[Line]:
         yield from (Line(number=empty, problem="is empty") for empty in blank)
         blank.clear()
         try:
-            yield Line(number=number, sample=_sample(_parsed(raw)))
-        except _Malformed as error:
+            yield Line(number=number, sample=_sample(parsed_line(raw)))
+        except MalformedLine as error:
             yield Line(number=number, problem=str(error))
 
 
-def _bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Lines without a byte order mark at the beginning; None for one that is too long."""
+def bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Lines without a byte order mark at the beginning; None for one longer than `MAX_LINE_BYTES`."""
     first = True
     while raw := file.readline(MAX_LINE_BYTES + 1):
         if first:
@@ -126,26 +136,36 @@ def _bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
 
 
-def _parsed(raw: bytes | None) -> dict[str, Any]:
+def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]:
+    """The JSON object of a line, of `bounded_lines`.
+
+    Args:
+        raw: the line.
+        any_bytes: it may hold what a model said: bytes that are not UTF-8, and halves of surrogate pairs, are lone
+            surrogates in the texts then.
+
+    Raises:
+        MalformedLine: it is too long, or no JSON object that UTF-8 and float64 can carry.
+    """
     if raw is None:
-        raise _Malformed(f"is longer than {MAX_LINE_BYTES:,} bytes")
+        raise MalformedLine(f"is longer than {MAX_LINE_BYTES:,} bytes")
     try:
-        text = raw.decode("utf-8")
+        text = raw.decode("utf-8", "surrogateescape" if any_bytes else "strict")
     except UnicodeDecodeError as error:
-        raise _Malformed(f"is not UTF-8, at byte {error.start + 1}") from error
+        raise MalformedLine(f"is not UTF-8, at byte {error.start + 1}") from error
     try:
         record = json.loads(text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite)
-    except _Malformed:
+    except MalformedLine:
         raise
     except json.JSONDecodeError as error:
-        raise _Malformed(f"is not JSON: {error.msg} at character {error.pos + 1}") from error
+        raise MalformedLine(f"is not JSON: {error.msg} at character {error.pos + 1}") from error
     except RecursionError as error:
-        raise _Malformed("is nested too deeply") from error
+        raise MalformedLine("is nested too deeply") from error
     except ValueError as error:
-        raise _Malformed("holds an integer of too many digits") from error
+        raise MalformedLine("holds an integer of too many digits") from error
     if not isinstance(record, dict):
-        raise _Malformed(f"is {_kind(record)}, not an object")
-    if "\\u" in text:
+        raise MalformedLine(f"is {kind_of(record)}, not an object")
+    if "\\u" in text and not any_bytes:
         # Only escapes can say what UTF-8 cannot.
         _refuse_surrogates(record)
     return record
@@ -156,18 +176,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise _Malformed(f"has the key {twice[:60]!r} twice")
+        raise MalformedLine(f"has the key {twice[:60]!r} twice")
     return made
 
 
 def _not_a_number(text: str) -> float:
-    raise _Malformed(f"holds {text}, which JSON does not have")
+    raise MalformedLine(f"holds {text}, which JSON does not have")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _Malformed(f"holds {text[:60]}, which is beyond float64")
+        raise MalformedLine(f"holds {text[:60]}, which is beyond float64")
     return value
 
 
@@ -175,24 +195,24 @@ def _refuse_surrogates(record: dict[str, Any]) -> None:
     try:
         json.dumps(record, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise _Malformed("holds half a surrogate pair, which is no text") from error
+        raise MalformedLine("holds half a surrogate pair, which is no text") from error
 
 
 def _sample(record: dict[str, Any]) -> Sample:
     for key in record:
         if key not in _KEYS:
-            raise _Malformed(
+            raise MalformedLine(
                 f"has an unknown key {key[:60]!r}: known are {', '.join(_KEYS)}; all else goes into metadata"
             )
     if "input" not in record:
-        raise _Malformed('has no "input"')
+        raise MalformedLine('has no "input"')
     identity = record.get("id", "")
     if isinstance(identity, int) and not isinstance(identity, bool):
         identity = str(identity)
     if not isinstance(identity, str):
-        raise _Malformed(f'has an "id" that is {_kind(identity)}, not text')
+        raise MalformedLine(f'has an "id" that is {kind_of(identity)}, not text')
     if len(identity.encode()) > MAX_ID_BYTES:
-        raise _Malformed(f'has an "id" of more than {MAX_ID_BYTES:,} bytes')
+        raise MalformedLine(f'has an "id" of more than {MAX_ID_BYTES:,} bytes')
     return Sample(
         id=identity,
         input=_input(record["input"]),
@@ -206,22 +226,22 @@ def _input(value: Any) -> str | Conversation:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise _Malformed(f'has an "input" that is {_kind(value)}, neither text nor a list of messages')
+        raise MalformedLine(f'has an "input" that is {kind_of(value)}, neither text nor a list of messages')
     messages = []
     for index, message in enumerate(value):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise _Malformed(f'has an "input" whose message {index} is not {{"role", "content"}}')
+            raise MalformedLine(f'has an "input" whose message {index} is not {{"role", "content"}}')
         if not isinstance(message["role"], str) or not isinstance(message["content"], str):
-            raise _Malformed(f'has an "input" whose message {index} holds something else than text')
+            raise MalformedLine(f'has an "input" whose message {index} holds something else than text')
         messages.append(ChatMessage(message["role"], message["content"]))
     if not messages:
-        raise _Malformed('has an "input" without messages')
+        raise MalformedLine('has an "input" without messages')
     return Conversation(tuple(messages))
 
 
 def _targets(record: dict[str, Any]) -> tuple[str, ...]:
     if "target" in record and "targets" in record:
-        raise _Malformed('has both "target" and "targets"')
+        raise MalformedLine('has both "target" and "targets"')
     if "target" in record:
         return _texts([record["target"]], "target")
     return _texts(record.get("targets", []), "targets")
@@ -229,19 +249,20 @@ def _targets(record: dict[str, Any]) -> tuple[str, ...]:
 
 def _texts(value: Any, key: str) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise _Malformed(f'has "{key}" that is {_kind(value)}, not a list of texts')
+        raise MalformedLine(f'has "{key}" that is {kind_of(value)}, not a list of texts')
     for item in value:
         if not isinstance(item, str):
-            raise _Malformed(f'has "{key}" that holds {_kind(item)}, not text')
+            raise MalformedLine(f'has "{key}" that holds {kind_of(item)}, not text')
     return tuple(value)
 
 
 def _metadata(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise _Malformed(f'has "metadata" that is {_kind(value)}, not an object')
+        raise MalformedLine(f'has "metadata" that is {kind_of(value)}, not an object')
     return {key: item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for key, item in value.items()}
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
     kinds = {bool: "a boolean", type(None): "null", dict: "an object", list: "a list", str: "text"}
     return kinds.get(type(value), "a number")

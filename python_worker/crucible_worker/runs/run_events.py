@@ -1,9 +1,10 @@
-"""The events of evaluations, and of metrics calls: what each kind measures and says."""
+"""The events of evaluations, and of metrics and grading calls: what each kind measures and says."""
 
 from __future__ import annotations
 
+import collections
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
@@ -13,6 +14,7 @@ from crucible_bridge.types import (
     Metrics,
     Problem,
     SampleResult,
+    Verdict,
     format_model,
 )
 from crucible_worker.runs.journal.queries import Row
@@ -22,6 +24,7 @@ __all__ = [
     "complete",
     "evaluator_end",
     "exception",
+    "grading_complete",
     "interrupt",
     "metrics_computed",
     "progress",
@@ -130,6 +133,24 @@ def metrics_computed(call: str, tokens: int, duration_ns: int) -> Event:
         duration_ns=duration_ns,
         measurements={"tokens": float(tokens)},
         metadata={"call": call},
+    )
+
+
+def grading_complete(
+    call: str, verdicts: Iterable[Verdict], duration_ns: int, *, policy_version: str | None = None
+) -> Event:
+    """GRADING_COMPLETE, of a grading call that was answered; of no evaluation."""
+    counts = collections.Counter(verdicts)
+    return Event(
+        kind=EventKind.GRADING_COMPLETE,
+        unix_time_ns=time.time_ns(),
+        duration_ns=duration_ns,
+        measurements={
+            "count": float(counts.total()),
+            "correct": float(counts[Verdict.CORRECT]),
+            "unscored": float(sum(count for verdict, count in counts.items() if not verdict.scored)),
+        },
+        metadata={"call": call} if policy_version is None else {"call": call, "policy_version": policy_version},
     )
 
 

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 
 from crucible_bridge.types import WorkerInfo
 from crucible_worker.config import Settings
+from crucible_worker.grading import choice, direct, format, patterns
+from crucible_worker.grading.math import grader
 from crucible_worker.server.parts import Parts
 
-__all__ = ["describe"]
+__all__ = ["describe", "fixed_limits"]
 
-_LIBRARIES = ("grpcio", "protobuf", "numpy", "torch", "transformers", "openai")
+_LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy", "torch", "transformers", "openai")
 
 
 def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
@@ -25,8 +27,28 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
         backends=tuple(parts.backend_infos()),
         evaluators=tuple(evaluator.kind for evaluator in parts.evaluators()),
         datasets=tuple(parts.datasets),
-        limits={name: float(value) for name, value in dataclasses.asdict(settings.limits).items()},
+        limits={
+            name: float(value) for name, value in {**dataclasses.asdict(settings.limits), **fixed_limits()}.items()
+        },
     )
+
+
+def fixed_limits() -> Mapping[str, int]:
+    """Limits that no setting changes."""
+    # Some 20 ms that a worker need not spend at start.
+    from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
+    from crucible_worker.grading.math.lexer import MAX_CHARS
+
+    return {
+        "max_answer_bytes": direct.MAX_TEXT_BYTES,
+        "max_math_chars": MAX_CHARS,
+        "max_math_targets": grader.MAX_TARGETS,
+        "max_score_targets": direct.MAX_TARGETS,
+        "max_choices": choice.MAX_CHOICES,
+        "max_marks": format.MAX_MARKS,
+        "max_schema_bytes": MAX_SCHEMA_BYTES,
+        "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
+    }
 
 
 def _versions() -> Mapping[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef, OpenAIModel
@@ -12,6 +14,7 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.grading.pool import GradingPool, share, unshare
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.plan import Sources
@@ -35,6 +38,16 @@ class Parts:
     """Built-in data sets."""
     models: Mapping[type[ModelRef], Backend] = dataclasses.field(default_factory=dict)
     """Where models are opened, by the kind of reference to them."""
+    grading: GradingPool | None = None
+    """Where math is graded; started and closed by the worker. None where it grades none."""
+
+    def aclose_children(self) -> Awaitable[Any]:
+        """End the processes of backends and graders, all at once."""
+        closing: list[Awaitable[None]] = [backend.aclose() for backend in self.backends]
+        if self.grading is not None:
+            unshare(self.grading)
+            closing.append(self.grading.aclose())
+        return asyncio.gather(*closing)
 
 
 Build = Callable[[Settings], Awaitable[Parts]]
@@ -69,6 +82,10 @@ async def build_with(
     """
     sources = Sources(backends=backends, data_roots=settings.data_roots, builtins=BUILTIN_DATASETS)
     evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
+    # Its children are forked once it starts.
+    grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
+    if grading is not None:
+        share(grading)
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
@@ -76,4 +93,5 @@ async def build_with(
         evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,
+        grading=grading,
     )

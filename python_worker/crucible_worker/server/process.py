@@ -73,6 +73,7 @@ async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
         await _start(worker, end)
         if not end.is_set():
             await _announce(worker, guard, settings)
+            worker.warm_grading()
         await end.wait()
     except (StartError, BridgeError) as error:
         log.error("start_failed", reason=str(error))

@@ -17,31 +17,36 @@ import structlog
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
     events_pb2,
     events_pb2_grpc,
+    grading_pb2,
     metrics_pb2,
     models_pb2,
     worker_pb2,
     worker_pb2_grpc,
 )
 from crucible_worker.config import Settings
+from crucible_worker.grading.math.grader import MathGrader
+from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.server.description import describe
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.services.evaluation import EvaluationService
+from crucible_worker.services.grading import GradingService
 from crucible_worker.services.health import OVERALL, Health
 from crucible_worker.services.metrics import MetricsService
 from crucible_worker.services.models import ModelService
 from crucible_worker.services.telemetry import TelemetryService
 from crucible_worker.services.worker import WorkerService
 
-__all__ = ["EVALUATION", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
+__all__ = ["EVALUATION", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
 
 INTERRUPT_SHARE = 0.4
 """Of the time for a drain: for interrupting what runs, and writing that down."""
@@ -53,9 +58,13 @@ GRACE_SHARE, STOP_SHARE = 0.1, 0.15
 """For open calls to end by themselves; and, that included, for the server to stop."""
 
 CLOSE_SHARE = 0.2
-"""For backends to end their children, and as long again for the journal. All shares together stay below 1."""
+"""For backends and graders to end their children, and as long again for the journal. All shares together stay < 1."""
+
+GRADING_RETRY_SECONDS = 10.0
+"""Between two attempts to start the processes that grade, where they do not start."""
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
+GRADING = grading_pb2.DESCRIPTOR.services_by_name["GradingService"].full_name
 METRICS = metrics_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name
 MODELS = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
@@ -77,13 +86,15 @@ class Worker:
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(max_calls=self._limits.max_calls_per_service, max_streams=self._limits.max_streams)
-        self._health = Health((EVALUATION, METRICS, MODELS, TELEMETRY, WORKER))
+        self._health = Health((EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER))
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
+        self._grading: GradingService | None = None
         self._metrics: MetricsService | None = None
         self._models: ModelService | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
+        self._keeping_grading: asyncio.Task[None] | None = None
         self._warm = False
         self._interrupted: asyncio.Future[Sequence[str]] | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -91,8 +102,9 @@ class Worker:
         """`host:port` or `unix:path`, once it is bound."""
 
     async def __aenter__(self) -> Self:
-        """Start."""
+        """Start, and have grading warm up."""
         await self.start()
+        self.warm_grading()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -100,7 +112,7 @@ class Worker:
         await self.stop()
 
     async def start(self) -> None:
-        """Bind, build and serve; what is left to warm goes on in the background.
+        """Bind, build and serve; what is left to warm goes on in the background, but for grading.
 
         Raises:
             StartError: the address cannot be bound.
@@ -111,6 +123,12 @@ class Worker:
         except BaseException:
             await self.stop()
             raise
+
+    def warm_grading(self) -> None:
+        """Start the processes that grade, in the background: a worker is ready without them, and they take seconds."""
+        assert self._parts is not None
+        if self._parts.grading is not None:
+            self._keeping_grading = asyncio.create_task(self._keep_grading_warm(self._parts.grading), name="grading")
 
     def drain(self) -> asyncio.Future[Sequence[str]]:
         """Begin the end: interrupt what runs, end open calls, close everything. Idempotent.
@@ -176,13 +194,14 @@ class Worker:
         evaluation = EvaluationService(parts.evaluations, parts.evaluators)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
         self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
-        server.add_generic_rpc_handlers((self._metrics.handler(),))
         self._models = ModelService(parts.models, self._limits)
-        server.add_generic_rpc_handlers((self._models.handler(),))
+        math = None if parts.grading is None else MathGrader(parts.grading)
+        self._grading = GradingService(parts.evaluations.note, math, max_items=self._limits.max_grading_items)
+        server.add_generic_rpc_handlers((self._metrics.handler(), self._models.handler(), self._grading.handler()))
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.describe, self.load, self.drain), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (EVALUATION, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
+        names = (EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
 
     async def _warm_up(self, parts: Parts) -> None:
@@ -196,6 +215,25 @@ class Worker:
         self._health.set(WORKER, True)
         self._show_evaluation_service()
 
+    async def _keep_grading_warm(self, pool: GradingPool) -> None:
+        """Start the grading processes, and again when they end: health sends callers elsewhere who would wake them."""
+        cold = asyncio.Event()
+
+        def show(warm: bool) -> None:
+            self._health.set(GRADING, warm)
+            if not warm:
+                cold.set()
+
+        pool.on_warm_change = show
+        while True:
+            cold.clear()
+            try:
+                await pool.start()
+                await cold.wait()
+            except BridgeError as error:
+                self._log.error("grading_not_started", reason=str(error), retry_seconds=GRADING_RETRY_SECONDS)
+                await asyncio.sleep(GRADING_RETRY_SECONDS)
+
     def _show_evaluation_service(self) -> None:
         assert self._parts is not None
         self._health.set(EVALUATION, self._warm and self._parts.evaluations.writable)
@@ -206,8 +244,9 @@ class Worker:
         # A start that failed is told of by its error alone.
         say = self._log.debug if self._warming is None else self._log.info
         say("draining", calls=self._calls.open)
-        if self._warming is not None:
-            self._warming.cancel()
+        for warming in (self._warming, self._keeping_grading):
+            if warming is not None:
+                warming.cancel()
         parts = self._parts
         ids: Sequence[str] = ()
         if parts is not None:
@@ -217,13 +256,11 @@ class Worker:
         if self._server is not None:
             stopping = self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
-        if self._metrics is not None:
-            self._metrics.close()
-        if self._models is not None:
-            self._models.close()
+        for service in (self._metrics, self._models, self._grading):
+            if service is not None:
+                service.close()
         if parts is not None:
-            closing = asyncio.gather(*(backend.aclose() for backend in parts.backends))
-            await self._within(CLOSE_SHARE, closing, "close_backends", default=[])
+            await self._within(CLOSE_SHARE, parts.aclose_children(), "close_children", default=None)
             await self._within(CLOSE_SHARE, parts.evaluations.aclose(), "close_journal", default=None)
         say("drained", interrupted=list(ids))
 

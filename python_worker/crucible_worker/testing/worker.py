@@ -39,6 +39,7 @@ async def run_worker(
     state_dir: Path | None = None,
     data_roots: Sequence[Path] = (),
     limits: WorkerLimits | None = None,
+    grading_processes: int = 0,
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -48,12 +49,17 @@ async def run_worker(
             the same one share the journal, as those of one machine do.
         data_roots: JSONL data sets lie below these.
         limits: bounds, where the defaults will not do.
+        grading_processes: children that grade math, 2 or more, where that is wanted: they take seconds to start.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
             state_dir = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="crucible-")))
         settings = Settings(
-            port=0, state_dir=state_dir, data_roots=tuple(data_roots), limits=limits or WorkerLimits()
+            port=0,
+            state_dir=state_dir,
+            data_roots=tuple(data_roots),
+            limits=limits or WorkerLimits(),
+            grading_processes=grading_processes,
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

@@ -15,7 +15,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
 
-COMMANDS = ["serve", "demo", "evaluate", "doctor"]
+COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor"]
 
 
 def _run(*arguments: str) -> Result:
@@ -179,6 +179,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "model_root": (str(tmp_path), (tmp_path,)),
         "data_root": (str(tmp_path), (tmp_path,)),
         "device": ("cuda:1", "cuda:1"),
+        "grading_processes": ("3", 3),
         "openai_server": (
             "one=http://[::1]:8000/v1",
             (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),
@@ -203,6 +204,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
     monkeypatch.setattr("crucible_worker.server.serve", lambda settings: started.append(settings) or 0)
     # Handlers that end the process are not for the one that runs tests.
     monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.delenv("CRUCIBLE_GRADING_PROCESSES")
     values = _values(tmp_path)
     arguments, environment, config = [], {}, tmp_path / "worker.toml"
     if source == "flags":

@@ -9,9 +9,10 @@ import pytest
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
 from crucible_bridge.types import EvaluatorSpec, Sample, SampleResult, SamplingParams, Verdict
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.accuracy import MAX_EXTRACTED_CHARS, Accuracy
+from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.grading.base import Grade
+from crucible_worker.grading.shown import MAX_EXTRACTED_CHARS
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 
 SAMPLE = Sample(id="a", input="12+34=", targets=("46",))

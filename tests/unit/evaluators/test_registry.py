@@ -34,7 +34,12 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
         ("accuracy", {"max_tokens": 3}, 'evaluators[2].options["max_tokens"]'),
         ("accuracy", {"samples_per_prompt": 0}, 'evaluators[2].options["samples_per_prompt"]'),
         ("accuracy", {"samples_per_prompt": MAX_SAMPLES_PER_PROMPT + 1}, 'evaluators[2].options["samples_per_prompt"]'),
-        ("accuracy", {"grader": "math"}, 'evaluators[2].options["grader"]'),
+        ("accuracy", {"grader": "rubric"}, 'evaluators[2].options["grader"]'),
+        (
+            "accuracy",
+            {"grader": "format", "grader_options": {"form": "marks"}},
+            'evaluators[2].options["grader_options"]["marks"]',
+        ),
         ("accuracy", {"grader_options": []}, 'evaluators[2].options["grader_options"]'),
         ("accuracy", {"grader_options": {"x": 1}}, 'evaluators[2].options["grader_options"]["x"]'),
         (

@@ -3,6 +3,7 @@
 import asyncio
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,20 @@ from hypothesis import strategies as st
 from crucible_bridge.types import Verdict
 from crucible_worker.grading import numbers, registry
 from crucible_worker.grading.base import Grade
-from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, DirectGrader, right
+from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TARGETS, MAX_TEXT_BYTES, DirectGrader, right
 from crucible_worker.grading.normalize import MAX_COMBINING_MARKS
 from crucible_worker.grading.tokens import tokens_of
 
 _LENIENT = {"nfkc": True, "fold_case": True}
-_MADE = [(name, {}) for name in registry.GRADERS] + [("exact_match", _LENIENT), ("contains", _LENIENT)]
+_SCHEMA = {"form": "json_schema", "json_schema": {"type": "object", "patternProperties": {"^(a+)+$": False}}}
+# Graders of math compute in processes of their own, and are tested by themselves.
+_MADE: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in registry.GRADERS if name != "math"),
+    *[("exact_match", _LENIENT), ("contains", _LENIENT)],
+    *[("format", {"form": "marks", "marks": ["46", "a"]}), ("format", _SCHEMA)],
+]
 GRADERS = [registry.create(name, options, name_field="grader", options_field="options") for name, options in _MADE]
-IDS = [f"{name}{' lenient' if options else ''}" for name, options in _MADE]
+IDS = [f"{name} {' '.join(options)}".strip() for name, options in _MADE]
 # Each of these is the bad case of some simpler way to read it: backtracking, rescanning, comparing at every place.
 HOSTILE = [
     "9" * 900_000,
@@ -62,8 +69,11 @@ def test_no_text_makes_a_grader_raise(grader, response, targets, choices) -> Non
     """Whatever the texts are, there is a grade, and its score fits its verdict."""
     grade = asyncio.run(grader.grade(response, targets, choices))
 
-    assert grade.score == {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNDECIDED: None}[grade.verdict]
-    assert grade.verdict is Verdict.UNDECIDED or all(target.strip() for target in targets)
+    assert grade.verdict in (Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL, Verdict.UNDECIDED)
+    assert (grade.score is None) is (grade.verdict is Verdict.UNDECIDED)
+    assert grade.score is None or 0 <= grade.score <= 1
+    assert (grade.score == 0) is (grade.verdict is Verdict.INCORRECT)
+    assert grade.verdict is Verdict.UNDECIDED or not grader.reads_targets or all(target.strip() for target in targets)
 
 
 @pytest.mark.parametrize("grader", GRADERS, ids=IDS)
@@ -72,7 +82,7 @@ async def test_hostile_responses_end(grader, index: int) -> None:
     """A megabyte of the worst for a careless grader is judged: an algorithm beyond linear would never get here."""
     grade = await grader.grade(HOSTILE[index], ["46 a"], ["46 a", "b"])
 
-    assert grade.verdict in (Verdict.INCORRECT, Verdict.UNDECIDED)
+    assert grade.verdict in (Verdict.INCORRECT, Verdict.PARTIAL, Verdict.UNDECIDED)
 
 
 async def test_long_targets_end() -> None:
@@ -92,8 +102,29 @@ async def test_a_response_above_the_limit_is_undecided(grader, size: int, decide
     """A response of one byte more than the limit is not looked at."""
     grade = await grader.grade("z" * size, ["46 a"], ["46 a", "b"])
 
-    assert grade.verdict.scored is decided
+    assert grade.verdict.scored is decided or grade.method in ("bleu", "rouge")
     assert (f"longer than {MAX_TEXT_BYTES:,} bytes" in grade.reason) is not decided
+
+
+@pytest.mark.parametrize(("count", "decided"), [(MAX_TARGETS, True), (MAX_TARGETS + 1, False)])
+@pytest.mark.parametrize("grader", [grader for grader in GRADERS if getattr(grader, "reads_targets", True)])
+async def test_the_number_of_targets_is_bounded(grader, count: int, decided: bool) -> None:
+    """A response is not looked through for any number of targets."""
+    grade = await grader.grade("5", ["A"] * count)
+
+    assert (f"at most {MAX_TARGETS:,} are read" in grade.reason) is not decided
+
+
+async def test_expressions_share_one_bound() -> None:
+    """Many targets, each within the bound of one, are not run on a long response."""
+    regex = registry.create("regex", {}, name_field="grader", options_field="options")
+    expressions = [f"{number}(a|b){{300}}$" for number in range(MAX_TARGETS)]
+
+    assert (await regex.grade("z" * 1_000, expressions[:10])).verdict is Verdict.INCORRECT
+    grade = await regex.grade("z" * 20_000, expressions)
+
+    assert grade.verdict is Verdict.UNDECIDED
+    assert "is not run on" in grade.reason
 
 
 async def test_the_limit_counts_bytes() -> None:

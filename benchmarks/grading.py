@@ -1,0 +1,241 @@
+"""How fast math is graded: ours against Math-Verify and tinker-cookbook's grade_answer, on the same pairs.
+
+All take turns, some pairs at a time, in one process; what counts is the processor's time, which whatever else the
+machine does leaves alone. Every pair is graded once, so that no cache helps anybody. What is written alike is told
+apart, as it needs no mathematics: every target against itself. Then, by the clock, our own path through a worker:
+batches of a client on the same machine. Without the others they are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from _grading_pairs import Pair, load_pairs, load_rivals, pair_arguments
+from _report import Claim, report
+
+import crucible_bridge
+from crucible_bridge.types import GradeItem, MathPolicy
+from crucible_worker.grading.math.decide import Decision, decide
+from crucible_worker.grading.math.grader import MathGrader
+from crucible_worker.grading.math.literal import literally
+from crucible_worker.grading.pool import GradingPool
+
+TURN_PAIRS = 50
+"""Graded by one, then by the next; the first of each is not counted: what is imported late, built at the first use."""
+RIVAL_PAIRS = 600
+"""Graded by the others as well, evenly chosen: Math-Verify takes seconds for a hundred."""
+BATCH_PAIRS = 256
+"""Of a call to the worker."""
+CALLS_AT_ONCE = 4
+CHILDREN = 2
+ENOUGH_PAIRS = 1_000
+"""Of a file; fewer, and the odd cases of the tests, say how fast their kind is graded: told, nothing is claimed."""
+TIMEOUT_SECONDS = 60.0
+POLICY = MathPolicy()
+
+
+def timed(grade: Callable[[Pair], object], pairs: Sequence[Pair]) -> list[float]:
+    """Seconds of this process's time that a grader takes for each pair."""
+    taken = []
+    for pair in pairs:
+        started = time.process_time()
+        grade(pair)
+        taken.append(time.process_time() - started)
+    return taken
+
+
+def ours(pair: Pair) -> Decision:
+    """What a child of a worker computes."""
+    return decide(pair.target, pair.answer, POLICY)
+
+
+def alternate(pairs: Sequence[Pair]) -> dict[str, list[float]]:
+    """Seconds that each grader takes for each pair."""
+    graders: dict[str, Callable[[Pair], object]] = {"ours": ours}
+    graders |= {rival.name: rival.grade for rival in load_rivals()}
+    taken: dict[str, list[float]] = {name: [] for name in graders}
+    for start in range(0, len(pairs), TURN_PAIRS):
+        for name, grade in graders.items():
+            taken[name] += timed(grade, pairs[start : start + TURN_PAIRS])
+    return {name: seconds[TURN_PAIRS:] for name, seconds in taken.items()}
+
+
+def per_second(seconds: Sequence[float]) -> float:
+    """Pairs a second."""
+    return len(seconds) / sum(seconds)
+
+
+def percentile(seconds: Sequence[float], share: float) -> float:
+    """Milliseconds that so many do not exceed."""
+    return statistics.quantiles(seconds, n=1_000, method="inclusive")[round(share * 1_000) - 1] * 1e3
+
+
+def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
+    """Ours by itself on all that differ, then beside the others on some of them."""
+    step = max(1, len(pairs) // RIVAL_PAIRS)
+    chosen, rest = pairs[::step], [pair for number, pair in enumerate(pairs) if number % step]
+    beside = alternate(chosen)
+    taken = timed(ours, rest or pairs)
+    claims = [
+        Claim(
+            name="non_identical",
+            ours=[per_second(taken)],
+            unit="pairs/s",
+            claim="one core, at least 8,000 of a thousand pairs or more",
+            at_least=8_000 if claimed else None,
+        ),
+        Claim(name="non_identical_p50", ours=[percentile(taken, 0.5)], unit="ms", claim="told"),
+        Claim(
+            name="non_identical_p99",
+            ours=[percentile(taken, 0.99)],
+            unit="ms",
+            claim="at most 1 ms of a thousand pairs or more",
+            at_most=1.0 if claimed else None,
+        ),
+        Claim(name="non_identical_longest", ours=[max(taken) * 1e3], unit="ms", claim="told"),
+    ]
+    bounds = {"math_verify": 100.0}
+    for name, seconds in beside.items():
+        if name == "ours":
+            continue
+        own, rival = per_second(beside["ours"]), per_second(seconds)
+        bound = bounds.get(name)
+        claims.append(
+            Claim(
+                name=f"against_{name}",
+                ours=[own],
+                rival=[rival],
+                unit="pairs/s",
+                ratio=own / rival,
+                claim="goal: faster" if bound is None else f"at least {bound:g} times of a thousand pairs or more",
+                at_least=bound if claimed else None,
+            )
+        )
+        claims.append(Claim(name=f"{name}_p99", ours=[percentile(seconds, 0.99)], unit="ms", claim="of the other"))
+    return claims
+
+
+def slow_share(pairs: Sequence[Pair], *, claimed: bool) -> Claim:
+    """How many pairs of a hundred the slow path takes."""
+    share = 100 * sum(ours(pair).verdict is None for pair in pairs) / len(pairs)
+    return Claim(
+        name="slow_path",
+        ours=[share],
+        unit="%",
+        claim="at most 0.2 % of a thousand pairs or more",
+        at_most=0.2 if claimed else None,
+    )
+
+
+async def through_the_grader(pairs: Sequence[Pair], clock: Callable[[], float]) -> float:
+    """Pairs a second through the grader of a worker, which has not seen them."""
+    pool = GradingPool(CHILDREN)
+    await pool.start()
+    try:
+        items = [GradeItem(answer=pair.answer, targets=(pair.target,)) for pair in pairs]
+        grader = MathGrader(pool)
+        started = clock()
+        await grader.grade_batch(items)
+        return len(items) / (clock() - started)
+    finally:
+        await pool.aclose()
+
+
+def identical(pairs: Sequence[Pair], runs: int, *, claimed: bool) -> list[Claim]:
+    """Pairs written alike: those that need no child, by the processor's time, and all of them, by the clock."""
+    literal = [pair for pair in pairs if literally((pair.target,), pair.answer, POLICY)]
+    alone = [asyncio.run(through_the_grader(literal, time.process_time)) for _ in range(runs)]
+    everything = [asyncio.run(through_the_grader(pairs, time.perf_counter)) for _ in range(runs)]
+    share = 100 * len(literal) / len(pairs)
+    return [
+        Claim(
+            name="identical",
+            ours=alone,
+            unit="pairs/s",
+            claim="one core, at least 100,000 of a thousand pairs or more",
+            at_least=100_000 if claimed and len(literal) >= ENOUGH_PAIRS else None,
+        ),
+        Claim(name="identical_share", ours=[share], unit="%", claim="of those written alike, decided without a child"),
+        Claim(name="identical_all", ours=everything, unit="pairs/s", claim="told; the others are read by children"),
+    ]
+
+
+@contextlib.contextmanager
+def worker() -> Iterator[str]:
+    """A worker of its own; its address, once it grades."""
+    with tempfile.TemporaryDirectory(prefix="crucible-grading-") as folder:
+        ready = Path(folder, "ready")
+        command = [sys.executable, "-m", "crucible_worker", "serve", "--port", "0"]
+        options = ["--state-dir", str(Path(folder, "state")), "--ready-file", str(ready), "--log-level", "warning"]
+        with subprocess.Popen([*command, *options, "--grading-processes", str(CHILDREN)]) as process:
+            try:
+                deadline = time.monotonic() + TIMEOUT_SECONDS
+                while not ready.exists():
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise SystemExit("the worker did not start")
+                    time.sleep(0.01)
+                yield ready.read_text()
+            finally:
+                process.terminate()
+
+
+async def through_grpc(pairs: Sequence[Pair]) -> float:
+    """Pairs a second, by a client in batches, several at once."""
+    with worker() as address:
+        async with crucible_bridge.connect(address) as bridge:
+            while not await bridge.worker.health("crucible_bridge.v1.GradingService"):
+                await asyncio.sleep(0.01)
+            batches = [
+                [GradeItem(answer=pair.answer, targets=(pair.target,)) for pair in pairs[start : start + BATCH_PAIRS]]
+                for start in range(0, len(pairs), BATCH_PAIRS)
+            ]
+            waiting = iter(batches)
+
+            async def call() -> None:
+                for batch in waiting:
+                    await bridge.grading.grade_math(batch)
+
+            started = time.perf_counter()
+            await asyncio.gather(*(call() for _ in range(CALLS_AT_ONCE)))
+            return len(pairs) / (time.perf_counter() - started)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = pair_arguments(__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--runs", type=int, default=3, help="runs of what goes through a worker, each a new one")
+    options = parser.parse_args()
+    pairs = load_pairs(options.pairs)
+    alike = [Pair(target, target) for target in dict.fromkeys(pair.target for pair in pairs)]
+    different = [pair for pair in pairs if pair.target != pair.answer]
+    claimed = options.pairs is not None and len(different) >= ENOUGH_PAIRS
+    claims = [*speed(different, claimed=claimed), slow_share(pairs, claimed=claimed)]
+    remote = [asyncio.run(through_grpc(different)) for _ in range(options.runs)]
+    cores = len(os.sched_getaffinity(0))
+    claims += [
+        *identical(alike, options.runs, claimed=claimed),
+        Claim(
+            name="grpc",
+            ours=remote,
+            unit="pairs/s",
+            claim=f"at least 5,000 of a thousand pairs or more ({cores} cores)",
+            at_least=5_000 if claimed else None,
+        ),
+    ]
+    told = f"{len(different):,} pairs that differ, {len(alike):,} targets against themselves"
+    print(told, file=sys.stderr)
+    report(claims, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

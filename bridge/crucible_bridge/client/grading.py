@@ -1,0 +1,140 @@
+"""GradingService, typed."""
+
+# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from crucible_bridge.client.calls import Calls
+from crucible_bridge.codec import grades as answers
+from crucible_bridge.codec import grading as codec
+from crucible_bridge.codec.fields import child
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    ExtractAnswerRequest,
+    ExtractedAnswer,
+    Grade,
+    GradeItem,
+    GradeMathRequest,
+    MathGrades,
+    MathPolicy,
+    ScoreOptions,
+    Scorer,
+    ScoreRequest,
+    TextScorer,
+    TextScorerKind,
+)
+from crucible_bridge.v1 import grading_pb2_grpc
+
+__all__ = ["GradingClient", "Pair"]
+
+T = TypeVar("T")
+
+Pair = tuple[str | Iterable[str], str]
+"""A target, or several of which any is right, and an answer."""
+
+
+class GradingClient:
+    """Answers, graded by the worker."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._stub: Any = grading_pb2_grpc.GradingServiceStub(calls.channel)
+
+    async def grade_math(
+        self,
+        items: Iterable[GradeItem | Pair],
+        policy: MathPolicy | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> MathGrades:
+        """Whether answers equal their targets, as mathematics.
+
+        Args:
+            items: GradeItems, or pairs of target (or targets) and answer.
+            policy: what counts as equivalent; `MathPolicy()` if None.
+            timeout: seconds for the call.
+
+        Returns:
+            A grade for each item, in their order; one that cannot be decided or judged says so by its verdict.
+
+        Raises:
+            InvalidField: there is no item, there are too many, or one is malformed; the field says which.
+        """
+        request = GradeMathRequest(items=_items(items), policy=policy or MathPolicy())
+        message = codec.grade_math_request_to_v1(request)
+        return await self._calls.unary(self._stub.GradeMath, message, answers.math_grades_from_v1, timeout)
+
+    async def extract_answers(
+        self, responses: Iterable[str], *, timeout: float | None = None
+    ) -> tuple[ExtractedAnswer, ...]:
+        """The answers inside responses, as `grade_math` takes them; one for each response, in their order.
+
+        Args:
+            responses: what a model said.
+            timeout: seconds for the call.
+
+        Raises:
+            InvalidField: there is no response, or there are too many.
+        """
+        texts = _sequence(responses, "responses", "texts")
+        message = codec.extract_answer_request_to_v1(ExtractAnswerRequest(responses=texts))
+        return await self._calls.unary(self._stub.ExtractAnswer, message, answers.extracted_answers_from_v1, timeout)
+
+    async def score(
+        self,
+        items: Iterable[GradeItem | Pair],
+        options: ScoreOptions | Scorer | TextScorerKind,
+        *,
+        timeout: float | None = None,
+    ) -> tuple[Grade, ...]:
+        """Scores of answers, as texts.
+
+        Args:
+            items: GradeItems, or pairs of target (or targets) and answer.
+            options: how; a scorer alone has its default threshold, and a name ("f1") the defaults of that text scorer.
+            timeout: seconds for the call.
+
+        Returns:
+            A grade for each item, in their order; one that cannot be scored says so by its verdict.
+
+        Raises:
+            InvalidField: there is no item, there are too many, or something is malformed; the field says what.
+        """
+        message = codec.score_request_to_v1(ScoreRequest(items=_items(items), options=_options(options)))
+        return await self._calls.unary(self._stub.Score, message, answers.scores_from_v1, timeout)
+
+
+def _items(items: Iterable[GradeItem | Pair]) -> tuple[GradeItem, ...]:
+    return tuple(
+        item if isinstance(item, GradeItem) else _item(item, f"items[{index}]")
+        for index, item in enumerate(_sequence(items, "items", "items"))
+    )
+
+
+def _item(pair: Any, field: str) -> GradeItem:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise InvalidField(field, f"is a {type(pair).__name__}, neither a GradeItem nor a pair of target and answer")
+    target, answer = pair
+    if not isinstance(answer, str):
+        raise InvalidField(child(field, "answer"), f"is {type(answer).__name__}, not text")
+    targets = (target,) if isinstance(target, str) else _sequence(target, child(field, "targets"), "texts")
+    return GradeItem(answer=answer, targets=targets)
+
+
+def _sequence(values: Iterable[T], field: str, of: str) -> tuple[T, ...]:
+    """What was given, where it is several; a text alone would be taken for its characters, or bytes for numbers."""
+    if isinstance(values, str):
+        raise InvalidField(field, f"is one text, not a sequence of {of}")
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise InvalidField(field, f"is {type(values).__name__}, not a sequence of {of}")
+    return tuple(values)
+
+
+def _options(options: ScoreOptions | Scorer | TextScorerKind) -> ScoreOptions:
+    if isinstance(options, ScoreOptions):
+        return options
+    return ScoreOptions(scorer=TextScorer(kind=options) if isinstance(options, str) else options)

@@ -1,0 +1,190 @@
+from crucible_bridge.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GradeItem(_message.Message):
+    __slots__ = ("id", "response", "answer", "targets")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    response: bytes
+    answer: bytes
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., response: _Optional[bytes] = ..., answer: _Optional[bytes] = ..., targets: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Grade(_message.Message):
+    __slots__ = ("id", "verdict", "score", "extracted", "extraction", "method", "reason", "duration_ns", "problem")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTED_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTION_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    verdict: _types_pb2.Verdict
+    score: float
+    extracted: str
+    extraction: str
+    method: str
+    reason: str
+    duration_ns: int
+    problem: _types_pb2.Problem
+    def __init__(self, id: _Optional[str] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., extracted: _Optional[str] = ..., extraction: _Optional[str] = ..., method: _Optional[str] = ..., reason: _Optional[str] = ..., duration_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class MathPolicy(_message.Message):
+    __slots__ = ("ordered_lists", "rounding_digits", "percent_lenient", "units_optional", "equation_value", "interval_or_pair", "require_reduced", "degrees", "rename_variables", "tuple_or_set")
+    ORDERED_LISTS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDING_DIGITS_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_LENIENT_FIELD_NUMBER: _ClassVar[int]
+    UNITS_OPTIONAL_FIELD_NUMBER: _ClassVar[int]
+    EQUATION_VALUE_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_OR_PAIR_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_REDUCED_FIELD_NUMBER: _ClassVar[int]
+    DEGREES_FIELD_NUMBER: _ClassVar[int]
+    RENAME_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    TUPLE_OR_SET_FIELD_NUMBER: _ClassVar[int]
+    ordered_lists: bool
+    rounding_digits: int
+    percent_lenient: bool
+    units_optional: bool
+    equation_value: bool
+    interval_or_pair: bool
+    require_reduced: bool
+    degrees: bool
+    rename_variables: bool
+    tuple_or_set: bool
+    def __init__(self, ordered_lists: bool = ..., rounding_digits: _Optional[int] = ..., percent_lenient: bool = ..., units_optional: bool = ..., equation_value: bool = ..., interval_or_pair: bool = ..., require_reduced: bool = ..., degrees: bool = ..., rename_variables: bool = ..., tuple_or_set: bool = ...) -> None: ...
+
+class GradeMathRequest(_message.Message):
+    __slots__ = ("items", "policy")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[GradeItem]
+    policy: MathPolicy
+    def __init__(self, items: _Optional[_Iterable[_Union[GradeItem, _Mapping]]] = ..., policy: _Optional[_Union[MathPolicy, _Mapping]] = ...) -> None: ...
+
+class GradeMathResponse(_message.Message):
+    __slots__ = ("grades", "policy_version")
+    GRADES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    grades: _containers.RepeatedCompositeFieldContainer[Grade]
+    policy_version: str
+    def __init__(self, grades: _Optional[_Iterable[_Union[Grade, _Mapping]]] = ..., policy_version: _Optional[str] = ...) -> None: ...
+
+class ExtractAnswerRequest(_message.Message):
+    __slots__ = ("responses",)
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    responses: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, responses: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ExtractAnswerResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[ExtractedAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[ExtractedAnswer, _Mapping]]] = ...) -> None: ...
+
+class ExtractedAnswer(_message.Message):
+    __slots__ = ("answer", "extraction", "problem", "reason")
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTION_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    answer: str
+    extraction: str
+    problem: _types_pb2.Problem
+    reason: str
+    def __init__(self, answer: _Optional[str] = ..., extraction: _Optional[str] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ScoreOptions(_message.Message):
+    __slots__ = ("exact_match", "contains", "regex", "numeric", "f1", "bleu", "rouge", "multiple_choice", "format", "threshold")
+    EXACT_MATCH_FIELD_NUMBER: _ClassVar[int]
+    CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    NUMERIC_FIELD_NUMBER: _ClassVar[int]
+    F1_FIELD_NUMBER: _ClassVar[int]
+    BLEU_FIELD_NUMBER: _ClassVar[int]
+    ROUGE_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLE_CHOICE_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    exact_match: TextScorer
+    contains: TextScorer
+    regex: RegexScorer
+    numeric: NumericScorer
+    f1: TextScorer
+    bleu: TextScorer
+    rouge: TextScorer
+    multiple_choice: ChoiceScorer
+    format: FormatScorer
+    threshold: float
+    def __init__(self, exact_match: _Optional[_Union[TextScorer, _Mapping]] = ..., contains: _Optional[_Union[TextScorer, _Mapping]] = ..., regex: _Optional[_Union[RegexScorer, _Mapping]] = ..., numeric: _Optional[_Union[NumericScorer, _Mapping]] = ..., f1: _Optional[_Union[TextScorer, _Mapping]] = ..., bleu: _Optional[_Union[TextScorer, _Mapping]] = ..., rouge: _Optional[_Union[TextScorer, _Mapping]] = ..., multiple_choice: _Optional[_Union[ChoiceScorer, _Mapping]] = ..., format: _Optional[_Union[FormatScorer, _Mapping]] = ..., threshold: _Optional[float] = ...) -> None: ...
+
+class TextScorer(_message.Message):
+    __slots__ = ("case_sensitive", "normalize_whitespace", "strip_punctuation")
+    CASE_SENSITIVE_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZE_WHITESPACE_FIELD_NUMBER: _ClassVar[int]
+    STRIP_PUNCTUATION_FIELD_NUMBER: _ClassVar[int]
+    case_sensitive: bool
+    normalize_whitespace: bool
+    strip_punctuation: bool
+    def __init__(self, case_sensitive: bool = ..., normalize_whitespace: bool = ..., strip_punctuation: bool = ...) -> None: ...
+
+class RegexScorer(_message.Message):
+    __slots__ = ("full",)
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    full: bool
+    def __init__(self, full: bool = ...) -> None: ...
+
+class NumericScorer(_message.Message):
+    __slots__ = ("absolute_tolerance", "relative_tolerance")
+    ABSOLUTE_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    absolute_tolerance: float
+    relative_tolerance: float
+    def __init__(self, absolute_tolerance: _Optional[float] = ..., relative_tolerance: _Optional[float] = ...) -> None: ...
+
+class ChoiceScorer(_message.Message):
+    __slots__ = ("choices",)
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, choices: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class FormatScorer(_message.Message):
+    __slots__ = ("boxed", "marks", "json_schema")
+    BOXED_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    boxed: bool
+    marks: Marks
+    json_schema: str
+    def __init__(self, boxed: bool = ..., marks: _Optional[_Union[Marks, _Mapping]] = ..., json_schema: _Optional[str] = ...) -> None: ...
+
+class Marks(_message.Message):
+    __slots__ = ("marks",)
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    marks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, marks: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ScoreRequest(_message.Message):
+    __slots__ = ("items", "options")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[GradeItem]
+    options: ScoreOptions
+    def __init__(self, items: _Optional[_Iterable[_Union[GradeItem, _Mapping]]] = ..., options: _Optional[_Union[ScoreOptions, _Mapping]] = ...) -> None: ...
+
+class ScoreResponse(_message.Message):
+    __slots__ = ("grades",)
+    GRADES_FIELD_NUMBER: _ClassVar[int]
+    grades: _containers.RepeatedCompositeFieldContainer[Grade]
+    def __init__(self, grades: _Optional[_Iterable[_Union[Grade, _Mapping]]] = ...) -> None: ...

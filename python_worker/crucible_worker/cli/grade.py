@@ -1,0 +1,306 @@
+"""`crucible-worker grade`: math answers in a file, graded in this process and its children, with no server."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
+
+import typer
+
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Json
+
+if TYPE_CHECKING:
+    from crucible_bridge.types import Grade, MathPolicy
+    from crucible_worker.cli.pairs import PairLine
+    from crucible_worker.grading.math.grader import MathGrader
+
+__all__ = ["grade"]
+
+CHUNK_RECORDS = 512
+"""Records that are graded together."""
+
+CHUNK_CHARS = 4_000_000
+"""A chunk is full with so much text, too: what is held of the file stays small, however long its lines are."""
+
+CHUNKS_IN_FLIGHT = 2
+"""One is graded while the next is read and the one before is written."""
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+"""As shells tell of a command that Ctrl-C ended."""
+
+SHOWN_PROBLEMS = 10
+"""Lines that are no records and are named on stderr; all of them are in the output."""
+
+_Input = Annotated[
+    Path,
+    typer.Option(
+        "--input", metavar="FILE", help='JSON lines with "id", "gold" (text, or a list), and "pred" or "response".'
+    ),
+]
+_Output = Annotated[
+    Path, typer.Option("--output", metavar="FILE", help="Takes a JSON line for each record, all at the end.")
+]
+_Policy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="NAME=VALUE",
+        help="A rule of what counts as equivalent, for instance degrees=false; repeatable.",
+    ),
+]
+_Processes = Annotated[
+    int | None,
+    typer.Option("--processes", metavar="N", help="Child processes that grade. [default: one a core, 2 to 4]"),
+]
+
+
+@dataclasses.dataclass(slots=True)
+class _Tally:
+    """What came out."""
+
+    verdicts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    methods: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    malformed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def lines(self) -> int:
+        return self.verdicts.total() + self.malformed
+
+
+def grade(
+    input_file: _Input,
+    output_file: _Output,
+    policy: _Policy = None,
+    processes: _Processes = None,
+    as_json: Json = False,
+) -> None:
+    """Grade math answers here and now, without a worker.
+
+    Each line of the output answers one of the input, in order: {"id", "verdict", "score", "method", "reason",
+    "extracted", "micros"}. The verdict is correct, incorrect, undecided or error; the score is 1, 0, or null where
+    there is none; micros is the time spent on it. A line that is no record has verdict error, id null, and a reason
+    with its number. The output is there when all of it is: until then, and when the command is ended before, what was
+    there stays.
+
+    Exits with 0 when every record got a verdict, undecided and error included; 1 when a line was no record, or nothing
+    could be graded or written; 2 when what was asked for makes no sense; 130 when it was interrupted.
+
+    Rules for --policy: ordered_lists, rounding_digits, percent_lenient, units_optional, equation_value,
+    interval_or_pair, require_reduced, degrees, rename_variables, tuple_or_set.
+    """
+    from crucible_bridge.errors import BridgeError, InvalidField
+
+    try:
+        rules, pool = _policy(policy or ()), _pool(processes)
+        with _opened(input_file, output_file) as source, _replacing(output_file) as sink:
+            tally = asyncio.run(_grade(source, sink, rules, pool, quiet=as_json))
+    except InvalidField as error:
+        typer.echo(f"crucible-worker: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    except (BridgeError, OSError, asyncio.CancelledError, KeyboardInterrupt) as error:
+        typer.echo(f"crucible-worker: {_why(error)}", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED) from None
+    _write(tally, output_file, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if tally.malformed else 0)
+
+
+def _policy(texts: Sequence[str]) -> MathPolicy:
+    """Read NAME=VALUE, values as JSON writes them."""
+    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.types import MathPolicy
+    from crucible_worker.grading.math.grader import MATH_SCHEMA
+    from crucible_worker.grading.options import checked_options
+
+    rules: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidField("--policy", f"is {text!r}, not NAME=VALUE")
+        try:
+            rules[name] = json.loads(value)
+        except ValueError:
+            raise InvalidField(f"--policy {name}", f"is {value!r}, neither a number nor true or false") from None
+    return MathPolicy(**checked_options(rules, MATH_SCHEMA, "--policy"))
+
+
+def _pool(processes: int | None) -> Any:
+    from crucible_bridge.errors import InvalidField
+    from crucible_worker.grading.pool import GradingPool
+
+    try:
+        return GradingPool(processes)
+    except ValueError as error:
+        raise InvalidField("--processes", str(error)) from None
+
+
+@contextlib.contextmanager
+def _opened(source: Path, output: Path) -> Iterator[BinaryIO]:
+    from crucible_bridge.errors import InvalidField
+
+    if output.exists() and source.exists() and output.samefile(source):
+        raise InvalidField("--output", "is the input, which would be lost")
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise InvalidField("--input", f"{source} cannot be read: {error.strerror}") from None
+    with file:
+        yield file
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file that takes the place of `path` once it is whole; a pipe or device is written as it is."""
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="ascii") as file:
+            yield file
+        return
+    target = path.resolve()  # what a link leads to, so that the link stays
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("w", encoding="ascii") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+async def _grade(source: BinaryIO, sink: TextIO, policy: MathPolicy, pool: Any, *, quiet: bool) -> _Tally:
+    from crucible_worker.cli.counting import counting
+    from crucible_worker.grading.math.grader import MathGrader
+    from crucible_worker.telemetry.logging import configure_logging
+
+    log_writer, tally = configure_logging("console", "warning"), _Tally()
+    current = asyncio.current_task()
+    assert current is not None
+    # As an interrupt does: children are ended and the draft is removed.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
+    size = os.fstat(source.fileno()).st_size  # 0 of a pipe
+    place = source.tell if source.seekable() else lambda: 0
+    try:
+        await pool.start()
+        grader, began = MathGrader(pool), time.perf_counter()
+        flying: collections.deque[tuple[Sequence[PairLine], asyncio.Task[list[Grade]], int]] = collections.deque()
+        with counting(sys.stderr, "grading", "records", size or None, quiet=quiet) as show:
+            chunks = _chunks(_read(source))
+            while True:
+                for lines in itertools.islice(chunks, CHUNKS_IN_FLIGHT - len(flying)):
+                    flying.append((lines, _graded(grader, lines, policy), place()))
+                if not flying:
+                    break
+                lines, grades, read = flying.popleft()
+                _put(sink, lines, await grades, tally)
+                show(tally.lines, read)
+        tally.seconds = time.perf_counter() - began
+        return tally
+    finally:
+        await pool.aclose()
+        log_writer.close(1.0)
+
+
+def _read(source: BinaryIO) -> Iterator[PairLine]:
+    from crucible_bridge.errors import FailedPrecondition
+    from crucible_worker.cli.pairs import read_pairs
+
+    try:
+        yield from read_pairs(source)
+    except OSError as error:
+        raise FailedPrecondition(f"--input: cannot be read: {error.strerror}", reason="UNREADABLE") from error
+
+
+def _chunks(lines: Iterator[PairLine]) -> Iterator[Sequence[PairLine]]:
+    chunk: list[PairLine] = []
+    chars = 0
+    for line in lines:
+        chunk.append(line)
+        chars += 0 if line.item is None else len(line.item.text)
+        if len(chunk) == CHUNK_RECORDS or chars >= CHUNK_CHARS:
+            yield chunk
+            chunk, chars = [], 0
+    if chunk:
+        yield chunk
+
+
+def _graded(grader: MathGrader, lines: Sequence[PairLine], policy: MathPolicy) -> asyncio.Task[list[Grade]]:
+    return asyncio.ensure_future(grader.grade_batch([line.item for line in lines if line.item is not None], policy))
+
+
+def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
+    """Write a chunk: each record with its grade, and each other line with what is wrong."""
+    from crucible_worker.grading.shown import shown
+    from crucible_worker.services.grading_answers import noted
+
+    following = iter(grades)
+    for line in lines:
+        record = {"id": line.id, "verdict": "error", "score": None, "method": "", "reason": "", "extracted": ""}
+        if line.item is None:
+            record |= {"reason": f"line {line.number} {line.problem}", "micros": 0.0}
+            tally.malformed += 1
+            if tally.malformed <= SHOWN_PROBLEMS:
+                typer.echo(f"crucible-worker: line {line.number} {line.problem}", err=True)
+        else:
+            found = next(following)
+            if found.problem is not None:
+                found = dataclasses.replace(found, reason=found.problem.message)
+            found = noted(found, line.item.replaced)
+            record |= {
+                "verdict": found.verdict.value,
+                "score": found.score,
+                "method": found.method,
+                "reason": found.reason,
+                "extracted": shown(found.extracted),
+                "micros": found.duration_ns / 1000,
+            }
+            tally.verdicts[found.verdict.value] += 1
+            tally.methods[found.method] += 1
+        sink.write(json.dumps(record, allow_nan=False) + "\n")
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+        return "ended before all was graded; a file at --output is as it was"
+    if isinstance(error, OSError):
+        return f"cannot write the output: {error.strerror or error}"
+    return str(error)
+
+
+def _write(tally: _Tally, output: Path, *, as_json: bool) -> None:
+    from crucible_worker.cli.tables import write_table
+    from crucible_worker.grading.math.grader import POLICY_VERSION
+
+    scored = tally.verdicts["correct"] + tally.verdicts["incorrect"]
+    accuracy = tally.verdicts["correct"] / scored if scored else None
+    if as_json:
+        told = {
+            "records": tally.verdicts.total(),
+            **{verdict: tally.verdicts[verdict] for verdict in ("correct", "incorrect", "undecided", "error")},
+            "malformed": tally.malformed,
+            "accuracy": accuracy,
+            "methods": dict(tally.methods),
+            "seconds": tally.seconds,
+            "policy_version": POLICY_VERSION,
+            "output": str(output),
+        }
+        typer.echo(json.dumps(told))
+        return
+    rows = [[verdict, f"{tally.verdicts[verdict]:,}"] for verdict in ("correct", "incorrect", "undecided", "error")]
+    rows.append(["lines that are no records", f"{tally.malformed:,}"])
+    rows.append(["accuracy over the scored", "nothing was scored" if accuracy is None else f"{accuracy:.2%}"])
+    rows += [[f"by {method or 'no method'}", f"{count:,}"] for method, count in tally.methods.most_common()]
+    rate = tally.verdicts.total() / tally.seconds
+    title = f"{output}: {tally.verdicts.total():,} records in {tally.seconds:.1f} s, {rate:,.0f} a second"
+    write_table(sys.stdout, title, ("what", "records"), rows)

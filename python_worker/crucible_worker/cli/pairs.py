@@ -1,0 +1,89 @@
+r"""Pairs to grade from JSON lines: one object a line, UTF-8.
+
+    {"id": "a", "gold": "1/2", "pred": "0.5"}
+    {"id": 7, "gold": ["1/2", "0.5"], "response": "... so the answer is \\boxed{\\frac12}"}
+
+`gold` is what is right, or several texts of which any is; `pred` is an answer alone, `response` all that a model said.
+An id is text or a whole number and is given back as it is; a record without one has the number of its line. Other keys
+are left alone, as files of pairs bear labels and more. Empty lines do not count.
+
+What a model said may be any bytes: one that is not UTF-8, or half a surrogate pair, becomes U+FFFD, and the item says
+how many did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from crucible_bridge.types import GradeItem
+from crucible_worker.runs.jsonl import MalformedLine, bounded_lines, kind_of, parsed_line
+
+__all__ = ["PairLine", "read_pairs"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PairLine:
+    """A line of a file of pairs."""
+
+    number: int
+    """From 1."""
+    id: str | int | None = None
+    """The record's, or the line's number; None where the line is no record."""
+    item: GradeItem | None = None
+    """What is to be graded; None where the line is no record."""
+    problem: str = ""
+    """What is wrong with it, to be read behind "line 17 "."""
+
+
+def read_pairs(file: BinaryIO) -> Iterator[PairLine]:
+    """Every line that is not empty, in order; one that is no pair says what is wrong."""
+    for number, raw in enumerate(bounded_lines(file), start=1):
+        if raw is not None and not raw.strip():
+            continue
+        try:
+            record = parsed_line(raw, any_bytes=True)
+            yield PairLine(number=number, id=_id(record, number), item=_item(record))
+        except MalformedLine as error:
+            yield PairLine(number=number, problem=str(error))
+
+
+def _id(record: Mapping[str, Any], number: int) -> str | int:
+    given = record.get("id", number)
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise MalformedLine(f'has an "id" that is {kind_of(given)}, neither text nor a whole number')
+    if isinstance(given, str) and _SURROGATE.search(given):
+        raise MalformedLine('has an "id" that is not UTF-8')
+    return given
+
+
+def _item(record: Mapping[str, Any]) -> GradeItem:
+    given = [key for key in ("pred", "response") if key in record]
+    if len(given) != 1:
+        raise MalformedLine(f'has {"both" if given else "neither"} "pred" {"and" if given else "nor"} "response"')
+    said = record[given[0]]
+    if not isinstance(said, str):
+        raise MalformedLine(f'has a "{given[0]}" that is {kind_of(said)}, not text')
+    text, replaced = _SURROGATE.subn("\ufffd", said)
+    if given == ["pred"]:
+        return GradeItem(answer=text, targets=_targets(record), replaced=replaced)
+    return GradeItem(response=text, targets=_targets(record), replaced=replaced)
+
+
+def _targets(record: Mapping[str, Any]) -> tuple[str, ...]:
+    if "gold" not in record:
+        raise MalformedLine('has no "gold"')
+    gold = record["gold"]
+    targets = gold if isinstance(gold, list) else [gold]
+    for target in targets:
+        if not isinstance(target, str):
+            raise MalformedLine(f'has a "gold" that {"holds" if targets is gold else "is"} {kind_of(target)}, not text')
+        if _SURROGATE.search(target):
+            raise MalformedLine('has a "gold" that is not UTF-8')
+    if not targets:
+        raise MalformedLine('has a "gold" that is an empty list')
+    return tuple(targets)

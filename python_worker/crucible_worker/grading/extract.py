@@ -1,0 +1,284 @@
+r"""The answer inside a response, found from its end.
+
+The first of these that a response has, and of its kind the last:
+
+1. `box`: what stands in `\boxed{...}` or `\fbox{...}`, braces balanced; also `\boxed 5`. An empty box is none. Of
+   boxes within boxes the inner one counts. Where there is no complete box, one that is never closed, as in a response
+   that was cut off, holds what follows on its line.
+2. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages), "A:" at the start
+   of a line, or "####" on the last line; see `crucible_worker.grading.phrase` for where it ends.
+3. `math`: the last span between `$`, `$$`, `\(` and `\)`, `\[` and `\]`; or a last line that holds no word.
+4. `whole`: the response itself, where it is one short line of at most four words.
+5. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
+
+What stands in `<think>...</think>` is not part of the answer, nor is what precedes a `</think>` that was not opened in
+the response; a block that is never closed reaches to the end.
+
+Every stage scans at most once over the response, and only where the one before found nothing. Boxes are looked for
+behind the last `MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: a response that has its answer
+before those is no longer one of a person or a model in its senses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+
+from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
+from crucible_worker.grading.numbers import last_numbers
+from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, judges, phrase, result, says_something, words
+
+__all__ = ["MAX_BRACES", "MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
+
+MAX_BRACES = 50_000
+"""Braces, and boxes without them, that are looked at from the end of a response, for a box."""
+MAX_TAIL_CHARS = 100_000
+"""Where there is no box, an answer is looked for in so many characters at the end, white space there left aside."""
+
+MAX_STEPS_PER_CHARACTER = 10
+"""`Extraction.steps` is never more than this for each character of the response, and 16 in all besides."""
+MAX_WHOLE_WORDS = 4
+"""A response of one line that has more words is a sentence, not an answer."""
+
+_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+# These read a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
+# behind a character that is not of the run: no character is read again and again.
+_BRACE = re.compile(r"}(\\*+)|\{(?:\s*+(?P<box>dexob|xobf)\\|(\\*+))|(?P<bare>dexob|xobf)\\")
+_DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
+_WORDS = ("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "ответ", "答案", "答え")
+_MARKER = re.compile(r"####|:(?-i:A)(?=[\s*]|\Z)|" + "|".join(word[::-1] for word in _WORDS), re.IGNORECASE)
+# What must follow such a word, forwards: at most some characters are read.
+_MARKED = re.compile(
+    r"[*_` ]{0,4}(?:[:=\uff1a]|[-\u2013\u2014](?=\s)|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
+    r"|(?:est|es|ist|lautet|é|è)(?!\w)|是|为|為|は|(?:to|of|for) [^\n.:]{1,80}?(?::| (?:is|are)\b))",
+    re.IGNORECASE,
+)
+# A line that says no more than "Final answer", and the answer below it.
+_HEADING = re.compile(r"[*_` ]{0,4}\n")
+_BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
+_BOX = re.compile(r"\s*+\\(?:boxed|fbox)\b")
+_UNBRACED_END = re.compile(r"\$|\\\)|\\\]|\n")
+_BLANK = re.compile(r"\s")
+_MAX_CUT = 1_000  # characters of a word that a tail may begin behind
+_DECORATION = " \t\r\f\v*_`"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Extraction:
+    """What was taken for the answer of a response."""
+
+    answer: str = ""
+    """As it is written there, white space around it dropped; empty where there is none."""
+    how: str = ""
+    """"box", "marker", "math", "whole" or "number"; empty where there is none."""
+    reason: str = ""
+    """Why there is none, where that is not plain: the response is too long, or nothing but thinking."""
+    steps: int = dataclasses.field(default=0, compare=False, repr=False)
+    """Characters and marks that were looked at, for tests of linearity; see `MAX_STEPS_PER_CHARACTER`."""
+
+
+def extract(text: str) -> Extraction:
+    """Find the answer of a response. Never raises; linear, and at most `MAX_TEXT_BYTES` are looked at.
+
+    Args:
+        text: the response; lone surrogates are characters like others.
+    """
+    if exceeds((text,)):
+        return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
+    said = spoken(text)
+    if not said or said.isspace():
+        return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
+    steps = len(text)
+    tail = _tail(said)
+    for how, stage in _STAGES:
+        answer, looked = stage(tail if how in _IN_TAIL else said)
+        steps += looked
+        if answer:
+            return Extraction(answer=answer, how=how, steps=steps)
+    numbers = last_numbers(tail, 1)
+    steps += len(tail)
+    return Extraction(answer=numbers[0].text, how="number", steps=steps) if numbers else Extraction(steps=steps)
+
+
+def spoken(text: str) -> str:
+    """A response without its thinking."""
+    pieces: list[str] = []
+    start, inside = 0, False
+    for tag in _THINKING.finditer(text):
+        if tag[1]:
+            if not inside:
+                # The block was opened in the prompt: what precedes is thinking too.
+                pieces.clear()
+            start, inside = tag.end(), False
+        elif not inside:
+            pieces.append(text[start : tag.start()])
+            inside = True
+    if not pieces and not inside:
+        return text[start:]
+    return "\n".join(pieces if inside else [*pieces, text[start:]])
+
+
+def _tail(said: str) -> str:
+    """The end of a response, from the beginning of a word where there is one."""
+    said = said.rstrip()
+    if len(said) <= MAX_TAIL_CHARS:
+        return said
+    tail = said[-MAX_TAIL_CHARS:]
+    if said[-MAX_TAIL_CHARS - 1].isspace():
+        return tail
+    blank = _BLANK.search(tail, 0, _MAX_CUT)
+    # Of a number that was cut nothing is left.
+    return tail[blank.start() :] if blank else tail.lstrip("0123456789.,/")
+
+
+def has_box(text: str) -> bool:
+    """Whether a text, its thinking left aside, has a complete box that is not empty, as `extract` looks for it."""
+    return any(closed and answer for answer, closed, _ in _boxes(spoken(text)))
+
+
+def _box(text: str) -> tuple[str, int]:
+    open_box, steps = "", 0
+    for answer, closed, looked in _boxes(text):
+        steps = looked
+        if answer and closed:
+            return answer, steps
+        open_box = open_box or answer
+    return open_box, max(steps, len(text))
+
+
+def _boxes(text: str) -> Iterator[tuple[str, bool, int]]:
+    """The boxes from the last one on: what stands in each, whether it is complete, and the work done so far."""
+    size = len(text)
+    closing: list[int] = []  # places of the braces that wait for theirs
+    later = size  # where the box behind starts
+    marks = 0
+    for mark in itertools.islice(_BRACE.finditer(text[::-1]), MAX_BRACES):
+        marks += 1
+        place = size - mark.start()  # just behind the brace, or behind the command of a bare box
+        if mark["box"] and _BOX.match(text, place):
+            # The inner box counts, and it was empty or never closed.
+            answer, closed = "", bool(closing and closing.pop())
+        elif mark["box"]:
+            if closing:
+                answer, closed = text[place : closing.pop()].strip(), True
+            else:
+                answer, closed = _to_line_end(text[place:later]), False
+        elif mark["bare"]:
+            answer, closed = _unbraced(text[place:later]), True
+        else:
+            if len(mark[1] or mark[3] or "") % 2 == 0:
+                if mark[0][0] == "}":
+                    closing.append(place - 1)
+                elif closing:
+                    closing.pop()
+            continue
+        later = size - mark.end()
+        yield answer, closed, mark.end() + marks
+
+
+def _to_line_end(rest: str) -> str:
+    """What an unclosed box holds: the rest of its line, or of its math."""
+    end = _UNBRACED_END.search(rest)
+    return (rest[: end.start()] if end else rest).strip()
+
+
+def _unbraced(rest: str) -> str:
+    r"""What `\boxed` without braces holds: all that follows in the same math, otherwise one word."""
+    if rest[:1].isalpha():
+        return ""  # a longer command
+    end = _UNBRACED_END.search(rest)
+    line = (rest[: end.start()] if end else rest).split()
+    if end and end[0] != "\n":
+        return " ".join(line)
+    return line[0].rstrip(".,;}") if line else ""
+
+
+def _marker(text: str) -> tuple[str, int]:
+    size = later = len(text)
+    last_line = text.rstrip().rfind("\n") + 1
+    marks = 0
+    for mark in _MARKER.finditer(text[::-1]):
+        marks += 1
+        start, end = size - mark.end(), size - mark.start()
+        begin = _marked(text, start, end, last_line)
+        if begin is None or begin > later:
+            continue
+        answer = phrase(text[begin:later])
+        # "Answer: correct" is an answer, "the answer is correct" is none.
+        if says_something(answer) and (text[begin - 1] in ":=\uff1a\n#" or not judges(answer)):
+            return answer, 2 * mark.end() + marks
+        later = start
+    return "", 2 * size + marks
+
+
+def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
+    """Where the answer of a marker begins; None where it is no marker."""
+    if text[start] == "#":
+        return end if start >= last_line else None  # elsewhere it is a heading
+    line = text[max(0, start - 24) : start].rpartition("\n")
+    if text[end - 1] == ":":
+        return end if not line[2].strip(_DECORATION) else None
+    if match := _MARKED.match(text, end):
+        return match.end()
+    heads = bool(line[1] or start <= 24) and _BEFORE_HEADING.fullmatch(line[2])
+    heading = _HEADING.match(text, end) if heads else None
+    return heading.end() if heading else None
+
+
+def _math(text: str) -> tuple[str, int]:
+    answer, steps = _span(text)
+    if answer:
+        return answer, steps
+    line = text.rstrip()
+    line = line[line.rfind("\n") + 1 :].strip(_DECORATION)
+    if len(line) <= MAX_WHOLE_CHARS and not _BOX.search(line) and not has_words(line) and says_something(line):
+        return result(line.rstrip(".")), steps + len(line)
+    return "", steps + len(line)
+
+
+def _span(text: str) -> tuple[str, int]:
+    """The last span of math that holds something."""
+    size = len(text)
+    ends, end = "", 0  # the delimiter that waits for its opening one, and where its span ends
+    marks = 0
+    for mark in _DELIMITER.finditer(text[::-1]):
+        marks += 1
+        start, token = size - mark.end(), mark[0][::-1]
+        behind = size - mark.start()
+        if token in ("\\)", "\\]"):
+            ends, end = token, start
+        elif token in ("\\(", "\\["):
+            if ends == {"\\(": "\\)", "\\[": "\\]"}[token]:
+                if content := text[behind:end].strip():
+                    return result(content), 2 * mark.end() + marks
+                ends = ""
+        elif ends == token and _hugs(text, behind, end):
+            if content := text[behind:end].strip():
+                return result(content), 2 * mark.end() + marks
+            ends = ""
+        elif ends in ("", "$", "$$"):
+            ends, end = token, start
+    return "", size + marks
+
+
+def _hugs(text: str, start: int, end: int) -> bool:
+    """Whether what stands between two dollars is math and not prose between prices: "$5 and $6" has a blank at one end.
+
+    Math has blanks at both ends or at none, and no figure right behind it.
+    """
+    behind = text[end + 1 : end + 2]
+    return text[start : start + 1].isspace() == text[end - 1 : end].isspace() and not behind.isdigit()
+
+
+def _whole(text: str) -> tuple[str, int]:
+    line = text.strip()
+    if len(line) > MAX_WHOLE_CHARS or "\n" in line or _BOX.search(line) or words(line) > MAX_WHOLE_WORDS:
+        return "", 0
+    answer = phrase(line)
+    return (answer if says_something(answer) else ""), len(line)
+
+
+_STAGES = (("box", _box), ("marker", _marker), ("math", _math), ("whole", _whole))
+_IN_TAIL = frozenset({"marker", "math"})

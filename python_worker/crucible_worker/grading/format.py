@@ -1,0 +1,147 @@
+"""The grader of form: a response has a boxed answer, has marks in order, or is JSON that fits a schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import BoxedForm, JsonSchemaForm, MarksForm
+from crucible_worker.grading.base import Grade
+from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.extract import has_box
+
+if TYPE_CHECKING:
+    from crucible_worker.grading.json_schema import JsonSchema
+
+__all__ = ["FORMAT_SCHEMA", "MAX_CALL_STEPS", "MAX_MARKS", "Format", "StepsLeft", "format_of"]
+
+MAX_MARKS = 1_000
+"""Marks of one form."""
+MAX_CALL_STEPS = 4_000_000
+"""Steps of `crucible_worker.grading.json_document` for the documents of one call together, 4 to 16 s; those behind are
+UNDECIDED. A document that fits a usual schema takes some hundred."""
+
+_METHOD = "format"
+_KEPT = 4  # schemas that were read, the latest ones: with their patterns they may be large
+
+FORMAT_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "form": {
+            "type": "string",
+            "enum": ["boxed", "marks", "json_schema"],
+            "default": "boxed",
+            "description": "A boxed answer is there, the marks occur in order, or the response is JSON that fits.",
+        },
+        "marks": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "minItems": 1,
+            "maxItems": MAX_MARKS,
+            "description": "What occurs in this order, for the form marks.",
+        },
+        "json_schema": {"type": "object", "description": "JSON schema (draft 2020-12), for the form json_schema."},
+    },
+    "additionalProperties": False,
+}
+"""Options of `Format`."""
+
+
+@dataclasses.dataclass(slots=True)
+class StepsLeft:
+    """What the documents of one call may still spend together."""
+
+    steps: int = MAX_CALL_STEPS
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Format(DirectGrader):
+    """Right where a response has a form; targets play no part.
+
+    - boxed: a complete box that is not empty stands outside of the thinking.
+    - marks: each occurs behind the one before it, in the thinking or outside.
+    - JSON schema: the whole response is JSON and fits; see `crucible_worker.grading.json_schema` for what is read of
+      schemas. A response that takes too long to check is UNDECIDED.
+    """
+
+    reads_targets: ClassVar[bool] = False
+
+    form: BoxedForm | MarksForm | JsonSchemaForm
+    """Which."""
+    field: str = "form"
+    """Its path in the request, for errors."""
+    left: StepsLeft | None = dataclasses.field(default=None, compare=False, repr=False)
+    """Bounds all its documents together; None: each of them alone is bounded."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.form, JsonSchemaForm):
+            _schema(self.form.schema, self.field)
+        elif isinstance(self.form, MarksForm) and len(self.form.marks) > MAX_MARKS:
+            raise InvalidField(self.field, f"has {len(self.form.marks):,} marks, at most {MAX_MARKS:,} are accepted")
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Look at the form. Targets and choices play no part."""
+        match self.form:
+            case BoxedForm():
+                return right("", _METHOD) if has_box(response) else wrong("", _METHOD, "there is no boxed answer")
+            case MarksForm(marks=marks):
+                return _in_order(response, marks)
+            case JsonSchemaForm(schema=text):
+                return _fits(response, _schema(text, self.field), self.left)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _schema(text: str, field: str) -> JsonSchema:
+    from crucible_worker.grading.json_schema import JsonSchema  # 7 ms that a worker need not spend at start
+
+    return JsonSchema.parse(text, field)
+
+
+def _in_order(response: str, marks: Sequence[str]) -> Grade:
+    place = 0
+    for number, mark in enumerate(marks, 1):
+        found = response.find(mark, place)
+        if found < 0:
+            where = f"behind mark {number - 1}" if number > 1 else "anywhere"
+            return wrong("", _METHOD, f"mark {number}, {mark[:60]!r}, does not occur {where}")
+        place = found + len(mark)
+    return right("", _METHOD)
+
+
+def _fits(response: str, schema: JsonSchema, left: StepsLeft | None) -> Grade:
+    from crucible_worker.grading.json_schema import Exhausted, NotJson, parse_json
+
+    if left is not None and left.steps <= 0:
+        return undecided(f"the documents before took {MAX_CALL_STEPS:,} steps to check", method=_METHOD)
+    check = schema.check()
+    try:
+        flaw = check.flaw(schema.root, parse_json(response), 0)
+    except NotJson as error:
+        return wrong("", _METHOD, f"the response {error}")
+    except Exhausted as error:
+        return undecided(f"the response {error}", method=_METHOD)
+    finally:
+        if left is not None:
+            left.steps -= check.steps
+    return wrong("", _METHOD, f"the response{flaw}") if flaw else right("", _METHOD)
+
+
+def format_of(options: Mapping[str, Any]) -> Format:
+    """Make one of options that passed `FORMAT_SCHEMA`.
+
+    Raises:
+        InvalidField: what the form needs is missing, or the schema cannot be used. Paths begin at the options:
+            `["marks"]`.
+    """
+    form = options["form"]
+    if form != "boxed" and form not in options:
+        raise InvalidField(f'["{form}"]', f"is missing, and the form {form} needs it")
+    if form == "marks":
+        return Format(form=MarksForm(marks=tuple(options["marks"])), field='["marks"]')
+    if form == "json_schema":
+        return Format(form=JsonSchemaForm(schema=json.dumps(options["json_schema"])), field='["json_schema"]')
+    return Format(form=BoxedForm())

@@ -1,0 +1,1 @@
+"""Whether two answers mean the same: parsing, comparing, and proving it."""

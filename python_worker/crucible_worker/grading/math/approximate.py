@@ -1,0 +1,91 @@
+"""The value of a constant as a number: to sort by, to round, to tell infinities."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from crucible_worker.grading.math.evaluate_float import FloatEvaluation
+from crucible_worker.grading.math.evaluate_work import NoValue, Work
+from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.tree import Constant, Node, Product, Sum
+
+__all__ = ["MAX_DIGITS", "approximate", "decimal_value"]
+
+MAX_DIGITS = 100
+"""Digits that are asked for at most."""
+
+_MAX_STEPS = 2_000
+_MIN_RELATIVE = 1e-12
+_GUARD_BITS = 64
+
+
+def approximate(node: Node) -> float | None:
+    """The real value of a constant to 12 digits; infinity and its negative as such.
+
+    Returns:
+        None where it has symbols or no value, is not real, or beyond floats and not infinite.
+    """
+    infinite = _infinite(node)
+    if infinite is not None:
+        return infinite
+    work = Work(_MAX_STEPS)
+    try:
+        value, error = FloatEvaluation(work, {}, {}, real=False).value(node)
+        if isinstance(value, float) and error <= abs(value) * _MIN_RELATIVE:
+            return value
+    except NoValue:
+        pass  # too little for floats is decided by more digits
+    except (Undefined, RecursionError):
+        return None
+    precise = decimal_value(node, 16)
+    if precise is None:
+        return None
+    try:
+        return precise.numerator / precise.denominator
+    except OverflowError:
+        return None
+
+
+def decimal_value(node: Node, digits: int) -> Fraction | None:
+    """The real value of a constant, exact or to so many significant digits, at most `MAX_DIGITS`.
+
+    Returns:
+        None where it has symbols or no value, is not real, or the digits cannot be had. What seems to be 0 is 0.
+    """
+    # mpmath is imported where mathematics is done, which is in children only.
+    from crucible_worker.grading.math.evaluate_agreement import rounded
+    from crucible_worker.grading.math.evaluate_precise import PreciseEvaluation
+
+    bits = int(min(digits, MAX_DIGITS) * math.log2(10)) + 1
+    try:
+        exact = rational(node)
+        if exact is not None:
+            return exact
+        evaluation = PreciseEvaluation(Work(_MAX_STEPS), {}, {}, real=False, bits=2 * bits + _GUARD_BITS)
+        return rounded(evaluation, evaluation.value(node), bits)
+    except (NoValue, Undefined, RecursionError):
+        return None
+
+
+def _infinite(node: Node) -> float | None:
+    """Plus or minus infinity, times or plus what is finite."""
+    match node:
+        case Constant(name="infinity"):
+            return math.inf
+        case Product():
+            parts = node.factors
+        case Sum():
+            parts = node.terms
+        case _:
+            return None
+    found = [value for value in map(_infinite, parts) if value is not None]
+    if not found:
+        return None
+    values = [approximate(part) for part in parts]
+    total = 0.0 if isinstance(node, Sum) else 1.0
+    for value in values:
+        if value is None:
+            return None
+        total = total + value if isinstance(node, Sum) else total * value
+    return total if math.isinf(total) else None

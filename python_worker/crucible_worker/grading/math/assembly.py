@@ -1,0 +1,186 @@
+"""Putting nodes together: what the parts of the parser share of arithmetic, sets and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from crucible_worker.grading.math.notation import NUMBER_SETS
+from crucible_worker.grading.math.tree import (
+    Call,
+    Collection,
+    Interval,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Relation,
+    SetOperation,
+    Sum,
+    Symbol,
+    Text,
+)
+from crucible_worker.grading.math.walk import walk
+
+__all__ = [
+    "MINUS_ONE",
+    "ONE",
+    "added",
+    "as_set",
+    "is_membership",
+    "is_proper",
+    "listed",
+    "multiplied",
+    "negative",
+    "quotient",
+    "system",
+    "with_unit_outside",
+]
+
+ONE = Number(Fraction(1))
+"""1."""
+MINUS_ONE = Number(Fraction(-1))
+"""-1."""
+
+# Signs of logic: between relations they are the words.
+_CONNECTIVES: Mapping[str, str] = {"conjunction": "and", "disjunction": "or"}
+_INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
+
+
+def negative(node: Node) -> Node:
+    """Minus a node."""
+    if isinstance(node, Number):
+        return Number(-node.value, node.decimal)
+    if isinstance(node, Product):
+        first = node.factors[0]
+        if isinstance(first, Number):
+            return Product((Number(-first.value, first.decimal), *node.factors[1:]))
+        return Product((MINUS_ONE, *node.factors))
+    if isinstance(node, Quantity):
+        return Quantity(negative(node.value), node.unit)
+    return Product((MINUS_ONE, node))
+
+
+def quotient(numerator: Node, denominator: Node) -> Product:
+    """A fraction."""
+    return Product((numerator, Power(denominator, MINUS_ONE)))
+
+
+def added(terms: list[Node]) -> Node:
+    """Terms, in one sum."""
+    return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+
+
+def multiplied(factors: list[Node]) -> Node:
+    """Factors, in one product."""
+    return factors[0] if len(factors) == 1 else Product(tuple(factors))
+
+
+def is_membership(node: Node) -> bool:
+    r"""Whether a node only says of which numbers a variable is: `k \in \mathbb{Z}`."""
+    return (
+        isinstance(node, Relation)
+        and node.operators == ("in",)
+        and isinstance(node.operands[0], Symbol)
+        and isinstance(node.operands[1], Symbol)
+        and node.operands[1].name[0] in NUMBER_SETS.values()
+    )
+
+
+def with_unit_outside(factors: list[Node]) -> Node:
+    """Factors, in one product; a sign behind the last one alone is that of the product: `3/4%`, `2 * 10^2 °`."""
+    last = factors[-1]
+    divides = isinstance(last, Power) and last.exponent is MINUS_ONE
+    quantity = last.base if isinstance(last, Power) and divides else last
+    if len(factors) == 1 or not isinstance(quantity, Quantity):
+        return multiplied(factors)
+    if any(isinstance(factor, Quantity) for factor in factors[:-1]):
+        return multiplied(factors)
+    value = Power(quantity.value, MINUS_ONE) if divides else quantity.value
+    return Quantity(multiplied([*factors[:-1], value]), quantity.unit)
+
+
+def is_proper(node: Node) -> bool:
+    """A fraction of two integers below one."""
+    if not isinstance(node, Product) or len(node.factors) != 2:
+        return False
+    numerator, power = node.factors
+    if not isinstance(numerator, Number) or not isinstance(power, Power) or not isinstance(power.base, Number):
+        return False
+    return power.exponent is MINUS_ONE and 0 < numerator.value < power.base.value
+
+
+def as_set(node: Node) -> Node:
+    """A node where only a set can stand: of two things in brackets, an interval; of a letter, a set of numbers."""
+    if isinstance(node, Symbol) and node.name in NUMBER_SETS:
+        return Symbol(NUMBER_SETS[node.name])
+    if isinstance(node, Collection) and len(node.items) == 2 and node.kind in ("tuple", "bracket"):
+        closed = node.kind == "bracket"
+        return Interval(node.items[0], node.items[1], closed, closed)
+    return node
+
+
+def _distributed(items: Sequence[Node]) -> Sequence[Node]:
+    """`x = 1, 2` as `x = 1, x = 2`, and so with "is not"."""
+    first = items[0]
+    if not isinstance(first, Relation) or first.operators not in (("=",), ("!=",)):
+        return items
+    if any(isinstance(item, Relation | Text) for item in items[1:]):
+        return items
+    left = first.operands[0]
+    return (first, *(Relation((left, item), first.operators) for item in items[1:]))
+
+
+def system(rows: Sequence[Sequence[Node]]) -> Node:
+    """The lines behind a brace: statements, or values with their conditions."""
+    if len(rows[0]) == 1:
+        return Collection("list", tuple(row[0] for row in rows))
+    return Call("cases", tuple(Collection("tuple", tuple(row)) for row in rows))
+
+
+def _is_proposition(node: Node) -> bool:
+    """Whether letters stand for statements: no relation is in it, and it is no number."""
+    parts = walk(node)
+    return any(isinstance(part, Symbol) for part in parts) and not any(isinstance(part, Relation) for part in parts)
+
+
+def _proposition(items: Sequence[Node], separators: Sequence[str]) -> Node:
+    r"""`p \land q \lor r`: "and" binds more tightly."""
+    cases: list[list[Node]] = [[items[0]]]
+    for separator, item in zip(separators, items[1:], strict=True):
+        if separator == "disjunction":
+            cases.append([])
+        cases[-1].append(item)
+    parts = tuple(case[0] if len(case) == 1 else Call("conjunction", tuple(case)) for case in cases)
+    return parts[0] if len(parts) == 1 else Call("disjunction", parts)
+
+
+def listed(items: Sequence[Node], separators: Sequence[str]) -> Node:
+    """A bare list, or its one item.
+
+    Inequalities joined by "or" are the union of what they describe, by "and" the intersection. Semicolons divide lists;
+    so does a word where it divides into lists of one length, two or more: `p = 5, q = 2 and p = 7, q = 2`.
+    """
+    if len(items) == 1:
+        return items[0]
+    if set(separators) <= _CONNECTIVES.keys() and all(map(_is_proposition, items)):
+        return _proposition(items, separators)
+    separators = [_CONNECTIVES.get(separator, separator) for separator in separators]
+    items = _distributed(items)
+    if all(isinstance(item, Relation) and _INEQUALITIES.issuperset(item.operators) for item in items):
+        if set(separators) == {"or"}:
+            return SetOperation("union", tuple(items))
+        if set(separators) == {"and"}:
+            return SetOperation("intersection", tuple(items))
+    for dividers in ((";",), ("and", "or")):
+        parts: list[list[Node]] = [[items[0]]]
+        for separator, item in zip(separators, items[1:], strict=True):
+            if separator in dividers:
+                parts.append([])
+            parts[-1].append(item)
+        sizes = {len(part) for part in parts}
+        if len(parts) > 1 and sizes != {1} and (dividers == (";",) or len(sizes) == 1):
+            lists = (part[0] if len(part) == 1 else Collection("list", tuple(part)) for part in parts)
+            return Collection("list", tuple(lists))
+    return Collection("list", tuple(items))

@@ -1,0 +1,183 @@
+"""Comparing two trees of any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crucible_worker.grading.math.compare_collections import compare_collections, compare_matrices
+from crucible_worker.grading.math.compare_relations import compare_equation_with_value, compare_relations, parts_of
+from crucible_worker.grading.math.compare_sets import compare_sets, is_real_set
+from crucible_worker.grading.math.compare_text import compare_text, is_empty_set
+from crucible_worker.grading.math.compare_values import compare_values
+from crucible_worker.grading.math.conditions import at_points
+from crucible_worker.grading.math.matching import match
+from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, equal, unknown
+from crucible_worker.grading.math.tree import (
+    Based,
+    Call,
+    Collection,
+    Constant,
+    Interval,
+    Matrix,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Relation,
+    SetOperation,
+    Sum,
+    Text,
+)
+
+__all__ = ["compare"]
+
+_VALUES = frozenset({Number, Constant, Sum, Product, Power, Call, Based, Quantity})
+
+
+def compare(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Compare two trees: what is expected with what was said."""
+    if not scope.spend():
+        return unknown("too much to compare")
+    if type(target) in _VALUES and type(answer) in _VALUES:
+        return _compare_numberless(target, answer, scope) or compare_values(target, answer, scope)
+    if target == answer:
+        return equal("text" if isinstance(target, Text) else "structure")
+    if isinstance(target, Text) or isinstance(answer, Text) or is_empty_set(target) or is_empty_set(answer):
+        return _compare_text(target, answer, scope)
+    if is_real_set(target) or is_real_set(answer):
+        outcome = _compare_sets(target, answer, scope)
+        if outcome is not None:
+            return outcome
+        outcome = _compare_shapes(target, answer, scope)
+        described = is_real_set(target) and is_real_set(answer)
+        open_still = outcome.kind != "equal" and not outcome.pairs
+        return at_points(target, answer, outcome) if described and open_still else outcome
+    return _compare_shapes(target, answer, scope)
+
+
+def _compare_shapes(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Two nodes neither of which is words, by what they are made of."""
+    if isinstance(target, Relation) or isinstance(answer, Relation):
+        return _compare_relations(target, answer, scope)
+    if isinstance(target, Matrix) or isinstance(answer, Matrix):
+        return compare_matrices(target, answer, scope)
+    if isinstance(target, Collection) or isinstance(answer, Collection):
+        return _compare_collections(target, answer, scope)
+    if isinstance(target, Interval | SetOperation) or isinstance(answer, Interval | SetOperation):
+        return _compare_parts(target, answer, scope)
+    return compare_values(target, answer, scope)
+
+
+def _compare_text(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Words, or an equation whose value is words; or nothing, which an inequality that never holds describes."""
+    for one, other in ((target, answer), (answer, target)):
+        if is_empty_set(one) and isinstance(other, Relation) and is_real_set(other):
+            return compare_sets(Collection("set", ()), other, scope) or different("structure", "not of numbers")
+    for one, other, reverse in ((target, answer, False), (answer, target, True)):
+        if isinstance(one, Relation) and not isinstance(other, Relation):
+            return compare_equation_with_value(one, other, scope, reverse=reverse)
+        if isinstance(one, Collection) and len(one.items) == 1 and not isinstance(other, Collection):
+            return scope.compare(other, one.items[0], scope) if reverse else scope.compare(one.items[0], other, scope)
+    return compare_text(target, answer)
+
+
+def _compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+    outcome = compare_sets(target, answer, scope)
+    if outcome is None or outcome.kind == "equal":
+        return outcome
+    if isinstance(target, Relation) and isinstance(answer, Relation):
+        return any_of((compare_relations(target, answer, scope), outcome))
+    return outcome
+
+
+def _compare_relations(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Two nodes of which one at least is a relation."""
+    if isinstance(target, Relation) and isinstance(answer, Relation):
+        return compare_relations(target, answer, scope)
+    for one, other, reverse in ((target, answer, False), (answer, target, True)):
+        if not isinstance(one, Relation):
+            continue
+        parts = parts_of(one)
+        if parts is not None and isinstance(other, Collection):
+            by_part = scope.compare(other, parts, scope) if reverse else scope.compare(parts, other, scope)
+            if by_part.kind == "equal":
+                return by_part
+        if one.operators == ("=",) and isinstance(other, Collection) and other.items:
+            solutions = compare_sets(target, answer, scope) if _are_relations(other.items) else None
+            if solutions is not None and solutions.kind == "equal":
+                return solutions
+        if "in" in one.operators and one.operators == ("in",):
+            value = one.operands[1]
+            return scope.compare(other, value, scope) if reverse else scope.compare(value, other, scope)
+        return compare_equation_with_value(one, other, scope, reverse=reverse)
+    return different()
+
+
+def _are_relations(nodes: Sequence[Node]) -> bool:
+    return all(isinstance(node, Relation) for node in nodes)
+
+
+def _compare_collections(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Two nodes of which one at least is several things."""
+    if isinstance(target, Collection) and isinstance(answer, Collection):
+        return compare_collections(target, answer, scope)
+    for one, other, reverse in ((target, answer, False), (answer, target, True)):
+        if isinstance(one, Collection) and len(one.items) == 1:
+            return scope.compare(other, one.items[0], scope) if reverse else scope.compare(one.items[0], other, scope)
+    return different("structure", "several things on one side only")
+
+
+def _compare_parts(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Intervals and unions of what is not real numbers, as they are written."""
+    match target, answer:
+        case Interval(), Interval():
+            if (target.low_closed, target.high_closed) != (answer.low_closed, answer.high_closed):
+                return different("structure", "open and closed bounds")
+            return all_of(scope.each((target.low, target.high), (answer.low, answer.high)))
+        case SetOperation(operator, operands), SetOperation(other, others) if operator == other:
+            if len(operands) == len(others):
+                return all_of(scope.each(operands, others))
+    return different("structure", "sets of another form")
+
+
+def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+    """Values by a modulus: two moduli must be equal, a modulus on one side only is forgiven."""
+    match target, answer:
+        case Call("mod" | "residue", (value, modulus)), Call("mod" | "residue", (said, other)):
+            left, right = (Call("mod", (part, modulus)) for part in (value, said))
+            return all_of((scope.compare(modulus, other, scope), compare_values(left, right, scope)))
+        case Call("residue", (value, _)), _:
+            return compare_values(value, answer, scope)
+        case _, Call("residue", (said, _)):
+            return compare_values(target, said, scope)
+        case _:
+            return None
+
+
+def _compare_numberless(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+    """What is no number: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
+    match target, answer:
+        case Call("ratio", (first, *parts)), Call("ratio", (other, *others)) if len(parts) > 1:
+            if len(parts) != len(others):
+                return different("structure", "ratios of different lengths")
+            crosswise = ((Product((part, other)), Product((first, said))) for part, said in zip(parts, others))
+            return all_of(scope.compare(left, right, scope) for left, right in crosswise)
+        case (Call("ratio", parts), _) | (_, Call("ratio", parts)) if len(parts) > 2:
+            return different("structure", "a ratio on one side only")
+        case Sum(terms), Sum(others) if all(isinstance(term, Quantity) for term in (*terms, *others)):
+            return match(terms, others, scope)
+        case Call("cases", cases), Call("cases", others):
+            return match(cases, others, scope)
+        case Call("set", parts), Call("set", others) if len(parts) == len(others):
+            return all_of(scope.each(parts, others))
+        case Call("conjunction" | "disjunction" as logic, parts), Call(other, others):
+            return match(parts, others, scope) if logic == other else different("structure", "other propositions")
+        case (Call("mod" | "residue"), _) | (_, Call("mod" | "residue")):
+            return _compare_residues(target, answer, scope)
+        case Call("cross", parts), Call("cross", others):
+            return all_of(scope.each(parts, others))
+        case (Call("cases" | "set"), _) | (_, Call("cases" | "set")):
+            return different("structure", "of another kind")
+        case _:
+            return None

@@ -1,0 +1,151 @@
+"""Comparing sets of real numbers: intervals, unions, and the relations that describe them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.conditions import at_points
+from crucible_worker.grading.math.matching import match
+from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, unknown
+from crucible_worker.grading.math.real_sets import (
+    RealSet,
+    Stretch,
+    contains,
+    real_set,
+    stretches_of,
+    variables_of,
+)
+from crucible_worker.grading.math.tree import Collection, Interval, Node, Relation, SetOperation, Symbol
+from crucible_worker.grading.math.walk import free_symbols
+
+__all__ = ["MAX_BOUNDS", "compare_sets", "is_real_set"]
+
+MAX_BOUNDS = 64
+"""Bounds of two sets together."""
+
+_CLOSE = 1e-9
+_INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
+
+
+def is_real_set(node: Node) -> bool:
+    """Whether this can only be a set of real numbers: an interval, a union, an inequality, all of them."""
+    match node:
+        case Interval() | SetOperation() | Symbol("\u211d"):
+            return True
+        case Relation(_, operators):
+            return operators == ("in",) or bool(_INEQUALITIES & {*operators})
+        case Collection("list" | "set", items):
+            return any(map(is_real_set, items))
+        case _:
+            return False
+
+
+def compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+    """Compare two sets of real numbers; None where one of them is none."""
+    outcome = _compare_as_sets(target, answer, scope)
+    if outcome is None or outcome.kind == "equal":
+        return outcome
+    together = [_all_hold(target), _all_hold(answer)]
+    if together == [target, answer]:
+        return outcome
+    return any_of((outcome, _compare_as_sets(together[0], together[1], scope) or outcome))
+
+
+def _all_hold(node: Node) -> Node:
+    """Where inequalities are listed, as x > 1, x < 5, all of them may be meant to hold, and not any."""
+    match node:
+        case Collection("list", items) if all(isinstance(item, Relation) for item in items):
+            return SetOperation("intersection", items)
+        case _:
+            return node
+
+
+def _compare_as_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+    if any(len(variables_of(node)) > 1 and not isinstance(node, Relation) for node in (target, answer)):
+        return _compare_by_item(target, answer, scope)
+    pairs = scope.policy.interval_or_pair
+    expected, said = real_set(target, pairs=pairs), real_set(answer, pairs=pairs)
+    if expected is None or said is None:
+        return None
+    names = [variables for variables in (variables_of(target), variables_of(answer)) if variables]
+    if len(names) == 2 and names[0] != names[1]:
+        return different("structure", "sets of different variables")
+    stretches = (*stretches_of(expected), *stretches_of(said))
+    bounds = list(dict.fromkeys(bound for part in stretches for bound in (part.low, part.high)))
+    if len(bounds) > MAX_BOUNDS:
+        return unknown(f"more than {MAX_BOUNDS} bounds")
+    if any(map(free_symbols, bounds)):
+        return _compare_symbolic(expected, said, scope)
+    places = _places(bounds)
+    if places is None:
+        return _compare_symbolic(expected, said, scope)
+    return _compare_by_places(expected, said, places, scope)
+
+
+def _compare_by_item(target: Node, answer: Node, scope: Scope) -> Outcome:
+    """Of x > 1, y > 2 each says something of a variable of its own, and no bound without its variable."""
+    match target, answer:
+        case Collection(kind, items), Collection(other, others) if kind == other:
+            return match(items, others, scope)
+        case SetOperation(operator, operands), SetOperation(other, others) if operator == other != "difference":
+            return match(operands, others, scope)
+        case _:
+            return at_points(target, answer, different("structure", "sets of several variables"))
+
+
+def _places(bounds: Sequence[Node]) -> dict[Node, float] | None:
+    places: dict[Node, float] = {}
+    for bound in bounds:
+        place = approximate(bound)
+        if place is None:
+            return None
+        places[bound] = place
+    return places
+
+
+def _compare_by_places(expected: RealSet, said: RealSet, places: dict[Node, float], scope: Scope) -> Outcome:
+    rank: dict[Node, float] = {bound: place for bound, place in places.items() if math.isinf(place)}
+    finite = sorted((bound for bound in places if bound not in rank), key=places.__getitem__)
+    count = 0
+    outcomes: list[Outcome] = []
+    for index, bound in enumerate(finite):
+        before = finite[index - 1] if index else None
+        if before is not None and _close(places[before], places[bound]):
+            outcome = scope.compare(before, bound, scope)
+            if outcome.kind != "different":
+                outcomes.append(outcome)
+                rank[bound] = rank[before]
+                continue
+        rank[bound] = count
+        count += 1
+    if any(rank[part.low] > rank[part.high] for part in (*stretches_of(expected), *stretches_of(said))):
+        return different("structure", "an interval from its end to its start")
+    for step in range(2 * count + 1):
+        place = step / 2 - 0.5
+        if contains(expected, place, rank) != contains(said, place, rank):
+            return different("structure", "other sets")
+    return all_of(outcomes)
+
+
+def _close(left: float, right: float) -> bool:
+    return abs(left - right) <= _CLOSE * max(1.0, abs(left), abs(right))
+
+
+def _compare_symbolic(expected: RealSet, said: RealSet, scope: Scope) -> Outcome:
+    """Bound by bound, where bounds have variables and so no order."""
+    if isinstance(expected, Stretch) and isinstance(said, Stretch):
+        if (expected.low_closed, expected.high_closed) != (said.low_closed, said.high_closed):
+            return different("structure", "open and closed bounds")
+        return all_of(scope.each((expected.low, expected.high), (said.low, said.high)))
+    if isinstance(expected, Stretch) or isinstance(said, Stretch) or expected.operator != said.operator:
+        return different("structure", "sets of another form")
+    if len(expected.parts) != len(said.parts):
+        return different("structure", "sets of another form")
+    if expected.operator == "difference":
+        return all_of(_compare_symbolic(left, right, scope) for left, right in zip(expected.parts, said.parts))
+    forth = (any_of(_compare_symbolic(left, right, scope) for right in said.parts) for left in expected.parts)
+    back = (any_of(_compare_symbolic(left, right, scope) for left in expected.parts) for right in said.parts)
+    return all_of(itertools.chain(forth, back))

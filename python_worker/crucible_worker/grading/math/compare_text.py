@@ -1,0 +1,87 @@
+"""Comparing words, and names written as words."""
+
+from __future__ import annotations
+
+import re
+
+from crucible_worker.grading.math.outcome import Outcome, different, equal
+from crucible_worker.grading.math.tree import Collection, Constant, Node, Symbol, Text
+
+__all__ = ["EMPTY_WORDS", "compare_text", "is_empty_set", "words_of"]
+
+_METHOD = "text"
+
+EMPTY_WORDS = frozenset(
+    {
+        "no solution",
+        "no solutions",
+        "no real solution",
+        "no real solutions",
+        "there is no solution",
+        "there are no solutions",
+        "empty set",
+        "the empty set",
+        "empty",
+    }
+)
+"""Words for the empty set."""
+
+_INFINITE_WORDS = frozenset(
+    {"infinity", "infinite", "infinitely many", "infinitely many solutions", "an infinite number", "positive infinity"}
+)
+_SPELLINGS = {
+    "dne": "does not exist",
+    "doesn't exist": "does not exist",
+    "limit does not exist": "does not exist",
+    "limit doesn't exist": "does not exist",
+}
+_ARTICLES = re.compile(r"\b(?:the|an?) (?=\w)")
+_HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # elsewhere it is a sign
+_BLANKS = re.compile(r"[\s,]+")
+_AROUND = " .,:;!?()[]'\"*"
+_AROUND_NUMBERS = " .,:;?'\"*"  # brackets and exclamation marks may be mathematics
+_DIGIT = re.compile(r"[0-9]")
+
+
+def words_of(node: Node) -> str | None:
+    """What a node says as words: of a text, or of a name of letters; None if it is neither."""
+    if isinstance(node, Text):
+        return node.words
+    if isinstance(node, Symbol):
+        return node.name.casefold()
+    return None
+
+
+def is_empty_set(node: Node) -> bool:
+    """Whether this is the empty set, in signs or in words."""
+    if isinstance(node, Collection):
+        return not node.items and node.kind in ("set", "list")
+    return isinstance(node, Text) and node.words in EMPTY_WORDS
+
+
+def compare_text(target: Node, answer: Node) -> Outcome:
+    """Compare two nodes of which one at least is text."""
+    if is_empty_set(target) and is_empty_set(answer):
+        return equal(_METHOD)
+    if _infinite(target) and _infinite(answer):
+        return equal(_METHOD)
+    expected, said = words_of(target), words_of(answer)
+    if expected is None or said is None:
+        return different(_METHOD, "words on one side, mathematics on the other")
+    if _plain(expected) == _plain(said):
+        return equal(_METHOD)
+    return different(_METHOD, "different words")
+
+
+def _infinite(node: Node) -> bool:
+    if isinstance(node, Constant):
+        return node.name == "infinity"
+    return isinstance(node, Text) and node.words in _INFINITE_WORDS
+
+
+def _plain(words: str) -> str:
+    """Words without articles, hyphens and what is around them: "the x-axis" is "x axis"."""
+    around = _AROUND_NUMBERS if _DIGIT.search(words) else _AROUND
+    words = _BLANKS.sub(" ", _HYPHEN.sub(" ", words)).strip(around)
+    words = _ARTICLES.sub("", words)
+    return _SPELLINGS.get(words, words)

@@ -1,0 +1,143 @@
+"""Inequalities of any form at points: one that fulfils one of two conditions, and not the other, tells them apart."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.equations import difference
+from crucible_worker.grading.math.outcome import Outcome, different, unknown
+from crucible_worker.grading.math.real_sets import variables_of
+from crucible_worker.grading.math.tree import Collection, Interval, Node, Number, Relation, SetOperation, Symbol
+from crucible_worker.grading.math.walk import ordered_symbols, replaced, walk
+
+__all__ = ["MAX_SAMPLES", "at_points"]
+
+MAX_SAMPLES = 48
+"""Points at which two conditions are tried."""
+
+_MAX_NAMES = 4
+_MAX_WRITTEN = 12  # numbers of a pair that points are put at and between
+_MAX_NODES = 200  # of a pair: a point costs as much time as it has nodes
+_CERTAIN = 1e-9  # floats closer to zero than this have no sign
+
+_SMALL = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2", "3", "-3", "10", "-10", "1/3")))
+_LOT = random.Random(2_030)
+# Where all are alike formulas often vanish, which tells > from >=.
+_ALIKE = tuple((value,) * _MAX_NAMES for value in _SMALL[:3])
+_SPREAD = tuple(tuple(_LOT.choice(_SMALL) for _ in range(_MAX_NAMES)) for _ in range(MAX_SAMPLES - len(_ALIKE)))
+
+_Point: TypeAlias = Mapping[str, Node]
+_Quantifier: TypeAlias = Callable[[Sequence[bool]], bool]
+
+
+def at_points(target: Node, answer: Node, outcome: Outcome) -> Outcome:
+    """What two conditions of different form are: different if a point tells them apart, otherwise nobody knows.
+
+    Args:
+        target: What is expected: a relation, several, or a set.
+        answer: What was said.
+        outcome: What is true where they cannot be tried.
+    """
+    names = tuple(dict.fromkeys((*ordered_symbols(target), *ordered_symbols(answer))))
+    about = variables_of(target) | variables_of(answer)
+    if not 0 < len(names) <= _MAX_NAMES or len(walk(target)) + len(walk(answer)) > _MAX_NODES:
+        return outcome
+    variable = next(iter(about)) if len(about) == 1 else ""
+    # Relations in a list may be meant to hold together, or each for some values.
+    ways = list(itertools.product(_readings(target), _readings(answer)))
+    apart: set[tuple[_Quantifier, _Quantifier]] = set()
+    tried = False
+    for point in _points(names, target, answer):
+        for way in ways:
+            expected = _holds(target, point, variable, way[0])
+            said = _holds(answer, point, variable, way[1])
+            tried = tried or (expected is not None and said is not None)
+            if None not in (expected, said) and expected != said:
+                apart.add(way)
+        if len(apart) == len(ways):
+            return different("identity", "a number fulfils only one of them")
+    if not tried or outcome.kind == "unknown":
+        return outcome
+    return unknown("relations of another form", method="identity")
+
+
+def _readings(node: Node) -> tuple[_Quantifier, ...]:
+    return (all, any) if isinstance(node, Collection) and node.kind == "list" else (any,)
+
+
+def _points(names: Sequence[str], target: Node, answer: Node) -> Iterator[_Point]:
+    if len(names) > 1:
+        for values in (*_ALIKE, *_SPREAD):
+            yield {name: Number(value) for name, value in zip(names, values)}
+        return
+    numbers = {part.value for part in (*walk(target), *walk(answer)) if isinstance(part, Number)}
+    written = sorted({sign * value for value in sorted(numbers)[:_MAX_WRITTEN] for sign in (1, -1)})
+    between = (low + (high - low) / 3 for low, high in itertools.pairwise(written))
+    for value in itertools.islice(dict.fromkeys((*written, *between, *_SMALL)), MAX_SAMPLES):
+        yield {names[0]: Number(value)}
+
+
+def _holds(node: Node, point: _Point, variable: str, together: _Quantifier) -> bool | None:
+    """Whether a point fulfils a condition; None where that cannot be told."""
+    match node:
+        case Relation(operands, ("in",)):
+            return _holds(operands[1], point, variable, any) if isinstance(operands[0], Symbol) else None
+        case Relation(operands, operators):
+            at = [replaced(operand, point) for operand in operands]
+            return _decided(
+                all, [_link(left, how, right) for left, how, right in zip(at, operators, itertools.islice(at, 1, None))]
+            )
+        case SetOperation("difference", (first, *rest)):
+            kept = _holds(first, point, variable, any)
+            dropped = _decided(any, [_holds(part, point, variable, any) for part in rest])
+            return None if kept is None or dropped is None else kept and not dropped
+        case SetOperation(operator, operands):
+            parts = [_holds(part, point, variable, any) for part in operands]
+            return _decided(any if operator == "union" else all, parts)
+        case Interval(low, high, low_closed, high_closed):
+            chain = (low, Symbol(variable), high)
+            how = ("<=" if low_closed else "<", "<=" if high_closed else "<")
+            return _holds(Relation(chain, how), point, variable, all) if variable else None
+        case Collection("list" | "set", items) if all(isinstance(item, Relation) for item in items):
+            return _decided(together, [_holds(item, point, variable, any) for item in items])
+        case _:
+            return None
+
+
+def _decided(quantifier: _Quantifier, parts: list[bool | None]) -> bool | None:
+    known = [part for part in parts if part is not None]
+    return quantifier(known) if len(known) == len(parts) else None
+
+
+def _link(left: Node, operator: str, right: Node) -> bool | None:
+    """Whether a relation between constants is true."""
+    sign = _sign(difference(left, right))
+    if sign is None:
+        return None
+    match operator:
+        case "<" | "<=":
+            return sign < 0 or (operator == "<=" and sign == 0)
+        case ">" | ">=":
+            return sign > 0 or (operator == ">=" and sign == 0)
+        case "=":
+            return sign == 0
+        case "!=":
+            return sign != 0
+        case _:
+            return None
+
+
+def _sign(constant: Node) -> int | None:
+    exact = rational_or_none(constant)
+    if exact is not None:
+        return (exact > 0) - (exact < 0)
+    value = approximate(constant)
+    if value is None or abs(value) < _CERTAIN:
+        return None
+    return 1 if value > 0 else -1

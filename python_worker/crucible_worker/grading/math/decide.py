@@ -1,0 +1,240 @@
+"""Whether an answer equals a target.
+
+The order is: what is written alike, what the trees say, and what is left when words around it are taken away. A target
+without a value (empty, `nan`, 1/0) equals nothing, and nobody can be wrong about it: UNDECIDED, whatever the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.math.compare import compare
+from crucible_worker.grading.math.compare_sets import is_real_set
+from crucible_worker.grading.math.compare_values import is_reduced
+from crucible_worker.grading.math.lexer import restored
+from crucible_worker.grading.math.literal import literally
+from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal, unknown
+from crucible_worker.grading.math.parse import words_of
+from crucible_worker.grading.math.provisos import condition, counted, other_domains
+from crucible_worker.grading.math.reading import (
+    EMPTY,
+    MAX_CACHED_CHARS,
+    WITHOUT_VALUE,
+    Reading,
+    read,
+    read_target,
+    readings_of,
+)
+from crucible_worker.grading.math.real_sets import variables_of
+from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
+from crucible_worker.grading.math.tree import Collection, Node, Symbol
+from crucible_worker.grading.math.walk import ordered_symbols, replaced
+
+__all__ = ["MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "settle"]
+
+MAX_SEARCHED_CHARS = 50_000
+"""Of a text, its end, that are searched for an answer. What is read as mathematics is far shorter."""
+MAX_RENAMED = 4
+"""Variables that are exchanged where a policy lets their names differ."""
+
+
+# Two letters and more in one case, which may have been read as a product: no, NO, No.
+_WORD = re.compile(r"[A-Z]?(?:[a-z]+|[A-Z]+)(?<=..)[.!]?")
+_DELIMITERS = re.compile(r"(?<!\\)\${1,2}|\\[()\[\]]|\\(?:left|right|displaystyle)(?![A-Za-z])")
+_LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice) )?(?:\\text\w*\{)?\(?([A-Ja-j])\)?\}?\.?")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """What must be proven before there is a verdict. Travels between processes by pickle."""
+
+    pairs: tuple[Pair, ...]
+    """Trees of arithmetic: the answer is right if both of each pair are proven equal."""
+    agrees: bool
+    """Numbers said "equal so far" of every pair; otherwise they said nothing."""
+    reason: str
+    """Why the numbers could not decide."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The verdict on one answer by one target."""
+
+    verdict: Verdict | None
+    """CORRECT, INCORRECT or UNDECIDED; None where `pending` must be proven first."""
+    method: str = ""
+    """How it came about: "literal", "rational", "text", "structure", "identity", "symbolic"."""
+    reason: str = ""
+    """Why, for a person."""
+    pending: Pending | None = None
+    """What must be proven."""
+
+
+def decide(target: str, answer: str, policy: MathPolicy) -> Decision:
+    """Decide whether an answer equals a target, in bounded time. Pure, and never raises."""
+    # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
+    target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
+    literal = literally((target,), answer, policy)
+    if literal is not None:
+        return Decision(verdict=literal, method="literal")
+    expected = read_target(target)
+    outcome = _compare_choices(boxed(target) or target, boxed(answer) or answer, policy)
+    if expected.flaw and outcome is None:
+        return _without_target(target, expected, answer)
+    if outcome is None or (outcome.kind != "equal" and not expected.flaw):
+        outcome = _compare_said(target, expected, answer, policy)
+    if outcome.kind == "unknown":
+        return _undecided(outcome)
+    verdict = Verdict.CORRECT if outcome.kind == "equal" else Verdict.INCORRECT
+    return Decision(verdict=verdict, method=outcome.method, reason=outcome.reason)
+
+
+def settle(pending: Pending, proofs: Sequence[bool | None]) -> Decision:
+    """The verdict, by what was proven of each pair: equal, different, or nothing."""
+    if any(proof is False for proof in proofs):
+        return Decision(verdict=Verdict.INCORRECT, method="symbolic", reason="proven different")
+    if proofs and all(proofs):
+        return Decision(verdict=Verdict.CORRECT, method="symbolic", reason="proven equal")
+    so_far = "equal as far as numbers tell, but not proven" if pending.agrees else pending.reason
+    return Decision(verdict=Verdict.UNDECIDED, method="symbolic", reason=so_far)
+
+
+def _undecided(outcome: Outcome) -> Decision:
+    if not outcome.pairs:
+        return Decision(verdict=Verdict.UNDECIDED, method=outcome.method, reason=outcome.reason)
+    pending = Pending(pairs=outcome.pairs, agrees=outcome.agrees, reason=outcome.reason)
+    return Decision(verdict=None, method=outcome.method, reason=outcome.reason, pending=pending)
+
+
+def _without_target(target: str, expected: Reading, answer: str) -> Decision:
+    """A target that cannot be read may still be said in its own words; one without a value cannot."""
+    if expected.flaw not in (EMPTY, WITHOUT_VALUE) and _same_words(target, answer):
+        return Decision(verdict=Verdict.CORRECT, method="text")
+    return Decision(verdict=Verdict.UNDECIDED, method="structure", reason=f"the target {expected.flaw}")
+
+
+def _same_words(target: str, answer: str) -> bool:
+    words = words_of(target)
+    return bool(words) and words.isprintable() and words == words_of(answer)
+
+
+def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Outcome:
+    """Compare what is expected with each thing that an answer may be taken for."""
+    outcome = any_of(_compare_readings(expected, said, policy) for said in readings_of(answer, expected))
+    if outcome.kind == "equal" and (other_domains(target, answer) or _counts_once(target, answer, expected)):
+        return different("structure", "numbers of another kind")
+    if outcome.kind == "equal" and _other_conditions(target, answer, policy):
+        return different("structure", "under another condition")
+    if outcome.kind != "different":
+        return outcome
+    if (outcome.method == "text" or (_WORD.fullmatch(target) and _WORD.fullmatch(answer))) and _same_words(
+        target, answer
+    ):
+        return equal("text")
+    return any_of((outcome, *_with_other_commas(target, expected, answer, policy)))
+
+
+def _counts_once(target: str, answer: str, expected: Reading) -> bool:
+    """Whether an inequality holds for integers on one side only: x > 0 for x of the integers is not x > 0."""
+    names = counted(target) ^ counted(answer)
+    nodes = (*expected.nodes, *read(answer).nodes) if names else ()
+    return any(is_real_set(node) and variables_of(node) & names for node in nodes)
+
+
+def _other_conditions(target: str, answer: str, policy: MathPolicy) -> bool:
+    """Whether both say by an inequality for which values they hold, and for others: x^2 for x > 0, and for x < 0."""
+    expected, said = condition(target), condition(answer)
+    if expected is None or said is None:
+        return False
+    return _compare_readings(read(expected), read(said), policy).kind == "different"
+
+
+def _with_other_commas(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
+    """2,74 is 2.74 where the other side has a decimal point, 70,110 is a list where the other side is one."""
+    said = read(answer)
+    for text in _with_commas(target, answer, said, decimals=2):
+        yield _compare_readings(read_target(text), said, policy)
+    for text in _with_commas(answer, target, expected, decimals=1):
+        for candidate in readings_of(text, expected):
+            yield _compare_readings(expected, candidate, policy)
+
+
+def _with_commas(text: str, other: str, reading: Reading, *, decimals: int) -> Iterator[str]:
+    """What the commas of a text may be by what is on the other side; no list begins with 0 as decimals do."""
+    pointed, listed = with_decimal_point(text, decimals=decimals), as_list(text)
+    if pointed is not None and ("." in other or pointed.lstrip("$-").startswith("0.")):
+        yield pointed
+    if listed is not None and any(isinstance(node, Collection) for node in reading.nodes):
+        yield listed
+
+
+def _compare_choices(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
+    """Compare choices by letter, by text, or by both; None where neither side is one."""
+    target, answer = _undelimited(target), _undelimited(answer)
+    expected, said = choice(target), choice(answer)
+    letter, letter_said = _LETTER.fullmatch(target), _LETTER.fullmatch(answer)
+    if letter and letter_said:
+        # A lone small letter may be a variable, which is not its capital.
+        wanted = letter[1].upper() if len(target) > 1 else letter[1]
+        if wanted == letter_said[1].upper():
+            return equal("text")
+        return different("text", "another choice") if letter[1].isupper() and letter_said[1].isupper() else None
+    if expected is None and said is None:
+        return None
+    if expected and said and expected[0] != said[0]:
+        return different("text", "another choice")
+    if expected and letter_said:
+        return equal("text") if expected[0] == letter_said[1].upper() else different("text", "another choice")
+    if letter and said:
+        return equal("text") if letter[1] == said[0] else different("text", "another choice")
+    reading = read_target(expected[1] if expected else target)
+    if reading.flaw:
+        return None
+    return _compare_readings(reading, read(said[1] if said else answer), policy)
+
+
+def _undelimited(text: str) -> str:
+    """A text without the signs around mathematics in it, in which a choice may stand: $(B) 12$."""
+    if "$" not in text and "\\" not in text:
+        return text
+    return _DELIMITERS.sub("", text[:MAX_CACHED_CHARS]).strip() + text[MAX_CACHED_CHARS:]
+
+
+def _compare_readings(expected: Reading, said: Reading, policy: MathPolicy) -> Outcome:
+    """Compare what a target may say with what an answer may say."""
+    if said.too_large:
+        return unknown(f"the answer {said.flaw}", method="structure")
+    if said.flaw:
+        return different("structure", f"the answer {said.flaw}")
+    if policy.require_reduced and not all(map(is_reduced, said.nodes)):
+        return different("structure", "a fraction is not reduced")
+    count = max(len(expected.nodes), len(said.nodes))
+    pairs = zip(_padded(expected.nodes, count), _padded(said.nodes, count))
+    return any_of(_compare_nodes(target, answer, policy) for target, answer in pairs)
+
+
+def _padded(nodes: tuple[Node, ...], count: int) -> tuple[Node, ...]:
+    return nodes + nodes[-1:] * (count - len(nodes))
+
+
+def _compare_nodes(target: Node, answer: Node, policy: MathPolicy) -> Outcome:
+    scope = Scope(policy, compare)
+    outcome = compare(target, answer, scope)
+    if outcome.kind == "equal" or not policy.rename_variables:
+        return outcome
+    renamings = _renamings(target, answer)
+    return any_of((outcome, *(compare(target, replaced(answer, names), scope) for names in renamings)))
+
+
+def _renamings(target: Node, answer: Node) -> Iterator[dict[str, Node]]:
+    """Every way to give the answer's variables the names of the target's."""
+    names, others = ordered_symbols(target), ordered_symbols(answer)
+    if len(names) != len(others) or len(names) > MAX_RENAMED:
+        return
+    for chosen in itertools.permutations(names):
+        if chosen != others:
+            yield {other: Symbol(name) for other, name in zip(others, chosen)}

@@ -1,0 +1,150 @@
+"""Whether the words around an answer may be dropped: none of them may change what it says.
+
+"She has 5 apples" says 5; "at least 5", "not 5", "half of 5", "4 or 5" and "n < 5" do not, though 5 is the last number
+in each. What is looked through is the sentence around the answer, and nothing of it is understood: one word of the
+lists below is enough to take the sentence for words. So a right answer in a twisted sentence is lost, and a wrong one
+is never found right by what was left out of it.
+
+Words that negate, or offer a choice, count anywhere in the sentence. Words that bound or transform a value count where
+they stand by it: before it since the last verb, comma, colon or sign of equality ("the square of 2 is 4" says 4), and
+behind it up to the next comma or the word that starts an explanation.
+"""
+
+from __future__ import annotations
+
+import re
+
+from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.units import UNITS
+
+__all__ = ["ends_with", "may_drop"]
+
+_REACH = 400
+"""Characters on either side of an answer in which its sentence is looked for."""
+
+_NEGATIONS = spelled(
+    "not no never neither nor none nothing cannot except excluding without unless or either instead wrong incorrect"
+    " anything false undefined impossible hardly"
+)
+_BEFORE = spelled(
+    "least most more less greater fewer larger smaller bigger higher lower over under above below up between beyond"
+    " than from of times divided multiplied multiple multiples half double triple twice thrice root square cube log"
+    " logarithm lim limit goes tends approaches reciprocal inverse negative minus plus opposite and if when where until"
+    " while exceeds exceeding but before after next previous successor predecessor increase increased decrease"
+    " decreased"
+)
+_BEHIND = spelled(
+    "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
+    " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
+    " even odd too st nd rd th"
+)
+_SENTENCE_END = re.compile(r"[.?!;](?=\s)|\n")
+_CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[,;:\n]")
+_EXPLANATION = re.compile(r"\b(?:because|since|which|where|so|as|that|after)\b|i\.e\.", re.IGNORECASE)
+_WORD = re.compile(r"(?<!\\)\b[^\W\d_]+(?:['\u2019]t\b)?")
+_RESETS = re.compile(
+    r"\b(?:is|are|was|were|be|equals?|equal to|total of|answer of|result of|has|have|had|gives?|gave|gets?|got|makes?"
+    r"|made|yields?|needs?|becomes?|leaves?|left|remains?|costs?|pays?|paid|earns?|spends?|spent|takes?)\b|\w['\u2019]s\b|[,:=\u2248]",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(r"\b(?:for|when|if|at|where|as|until|while)\b[^,;:]{0,20}$", re.IGNORECASE)
+# A number and a word before the answer: one of two, a range, odds.
+_JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
+# What a number is a part of: an operator, a command, a function, a fraction or a group.
+_OPERATOR_BEFORE = re.compile(
+    r"(?:[-+/^_<>{}|\u00d7\u00f7\u00b7\u221a\u2264\u2265]|(?<!\*)\*|\w\()\s*$|\\[A-Za-z]+\s*$"
+)
+_NO_OPERATOR = re.compile(r"(?:^|[\n:=,]\s*)-\s*$|\\(?:approx|quad|qquad|implies|Rightarrow)\s*$")
+_OPERATOR_BEHIND = re.compile(
+    r"\s*(?:\*(?!\*)|[/^_+!<>{](?!\{?\\circ)|\((?![A-Za-z]{2})|\\(?:[a-su-z]|t(?!ext))(?<!\\[nqmc])|-\s*[0-9\\(]|-\s[a-z]\b)"
+)
+_DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
+_DELIMITERS_BEHIND = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
+_NUMERAL = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
+# What is said not to be the answer may be followed by what is: "it is not 4, so it is 5".
+_REJECTED = re.compile(r".*(?:\bnot|n['\u2019]t(?: be)?)(?: equal to)?\W{1,4}[0-9]", re.IGNORECASE | re.DOTALL)
+_SPAN = re.compile(r"\$[^$]*+\$|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
+_STRUCTURE = re.compile(r"&|\\\\|\\(?!n\b|quad|qquad|implies|Rightarrow|approx)[A-Za-z]")
+_PERCENTAGE = re.compile(r"(?<=%)\s*of\b|\s*(?:\\?%|percent)\s*of\b")
+_GLUED = re.compile(r"[A-Za-z]+(?!\^?[23\u00b2\u00b3])")
+
+
+def may_drop(text: str, answer: str) -> bool:
+    """Whether an answer says what the text around it says. Bounded work; the last place where it stands counts.
+
+    Args:
+        text: the whole text.
+        answer: a part of it, as it is written there; one that is not in it was put together, and is no quotation.
+            A numeral must not be a part of a formula either.
+    """
+    start = _last_place(text, answer)
+    if start < 0:
+        return True
+    before = text[max(0, start - _REACH) : start]
+    behind = text[start + len(answer) : start + len(answer) + _REACH]
+    ends = [end.end() for end in _SENTENCE_END.finditer(before)]
+    sentence = before[ends[-1] :] if ends else before
+    if end := _CLAUSE_END.search(behind):
+        behind = behind[: end.start()]
+    if _NUMERAL.fullmatch(answer) and (_is_operand(sentence, behind) or _is_in_formula(before, sentence)):
+        return False
+    if end := _EXPLANATION.search(behind):
+        behind = behind[: end.start()]
+    return _words_allow(sentence, behind)
+
+
+def ends_with(text: str, answer: str) -> bool:
+    """Whether no other number follows an answer: of "5? Or 6" the last word is not 5."""
+    start = _last_place(text, answer)
+    return start < 0 or not any(character.isdigit() for character in text[start + len(answer) :])
+
+
+def _last_place(text: str, answer: str) -> int:
+    """Where the answer stands last, not within a word or a numeral; -1 where it does not."""
+    end = len(text)
+    while (start := text.rfind(answer, 0, end)) >= 0:
+        joined = answer[0].isalnum() and text[start - 1 : start].isalnum()
+        if not joined or start == 0:
+            return start
+        end = start + len(answer) - 1
+    return -1
+
+
+def _words_allow(sentence: str, behind: str) -> bool:
+    resets = list(_RESETS.finditer(sentence))
+    near = sentence[resets[-1].end() :] if resets else sentence
+    if resets and resets[-1][0] == "=" and _CONDITION.search(sentence[: resets[-1].start()]):
+        return False
+    words, words_near, words_behind = map(_words, (_REJECTED.sub("", sentence), near, behind))
+    if any(word.endswith(("n't", "n\u2019t")) for word in words | words_behind):
+        return False
+    return (
+        _NEGATIONS.isdisjoint(words | words_behind)
+        and _BEFORE.isdisjoint(words_near)
+        and _BEHIND.isdisjoint(words_behind)
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(text))
+
+
+def _is_in_formula(before: str, sentence: str) -> bool:
+    """Whether a number is one of several, or within a formula that has words in it, or is not closed."""
+    if _JOINED.search(sentence) or before.count("\\begin") > before.count("\\end"):
+        return True
+    resets = list(_RESETS.finditer(sentence))
+    near = sentence[resets[-1].end() :] if resets else sentence
+    return _STRUCTURE.search(_SPAN.sub(" ", near)) is not None
+
+
+def _is_operand(before: str, behind: str) -> bool:
+    """Whether a number is a part of a formula, as 5 is in x^5, 5x and 3 + 5."""
+    before = _DELIMITERS_BEFORE.sub(" ", before)
+    if _OPERATOR_BEFORE.search(before) and not _NO_OPERATOR.search(before):
+        return True
+    behind = _DELIMITERS_BEHIND.sub("", behind, count=1)
+    glued = _GLUED.match(behind)
+    if glued and glued[0] not in UNITS and glued[0].lower() not in UNITS:
+        return True
+    return bool(_OPERATOR_BEHIND.match(behind) or _PERCENTAGE.match(behind))

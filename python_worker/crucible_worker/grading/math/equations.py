@@ -1,0 +1,179 @@
+"""What an equation says beyond its form: which value it gives, and which other equations say the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.identity import Identity
+from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
+from crucible_worker.grading.math.tidy import ONE, ZERO, negated
+from crucible_worker.grading.math.tree import (
+    Call,
+    Collection,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Relation,
+    SetOperation,
+    Sum,
+    Symbol,
+    Text,
+)
+from crucible_worker.grading.math.walk import arithmetic, free_symbols, ordered_symbols, replaced
+
+__all__ = ["difference", "exact_part", "is_name", "proportional", "solves", "value_of"]
+
+_POINTS = ((3, 7, 11, 5, 13), (-2, 9, 4, -17, 6), (19, -8, 23, 10, -3))
+"""Values of the variables at which two equations are set against each other: any do, where neither side vanishes."""
+_NAMED = frozenset({"abs", "ratio", "det", "min", "max"})
+# Of f(x), T(10), P(X > 1), P(A \cup B).
+_ARGUMENTS = (Symbol, Number, Relation, SetOperation)
+
+
+def exact_part(relation: Relation) -> Relation | Node:
+    r"""An equation without its approximation: x = 1/3 \approx 0.33 is x = 1/3, x \approx 3 is x = 3."""
+    operands, operators = relation.operands, relation.operators
+    if "approx" not in operators or any(operator not in ("=", "approx") for operator in operators):
+        return relation
+    cut = operators.index("approx")
+    if cut == 0 and is_name(operands[0]):
+        return Relation(operands[:2], ("=",))
+    if cut == 0:
+        return operands[0]
+    return Relation(operands[: cut + 1], operators[:cut])
+
+
+def is_name(node: Node) -> bool:
+    """Whether this only names what is asked for: x, f(x), |AB|, A:B, (x, y), "maximum"."""
+    match node:
+        case Symbol() | Text():
+            return True
+        case Quantity(value, _):
+            return is_name(value)
+        case Collection("tuple" | "list", items):
+            return bool(items) and all(map(is_name, items))
+        case Call("limit" | "integral" | "derivative" | "slope"):
+            return True
+        case Call("abs", (Symbol("x" | "y"),)):
+            return False  # |x| = 1 says x = 1 or x = -1
+        case Call(function, arguments) if function in _NAMED:
+            return all(isinstance(argument, Symbol) for argument in arguments)
+        case Call(function, arguments):
+            return unknown_function(function) and all(isinstance(argument, _ARGUMENTS) for argument in arguments)
+        case Product((Symbol(), Power(Symbol(), Number(exponent)))):
+            return exponent == -1
+        case _:
+            return False
+
+
+def unknown_function(function: str) -> bool:
+    """Whether a call is of a function that only the question knows: f, g, T."""
+    return len(function) <= 2 or "_" in function or "'" in function
+
+
+def value_of(relation: Relation) -> Node | None:
+    """What an equation says that its name is: 5 of x = 5, of 5 = x and of x = 2 + 3 = 5; None if it does not say that.
+
+    All before the last part of a chain must be names, or numbers worked out step by step.
+    """
+    exact = exact_part(relation)
+    if not isinstance(exact, Relation):
+        return exact
+    if any(operator != "=" for operator in exact.operators):
+        return None
+    *before, last = exact.operands
+    named = any(map(is_name, before))
+    if all(is_name(node) or _constant(node) for node in before):
+        if named or _constant(last):
+            return None if _mentions(last, before) else last
+        return before[0] if len(before) == 1 and is_name(last) else None
+    # A name that is worked out in formulas: A = \\pi r^2 = 4 \\pi; or a name that comes last: 2 + 3 = x.
+    if is_name(before[0]) and len(before) > 1:
+        return None if _mentions(last, before[:1]) else last
+    return before[0] if len(before) == 1 and is_name(last) and not _mentions(before[0], [last]) else None
+
+
+def _constant(node: Node) -> bool:
+    if isinstance(node, Quantity):
+        node = node.value
+    return arithmetic(node) and not free_symbols(node)
+
+
+def _mentions(value: Node, names: list[Node]) -> bool:
+    """Whether a value has the variable that it is said to be the value of."""
+    plain = {name.name for name in names if isinstance(name, Symbol)}
+    return bool(plain) and bool(plain & free_symbols(value))
+
+
+def difference(left: Node, right: Node) -> Node:
+    """Left minus right: an equation says that it vanishes."""
+    return left if right == ZERO else Sum((left, negated(right)))
+
+
+def proportional(target: Node, answer: Node, scope: Scope) -> tuple[Outcome, int]:
+    """Whether a formula is a constant multiple of another, and the sign of that constant; 0 where it is not known."""
+    names = ordered_symbols(target)
+    if free_symbols(answer) != frozenset(names) or not names or not (arithmetic(target) and arithmetic(answer)):
+        return different("structure", "other variables"), 0
+    for values in _substitutions(names):
+        at_target, at_answer = replaced(target, values), replaced(answer, values)
+        scale, sign = _ratio(at_target, at_answer, scope)
+        if scale is None:
+            continue
+        if scale == ZERO:
+            return different("identity"), 0
+        finding = scope.examine(target, Product((scale, answer)))
+        if finding.identity is Identity.EQUAL:
+            return equal("identity"), sign
+        if finding.identity is Identity.DIFFERENT:
+            return different("identity"), sign
+        return unknown(
+            finding.reason, ((target, Product((scale, answer))),), method="identity", agrees=finding.agrees
+        ), sign
+    return unknown("no point where both sides have a value"), 0
+
+
+def _substitutions(names: tuple[str, ...]) -> Iterator[dict[str, Node]]:
+    for point in _POINTS:
+        yield {name: Number(ONE.value * value) for name, value in zip(names, itertools.cycle(point))}
+
+
+def _ratio(target: Node, answer: Node, scope: Scope) -> tuple[Node | None, int]:
+    """Target over answer, and its sign; ZERO if one of them vanishes, None if both do or nothing is known."""
+    above, below = rational_or_none(target), rational_or_none(answer)
+    if above is not None and below is not None:
+        if above == 0 and below == 0:
+            return None, 0
+        if above == 0 or below == 0:
+            return ZERO, 0
+        return Number(above / below), 1 if above / below > 0 else -1
+    vanishing = [scope.examine(node, ZERO).identity for node in (target, answer)]
+    if vanishing.count(Identity.EQUAL) == 1 and vanishing.count(Identity.DIFFERENT) == 1:
+        return ZERO, 0
+    if vanishing != [Identity.DIFFERENT, Identity.DIFFERENT]:
+        return None, 0
+    return Product((target, Power(answer, Number(-ONE.value)))), 0
+
+
+def solves(equation: Relation, name: str, value: Node, scope: Scope) -> Outcome:
+    """Whether `name = value` says the same as an equation: it satisfies it, and the equation has one solution for it.
+
+    That is so where the equation is linear in that variable, as xy = 6 is in y.
+    """
+    left, right = equation.operands
+    vanishing = difference(left, right)
+    if not arithmetic(vanishing) or not arithmetic(value):
+        return different("structure")
+    finding = scope.examine(replaced(vanishing, {name: value}), ZERO)
+    if finding.identity is not Identity.EQUAL:
+        return different("identity", "it does not satisfy the equation")
+    at = [replaced(vanishing, {name: Number(ONE.value * point)}) for point in (-2, 1, 4)]
+    second = Sum((at[0], Product((Number(-2 * ONE.value), at[1])), at[2]))
+    linear = scope.examine(second, ZERO).identity is Identity.EQUAL
+    if not linear or scope.examine(at[0], at[1]).identity is not Identity.DIFFERENT:
+        return different("identity", "the equation has other solutions too")
+    return equal("identity", "the equation solved")

@@ -1,0 +1,375 @@
+"""Exact values of constants: rational arithmetic whose every step is bounded before it is taken.
+
+A power, a factorial or a binomial is measured by the bits of its operands before it is computed, so 10^10^10 costs
+nothing. Division by zero has no value, nor has 0^0, on which the conventions differ. An odd root of a negative number
+is the real one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+from crucible_worker.grading.math.remainder import remainder
+from crucible_worker.grading.math.tree import Based, Call, Node, Number, Power, Product, Quantity, Sum
+
+__all__ = ["MAX_BITS", "MAX_ROOT", "MAX_WORK", "Undefined", "based_value", "rational"]
+
+MAX_BITS = 32_768
+"""Bits of a numerator or denominator: enough for 2,900!, and two such numbers are divided in half a millisecond."""
+MAX_WORK = 3_000_000_000
+"""Sum over all operations of the product of their operands' bits, and a million for each: about 3 ms."""
+MAX_ROOT = 1_024
+"""The n of the n-th roots that are tried."""
+
+_REDUCED_BITS = 1_024  # fractions longer than this are put into lowest terms at once
+_MAX_LOG = 64  # numerator and denominator of the rational logarithms that are found: log_4 8 = 3/2
+
+_STEP_WORK = 1_000_000  # an operation on small numbers takes as long as one on two of a thousand bits
+
+_Ratio = tuple[int, int]
+
+
+class Undefined(ArithmeticError):
+    """A constant has no value: it divides by zero, or is 0^0."""
+
+
+class _NotRational(Exception):
+    """A value is not rational, not constant or too large to be computed."""
+
+
+def rational(node: Node, refused: set[int] | None = None) -> Fraction | None:
+    """The value of a constant, where it is rational and not too large.
+
+    Args:
+        node: What.
+        refused: Ids of nodes, alive, of which it is known that they have none; added to. It keeps asking for each node
+            of a deep tree from taking the square of its depth.
+
+    Returns:
+        None where there is a symbol, an irrational part, or more than `MAX_BITS` or `MAX_WORK` to compute.
+
+    Raises:
+        Undefined: the constant has no value.
+    """
+    if type(node) is Number:
+        return node.value
+    try:
+        numerator, denominator = _Evaluation(set() if refused is None else refused).value(node)
+    except _NotRational:
+        return None
+    return Fraction(numerator, denominator)
+
+
+def based_value(node: Based) -> Fraction:
+    """The value of a numeral in its base; it may have a point."""
+    whole, _, behind = node.digits.partition(".")
+    return Fraction(int((whole or "0") + behind, node.base), node.base ** len(behind))
+
+
+class _Evaluation:
+    """One tree's. Values are a numerator and a denominator above zero, not in lowest terms."""
+
+    __slots__ = ("_refused", "_work")
+
+    def __init__(self, refused: set[int]) -> None:
+        self._work = MAX_WORK
+        self._refused = refused
+
+    def value(self, node: Node) -> _Ratio:
+        """The value of a tree.
+
+        Raises:
+            Undefined: it has none.
+            _NotRational: it has no rational one, or too large a one.
+        """
+        if id(node) in self._refused:
+            raise _NotRational
+        try:
+            return self._value(node)
+        except _NotRational:
+            self._refused.add(id(node))
+            raise
+
+    def _value(self, node: Node) -> _Ratio:
+        match node:
+            case Number():
+                return node.value.numerator, node.value.denominator
+            case Sum():
+                return self._sum(node)
+            case Product():
+                return self._product(node)
+            case Power():
+                return self.power(self.value(node.base), self.value(node.exponent))
+            case Call():
+                return self._call(node)
+            case Based():
+                value = based_value(node)
+                return self.sized(value.numerator, value.denominator)
+            case Quantity(unit="percent"):
+                numerator, denominator = self.value(node.value)
+                return self.sized(numerator, denominator * 100)
+            case _:
+                raise _NotRational
+
+    def _sum(self, node: Sum) -> _Ratio:
+        total, common = 0, 1
+        for term in node.terms:
+            numerator, denominator = self.value(term)
+            if denominator == common:
+                total += numerator
+            else:
+                self.spend(total, denominator)
+                self.spend(numerator, common)
+                self.spend(common, denominator)
+                total, common = total * denominator + numerator * common, common * denominator
+            total, common = self.sized(total, common)
+        return total, common
+
+    def _product(self, node: Product) -> _Ratio:
+        over, under = 1, 1
+        for factor in node.factors:
+            numerator, denominator = self.value(factor)
+            self.spend(over, numerator)
+            self.spend(under, denominator)
+            over, under = self.sized(over * numerator, under * denominator)
+        return over, under
+
+    def power(self, base: _Ratio, exponent: _Ratio) -> _Ratio:
+        shared = math.gcd(*exponent)
+        over, root = exponent[0] // shared, exponent[1] // shared
+        numerator, denominator = base
+        if numerator == 0:
+            if over <= 0:
+                raise Undefined("0 to the power of 0" if over == 0 else "division by 0")
+            return 0, 1
+        if root != 1:
+            numerator, denominator = self._root(self.lowest(base), root)
+        if over < 0:
+            numerator, denominator = (denominator, numerator) if numerator > 0 else (-denominator, -numerator)
+        return self.sized(self._raised(numerator, abs(over)), self._raised(denominator, abs(over)))
+
+    def _raised(self, base: int, exponent: int) -> int:
+        if -1 <= base <= 1:
+            return base if exponent % 2 else 1
+        # |base| >= 2^(bits - 1): a power that is let through has at most twice the bits it is measured by.
+        if base.bit_length() * exponent > 2 * MAX_BITS:
+            raise _NotRational
+        power = base**exponent
+        self.spend(power, power)
+        return power
+
+    def _root(self, base: _Ratio, degree: int) -> _Ratio:
+        if degree > MAX_ROOT or (base[0] < 0 and degree % 2 == 0):
+            raise _NotRational
+        root = self._integer_root(abs(base[0]), degree)
+        return (root if base[0] > 0 else -root), self._integer_root(base[1], degree)
+
+    def _integer_root(self, value: int, degree: int) -> int:
+        if value < 2:
+            return value
+        if value.bit_length() <= degree:
+            raise _NotRational
+        self.spend(value, value)
+        self.spend(value, value)
+        root = math.isqrt(value) if degree == 2 else _floor_root(value, degree)
+        if root**degree != value:
+            raise _NotRational
+        return root
+
+    def _call(self, node: Call) -> _Ratio:
+        if node.function == "mod" and len(node.arguments) == 2:
+            return self._mod(*node.arguments)
+        arity, function = _FUNCTIONS.get(node.function, (None, None))
+        if function is None or arity not in (None, len(node.arguments)) or not node.arguments:
+            raise _NotRational
+        return function(self, *(self.lowest(self.value(argument)) for argument in node.arguments))
+
+    def _mod(self, of: Node, by: Node) -> _Ratio:
+        step = self.lowest(self.value(by))
+        if step[0] == 0:
+            raise Undefined("division by 0")
+        try:
+            value = self.lowest(self.value(of))
+        except _NotRational:
+            # Perhaps only too large: a tower of powers has a remainder all the same.
+            found = remainder(of, step[0], rational) if step[1] == 1 else None
+            if found is None:
+                raise
+            return found, 1
+        common = value[1] * step[1]
+        dividend, divisor = value[0] * step[1], step[0] * value[1]
+        return self.sized(dividend - dividend // divisor * divisor, common)
+
+    def lowest(self, value: _Ratio) -> _Ratio:
+        """In lowest terms."""
+        if value[1] == 1:
+            return value
+        self.spend(*value)
+        self.spend(*value)
+        shared = math.gcd(*value)
+        return value[0] // shared, value[1] // shared
+
+    def sized(self, numerator: int, denominator: int) -> _Ratio:
+        """The fraction, if it is not too large."""
+        if numerator.bit_length() > _REDUCED_BITS or denominator.bit_length() > _REDUCED_BITS:
+            numerator, denominator = self.lowest((numerator, denominator))
+            if numerator.bit_length() > MAX_BITS or denominator.bit_length() > MAX_BITS:
+                raise _NotRational
+        return numerator, denominator
+
+    def spend(self, left: int, right: int) -> None:
+        """Pay for an operation on two integers."""
+        self._work -= left.bit_length() * right.bit_length() + _STEP_WORK
+        if self._work < 0:
+            raise _NotRational
+
+
+def _floor_root(value: int, degree: int) -> int:
+    """Newton's iteration, from a guess just above: it falls until it is there."""
+    bits = math.log2(value) / degree
+    shift = max(0, int(bits) - 60)
+    guess = int(2.0 ** (bits - shift) * (1 + 2.0**-30) + 1) << shift
+    while True:
+        better = ((degree - 1) * guess + value // guess ** (degree - 1)) // degree
+        if better >= guess:
+            return guess
+        guess = better
+
+
+def _integer(value: _Ratio) -> int:
+    if value[1] != 1:
+        raise _NotRational
+    return value[0]
+
+
+def _floor(_: _Evaluation, value: _Ratio) -> _Ratio:
+    return value[0] // value[1], 1
+
+
+def _ceil(_: _Evaluation, value: _Ratio) -> _Ratio:
+    return -(-value[0] // value[1]), 1
+
+
+def _absolute(_: _Evaluation, value: _Ratio) -> _Ratio:
+    return abs(value[0]), value[1]
+
+
+def _sign(_: _Evaluation, value: _Ratio) -> _Ratio:
+    return (value[0] > 0) - (value[0] < 0), 1
+
+
+def _itself(_: _Evaluation, value: _Ratio) -> _Ratio:
+    return value
+
+
+def _imaginary(_: _Evaluation, value: _Ratio) -> _Ratio:
+    return 0, 1
+
+
+def _factorial(evaluation: _Evaluation, value: _Ratio) -> _Ratio:
+    number = _integer(value)
+    if number < 0:
+        raise Undefined("factorial of a negative integer")
+    if number * number.bit_length() > 2 * MAX_BITS:
+        raise _NotRational
+    result = math.factorial(number)
+    evaluation.spend(result, result)
+    return evaluation.sized(result, 1)
+
+
+def _double_factorial(evaluation: _Evaluation, value: _Ratio) -> _Ratio:
+    number = _integer(value)
+    if number < 0:
+        raise _NotRational
+    if number * number.bit_length() > 4 * MAX_BITS:
+        raise _NotRational
+    result = math.prod(range(number, 0, -2))
+    evaluation.spend(result, result)
+    return evaluation.sized(result, 1)
+
+
+def _ratio(evaluation: _Evaluation, over: _Ratio, under: _Ratio) -> _Ratio:
+    if under[0] == 0:
+        raise Undefined("division by 0")
+    sign = 1 if under[0] > 0 else -1
+    return evaluation.sized(sign * over[0] * under[1], sign * over[1] * under[0])
+
+
+def _binomial(evaluation: _Evaluation, of: _Ratio, chosen: _Ratio) -> _Ratio:
+    total = _integer(of)
+    fewer = min(_integer(chosen), total - chosen[0])
+    if total < 0:
+        raise _NotRational
+    if fewer < 0:
+        return 0, 1
+    if fewer * total.bit_length() > 2 * MAX_BITS:
+        raise _NotRational
+    result = math.comb(total, fewer)
+    evaluation.spend(result, result)
+    return evaluation.sized(result, 1)
+
+
+def _gcd(_: _Evaluation, *values: _Ratio) -> _Ratio:
+    return math.gcd(*map(_integer, values)), 1
+
+
+def _lcm(evaluation: _Evaluation, *values: _Ratio) -> _Ratio:
+    result = 1
+    for number in map(_integer, values):
+        evaluation.spend(result, number)
+        result = evaluation.sized(math.lcm(result, number), 1)[0]
+    return result, 1
+
+
+def _least(_: _Evaluation, *values: _Ratio) -> _Ratio:
+    return min(values, key=lambda value: Fraction(*value))
+
+
+def _greatest(_: _Evaluation, *values: _Ratio) -> _Ratio:
+    return max(values, key=lambda value: Fraction(*value))
+
+
+def _logarithm(evaluation: _Evaluation, of: _Ratio, base: _Ratio) -> _Ratio:
+    if of[0] == 0 or base[0] == 0 or base == (1, 1):
+        raise Undefined("logarithm of 0, or to the base 0 or 1")
+    if of[0] < 0 or base[0] < 0:
+        raise _NotRational
+    near = (math.log(of[0]) - math.log(of[1])) / (math.log(base[0]) - math.log(base[1]))
+    if not -MAX_BITS < near < MAX_BITS:
+        raise _NotRational
+    guess = Fraction(near).limit_denominator(_MAX_LOG)
+    if evaluation.power(base, (guess.numerator, 1)) != evaluation.power(of, (guess.denominator, 1)):
+        raise _NotRational
+    return guess.numerator, guess.denominator
+
+
+def _natural_logarithm(_: _Evaluation, value: _Ratio) -> _Ratio:
+    if value[0] == 0:
+        raise Undefined("logarithm of 0")
+    if value != (1, 1):
+        raise _NotRational
+    return 0, 1
+
+
+_FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., _Ratio]]] = {
+    "floor": (1, _floor),
+    "ceil": (1, _ceil),
+    "abs": (1, _absolute),
+    "sign": (1, _sign),
+    "re": (1, _itself),
+    "conjugate": (1, _itself),
+    "im": (1, _imaginary),
+    "factorial": (1, _factorial),
+    "double factorial": (1, _double_factorial),
+    "ratio": (2, _ratio),
+    "binomial": (2, _binomial),
+    "gcd": (None, _gcd),
+    "lcm": (None, _lcm),
+    "min": (None, _least),
+    "max": (None, _greatest),
+    "log": (2, _logarithm),
+    "ln": (1, _natural_logarithm),
+}
+"""Functions of rational arguments: how many, None for any number, and what they are."""

@@ -1,0 +1,302 @@
+"""Grades math: the answer is found in the response, and compared with the targets in processes that can be killed.
+
+What is decided here needs no mathematics: answers written like a target, integers, questions asked before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict
+from crucible_worker.grading import base
+from crucible_worker.grading.cache import Cache
+from crucible_worker.grading.children import MEMORY_BYTES, Answer
+from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, blank_target, exceeds
+from crucible_worker.grading.extract import extract
+from crucible_worker.grading.math import literal
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
+from crucible_worker.grading.pool import MAX_DEATHS, SLOW_SECONDS, GradingPool, shared
+
+__all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "shared_math_grader"]
+
+POLICY_VERSION = "1"
+"""Of the rules and defaults by which answers are equal; a change that may change a verdict changes it."""
+MAX_TARGETS = 64
+"""Of one item; with more it is UNDECIDED."""
+CACHED_ENTRIES, CACHED_CHARS = 65_536, 8 * 1024 * 1024
+"""Questions that are kept with what was found, and their characters in all."""
+
+_MAX_CACHED_QUESTION = 2_000  # characters; longer ones hardly come again
+_YIELD_ITEMS = 200  # after so many, a millisecond or two, whoever else waits for the event loop has it
+_WHOLE = "whole"
+
+MAX_ROUNDING_DIGITS = 15
+"""What a double holds of a decimal."""
+
+_OPTIONS = {
+    "ordered_lists": "The order of a bare list matters.",
+    "rounding_digits": "A decimal counts that rounds the target to so many significant digits; 0: none does.",
+    "percent_lenient": "45% equals 0.45 and 45.",
+    "units_optional": "A missing unit is forgiven; a different one never.",
+    "equation_value": "x = 5 equals 5.",
+    "interval_or_pair": "(1, 2) may be an interval or a pair.",
+    "require_reduced": "Fractions must be reduced.",
+    "degrees": "A degree is pi/180 and may be missing.",
+    "rename_variables": "x + 1 equals t + 1.",
+    "tuple_or_set": "(1, 2) equals {1, 2}.",
+}
+_DEFAULTS = MathPolicy()
+MATH_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        name: {"type": "boolean", "default": getattr(_DEFAULTS, name), "description": description}
+        for name, description in _OPTIONS.items()
+    }
+    | {
+        "rounding_digits": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MAX_ROUNDING_DIGITS,
+            "default": _DEFAULTS.rounding_digits,
+            "description": _OPTIONS["rounding_digits"],
+        }
+    },
+    "additionalProperties": False,
+}
+"""Options of the grader by name: a `MathPolicy`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reading:
+    """What an item asks, once its answer is found."""
+
+    question: Question
+    extraction: str
+    duration_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Searched:
+    """What a child found in a response."""
+
+    answer: str
+    extraction: str
+    duration_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is to say of a question."""
+
+    judgement: Judgement
+    duration_ns: int = 0
+    problem: Problem | None = None
+    lasting: bool = True
+    """Asked again, the question would get the same answer."""
+
+
+class MathGrader:
+    """Judges whether answers equal their targets, as mathematics.
+
+    Args:
+        pool: where it is computed; started at the first question that needs it, unless it has been.
+        policy: what counts as equivalent where a batch does not say.
+    """
+
+    def __init__(self, pool: GradingPool | Callable[[], GradingPool], policy: MathPolicy | None = None) -> None:
+        self._pool = pool if callable(pool) else lambda: pool
+        self._policy = _DEFAULTS if policy is None else policy
+        self._cache: Cache[Question, Judgement] = Cache(max_entries=CACHED_ENTRIES, max_size=CACHED_CHARS)
+        self._log = structlog.get_logger("crucible_worker.grading")
+
+    async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
+        """Judge one response. Choices play no part."""
+        (grade,) = await self.grade_batch((GradeItem(response=response, targets=tuple(targets)),))
+        return base.Grade(
+            verdict=grade.verdict,
+            score=grade.score,
+            extracted=grade.extracted,
+            extraction=grade.extraction,
+            method=grade.method,
+            reason=grade.problem.message if grade.problem is not None else grade.reason,
+        )
+
+    async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
+        """Judge items; each has its grade, in order, and what is wrong with one is nothing to the others.
+
+        UNDECIDED is what cannot be known: no target or one without a value, texts over `MAX_TEXT_BYTES`, mathematics
+        that takes too much time or memory. ERROR, with a problem, is what failed on our side.
+        """
+        policy = self._policy if policy is None else policy
+        grades: dict[int, Grade] = {}
+        asked: dict[Question, list[tuple[int, _Reading]]] = {}
+        searched = await self._searched(items)
+        for index, item in enumerate(items):
+            if index % _YIELD_ITEMS == _YIELD_ITEMS - 1:
+                await asyncio.sleep(0)
+            reading = _read(item, policy, searched.get(index))
+            if isinstance(reading, Grade):
+                grades[index] = reading
+            elif (known := self._known(reading.question)) is not None:
+                grades[index] = _grade(item, reading, _Found(known))
+            else:
+                asked.setdefault(reading.question, []).append((index, reading))
+        found = await self._judged(list(asked)) if asked else []
+        for (question, askers), answer in zip(asked.items(), found):
+            if answer.lasting:
+                self._keep(question, answer.judgement)
+            for index, reading in askers:
+                grades[index] = _grade(items[index], reading, answer)
+        return [grades[index] for index in range(len(items))]
+
+    async def _searched(self, items: Sequence[GradeItem]) -> dict[int, _Searched | _Found]:
+        """What children find in long responses, by the item's place: here it would hold up whoever else is served."""
+        long = {
+            index: item.response
+            for index, item in enumerate(items)
+            if item.response is not None and len(item.response) > MAX_INLINE_CHARS and not exceeds((item.response,))
+        }
+        if not long:
+            return {}
+        try:
+            answers = await self._pool().map(search, list(long.values()), len)
+        except BridgeError as error:
+            return dict.fromkeys(long, _failed(error))
+        return {index: self._search_result(answer) for index, answer in zip(long, answers)}
+
+    def _search_result(self, answer: Answer) -> _Searched | _Found:
+        if answer.value is None:
+            return self._found(answer)
+        text, how = answer.value
+        return _Searched(text, how, answer.duration_ns)
+
+    def _known(self, question: Question) -> Judgement | None:
+        """What can be said at once."""
+        verdict = literal.literally(question.targets, question.answer, question.policy)
+        if verdict is not None:
+            return _LITERAL[verdict]
+        return self._cache.get(question)
+
+    def _keep(self, question: Question, judgement: Judgement) -> None:
+        size = _weight(question)
+        if size <= _MAX_CACHED_QUESTION:
+            self._cache.put(question, judgement, size + len(judgement.reason))
+
+    async def _judged(self, questions: Sequence[Question]) -> list[_Found]:
+        try:
+            pool = self._pool()
+            answers = await pool.map(judge, questions, _weight)
+        except BridgeError as error:
+            return [_failed(error)] * len(questions)
+        return await asyncio.gather(*(self._settled(pool, answer) for answer in answers))
+
+    async def _settled(self, pool: GradingPool, answer: Answer) -> _Found:
+        """What an answer of `judge` comes to, once it is proven where it must be."""
+        found = self._found(answer)
+        if not found.judgement.pending:
+            return found
+        try:
+            proof = await pool.run(prove, found.judgement.pending)
+            settled = self._found(proof)
+            if proof.lost:
+                (left,) = await pool.map(give_up, (found.judgement.pending,))
+                settled = _without_proof(self._found(left), settled)
+        except BridgeError as error:
+            return _failed(error)
+        return dataclasses.replace(settled, duration_ns=answer.duration_ns + settled.duration_ns)
+
+    def _found(self, answer: Answer) -> _Found:
+        if answer.error:
+            self._log.error("grader_failed", error=answer.error, trace=answer.trace)
+            problem = Problem(reason="GRADER_FAILED", message="the grader failed; the worker's log says where")
+            return _Found(_NOTHING, answer.duration_ns, problem, lasting=False)
+        if answer.lost:
+            return _Found(_LOST[answer.lost], answer.duration_ns, lasting=False)
+        return _Found(answer.value, answer.duration_ns)
+
+
+def shared_math_grader(options: Mapping[str, Any]) -> MathGrader:
+    """A grader on the pool that the worker shares, made of options that fit `MATH_SCHEMA`."""
+    return MathGrader(shared, MathPolicy(**options))
+
+
+def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:
+    """Find the answer, unless a child has; a grade where nothing can be asked."""
+    text, targets = item.text, item.targets
+    if not targets:
+        return _undecided(item, "there is no target")
+    if len(targets) > MAX_TARGETS:
+        return _undecided(item, f"there are {len(targets):,} targets, at most {MAX_TARGETS} are read")
+    if exceeds((text,)):
+        return _undecided(item, f"the text is longer than {MAX_TEXT_BYTES:,} bytes")
+    if exceeds(targets):
+        return _undecided(item, f"the targets are longer than {MAX_TEXT_BYTES:,} bytes")
+    if (blank := blank_target(targets)) is not None:
+        return _undecided(item, "the target is empty" if len(targets) == 1 else f"target {blank} is empty")
+    if isinstance(searched, _Found):
+        return _grade(item, _Reading(Question(targets, "", policy), "", 0), searched)
+    if searched is not None:
+        return _Reading(Question(targets, searched.answer, policy), searched.extraction, searched.duration_ns)
+    if item.response is None:
+        return _Reading(Question(targets, text, policy), _WHOLE, 0)
+    started = time.thread_time_ns()  # whoever else has the processor meanwhile is not this item's time
+    extracted = extract(text)
+    taken = time.thread_time_ns() - started
+    return _Reading(Question(targets, extracted.answer, policy), extracted.how, taken)
+
+
+def _weight(question: Question) -> int:
+    return len(question.answer) + sum(map(len, question.targets))
+
+
+def _undecided(item: GradeItem, reason: str) -> Grade:
+    return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=reason)
+
+
+def _failed(error: BridgeError) -> _Found:
+    return _Found(_NOTHING, problem=problem_of(error), lasting=False)
+
+
+def _without_proof(left: _Found, lost: _Found) -> _Found:
+    """What is known without the proof, and why there is none."""
+    if left.judgement is _NOTHING or left.judgement in _LOST.values():
+        return lost
+    reason = "; ".join(filter(None, (left.judgement.reason, lost.judgement.reason)))
+    judgement = dataclasses.replace(left.judgement, reason=reason)
+    return _Found(judgement, left.duration_ns + lost.duration_ns, lasting=False)
+
+
+def _grade(item: GradeItem, reading: _Reading, found: _Found) -> Grade:
+    judgement = found.judgement
+    return Grade(
+        id=item.id,
+        verdict=Verdict.ERROR if judgement.verdict is None else judgement.verdict,
+        score=_SCORES.get(judgement.verdict),
+        extracted=reading.question.answer,
+        extraction=reading.extraction,
+        method=judgement.method,
+        reason=judgement.reason,
+        duration_ns=reading.duration_ns + found.duration_ns,
+        problem=found.problem,
+    )
+
+
+_SCORES: Mapping[Verdict | None, float] = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}
+_LITERAL = {
+    Verdict.CORRECT: Judgement(Verdict.CORRECT, literal.METHOD, ""),
+    Verdict.INCORRECT: Judgement(Verdict.INCORRECT, literal.METHOD, "another integer"),
+}
+_NOTHING = Judgement(None, "", "")
+_LOST: Mapping[str, Judgement] = {
+    "timeout": Judgement(Verdict.UNDECIDED, "limit", f"it took longer than {SLOW_SECONDS:g} s"),
+    "memory": Judgement(Verdict.UNDECIDED, "limit", f"it needed more than {MEMORY_BYTES // 2**20:,} MiB"),
+    "died": Judgement(Verdict.UNDECIDED, "limit", f"the process that computed it died, {MAX_DEATHS} times"),
+}

@@ -1,0 +1,378 @@
+"""Whether two expressions are equal: by a prime field where that decides, by numbers where it does not.
+
+Equal means equal wherever both sides are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. Where i occurs, or nothing
+is real, complex values decide. A removable singularity does not matter.
+
+1. A prime field proves rational functions equal or different, and many other expressions equal.
+2. Floats with bounds of their errors tell different expressions apart at one point.
+3. What agrees at every point in floats is compared with many digits: constants, and functions at some of the points.
+   Functions that agree there to 50 digits are taken to be equal, but for those that jump (floor, gcd): these are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.evaluate_float import FloatBall, FloatEvaluation
+from crucible_worker.grading.math.evaluate_points import (
+    MAX_SYMBOLS,
+    WHOLE_POINTS,
+    complex_point,
+    points,
+    points_between,
+)
+from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Trait, Work
+from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.modular import ModularEvaluation
+from crucible_worker.grading.math.modular_roots import PRIMES
+from crucible_worker.grading.math.tree import Node, Number
+from crucible_worker.grading.math.walk import ordered_symbols, replaced
+
+if TYPE_CHECKING:
+    from crucible_worker.grading.math.evaluate_precise import PreciseEvaluation
+
+__all__ = ["MAX_STEPS", "PRECISIONS", "Finding", "Identity", "examine", "identical"]
+
+MAX_STEPS = 3_000
+"""Nodes that are evaluated about one pair, a function of many digits counted several times: about 5 ms."""
+PRECISIONS = (266, 532, 2_048)
+"""Bits of the precise evaluation: 80 digits, and more where too many of these cancel or are hidden by large terms."""
+MIN_AGREEMENT_BITS = 167
+"""Bits that must agree, by the bounds of the errors: 50 digits of the smallest term of any sum."""
+
+_MIN_POINTS = 6  # of a function without branches
+_MIN_WHOLE_POINTS = 8
+_MANY_POINTS = Trait.BRANCHES | Trait.COUNTS
+_MAX_BLURRED = 3
+_RESERVE = 1_500  # steps that are kept for many digits
+_TYPICAL_SIZE = 1.6  # 1 itself is special
+_TYPICAL_WHOLE, _MAX_WHOLE = 6.0, 4
+_FLOAT_MARGIN = 1e-12  # relative, on top of the bounds of the errors
+_FLOAT_AGREEMENT = 1e-6
+
+
+class Identity(enum.Enum):
+    """What was found of two expressions."""
+
+    EQUAL = enum.auto()
+    """They are equal wherever both are defined."""
+    DIFFERENT = enum.auto()
+    """They are not, or one of them is defined nowhere."""
+    UNKNOWN = enum.auto()
+    """This could not be told."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found, and why."""
+
+    identity: Identity
+    """What."""
+    reason: str
+    """Why: a few words."""
+    agrees: bool = False
+    """Of UNKNOWN: there were points to compare them at, and they were equal there."""
+
+
+_PROVEN = Finding(identity=Identity.EQUAL, reason="equal in a prime field")
+_APART = Finding(identity=Identity.DIFFERENT, reason="different in a prime field")
+
+
+def identical(left: Node, right: Node) -> Identity:
+    """Whether two expressions are equal; `examine` says why, too."""
+    return examine(left, right).identity
+
+
+def examine(left: Node, right: Node) -> Finding:
+    """Whether two expressions are equal. Never raises, and computes no more than `MAX_STEPS`."""
+    try:
+        finding = _Comparison(left, right).finding()
+    except NoValue as error:
+        finding = Finding(identity=Identity.UNKNOWN, reason=str(error))
+    except Undefined as error:
+        return Finding(identity=Identity.DIFFERENT, reason=str(error))
+    except RecursionError:
+        return Finding(identity=Identity.UNKNOWN, reason="too deep")
+    if finding.identity is Identity.UNKNOWN:
+        if left == right:
+            return _equal("written alike")
+        first, second = approximate(left), approximate(right)
+        if first is not None and second is not None and (math.isinf(first) or math.isinf(second)):
+            return _equal("infinite alike") if first == second else _unequal("only one is infinite so")
+    return finding
+
+
+class _At(enum.Enum):
+    """What floats say about a point."""
+
+    APART = enum.auto()
+    """The sides differ."""
+    CLOSE = enum.auto()
+    """They agree to about nine digits."""
+    BLURRED = enum.auto()
+    """Floats cannot tell."""
+    OUTSIDE = enum.auto()
+    """One of them has no real value."""
+
+
+_Point: TypeAlias = Mapping[str, complex]
+
+
+def _equal(reason: str) -> Finding:
+    return Finding(identity=Identity.EQUAL, reason=reason)
+
+
+def _unequal(reason: str) -> Finding:
+    return Finding(identity=Identity.DIFFERENT, reason=reason)
+
+
+def _unknown(reason: str, *, agrees: bool = False) -> Finding:
+    return Finding(identity=Identity.UNKNOWN, reason=reason, agrees=agrees)
+
+
+def _above(value: complex) -> bool:
+    return value.real > 0
+
+
+def _nearest(where: Sequence[_Point], size: float) -> list[_Point]:
+    """Points by how close their values are to a size: far out, what grows fastest hides everything else."""
+    return sorted(where, key=lambda point: max(abs(math.log(abs(value) / size)) for value in point.values()))
+
+
+class _Comparison:
+    """One pair's."""
+
+    __slots__ = ("_formal", "_kinks", "_known", "_known_precisely", "_names", "_outside", "_sides", "_traits", "_work")
+
+    def __init__(self, left: Node, right: Node) -> None:
+        self._sides = (left, right)
+        self._work = Work(MAX_STEPS)
+        self._names: Sequence[str] = ()
+        self._formal = False
+        self._traits = 0
+        self._kinks: dict[tuple[int, int], set[int]] = {}
+        self._outside = False
+        self._known: dict[bool, dict[int, FloatBall]] = {True: {}, False: {}}
+        self._known_precisely: dict[tuple[int, bool], dict[int, Any]] = {}
+
+    def finding(self) -> Finding:
+        proof = self._in_prime_fields()
+        if proof is not None:
+            return proof
+        if not self._names:
+            return self._constants()
+        if len(self._names) > MAX_SYMBOLS:
+            return _unknown("too many symbols")
+        return self._functions()
+
+    def _in_prime_fields(self) -> Finding | None:
+        left, right = self._sides
+        opaque = False
+        for prime in PRIMES:
+            field = ModularEvaluation(prime, self._work)
+            try:
+                same = field.same(field.value(left), field.value(right))
+            except NoValue:
+                self._names = tuple(dict.fromkeys(ordered_symbols(left) + ordered_symbols(right)))
+                return None
+            self._names = tuple(field.names)
+            opaque = field.opaque
+            if not same:
+                return None if opaque else _APART
+        # Opaque constants may be without a value: tan(pi/2).
+        self._formal = opaque and not self._names
+        return None if self._formal else _PROVEN
+
+    def _constants(self) -> Finding:
+        agreement = self._floats_at({}, real=False)
+        if agreement is _At.APART:
+            return _unequal("numbers differ")
+        if self._formal:
+            if agreement is not _At.CLOSE:
+                self._require_value(*self._sides)
+            return _PROVEN
+        return _equal("equal to 50 digits") if self._precisely_at({}, real=False) else _unequal("digits differ")
+
+    def _functions(self) -> Finding:
+        close, blurred, apart = self._over(points(self._names), real=True)
+        if apart is None and self._traits & Trait.BRANCHES and close and self._work.steps > _RESERVE:
+            # Points that hang on the numbers that are written find corners, but are too special to prove anything.
+            _, more_blurred, apart = self._over(points_between(self._names, self._sides), real=True)
+            blurred += more_blurred
+        if apart is not None:
+            return self._where_counted(apart) if self._traits & Trait.COUNTS else _unequal(f"different {apart}")
+        if close or blurred:
+            return self._off_axis(self._confirmed(self._either_sign(close), blurred, real=True))
+        return self._nowhere_real()
+
+    def _either_sign(self, close: Sequence[_Point]) -> Sequence[_Point]:
+        """A point where the first symbol is above zero, and one where it is below."""
+        name, near = self._names[0], _nearest(close, _TYPICAL_SIZE)
+        return near[:1] + [point for point in near[1:] if _above(point[name]) != _above(near[0][name])][:1]
+
+    def _where_counted(self, apart: str) -> Finding:
+        """What differs at real numbers may be equal at the natural ones that are meant: n! sin(pi n) = 0."""
+        close, _, apart_there = self._over(map(self._named, WHOLE_POINTS), real=True)
+        if apart_there is None and len(close) >= _MIN_WHOLE_POINTS:
+            return _unknown("equal at natural numbers only", agrees=True)
+        return _unequal(f"different {apart_there or apart}")
+
+    def _nowhere_real(self) -> Finding:
+        """(-1)^n is real at integers, e^(i x) hardly ever."""
+        self._traits |= Trait.COUNTS
+        close, blurred, apart = self._over(map(self._named, WHOLE_POINTS), real=True)
+        if apart is not None:
+            return _unequal(f"different {apart}")
+        if len(close) >= _MIN_WHOLE_POINTS:
+            return self._confirmed(_nearest(close, _TYPICAL_WHOLE)[:_MAX_WHOLE], blurred, real=True)
+        close, blurred, apart = self._over(points(self._names), real=False)
+        if apart is not None:
+            return self._at_naturals() or _unequal(f"different {apart}")
+        if not close and not blurred:
+            return self._valueless("no point has a value")
+        return self._off_axis(self._confirmed(self._either_sign(close), blurred, real=False))
+
+    def _at_naturals(self) -> Finding | None:
+        """(-1)^(2n) is 1 at integers, which may be all that is meant by it; None where they differ there."""
+        equal = 0
+        for point in WHOLE_POINTS:
+            values: dict[str, Node] = {name: Number(Fraction(value)) for name, value in zip(self._names, point)}
+            left, right = (rational(replaced(side, values)) for side in self._sides)
+            if None not in (left, right):
+                if left != right:
+                    return None
+                equal += 1
+        return _unknown("equal at natural numbers only", agrees=True) if equal >= _MIN_WHOLE_POINTS else None
+
+    def _off_axis(self, finding: Finding) -> Finding:
+        """The conjugate of z is z at real points: such functions must agree at complex ones as well."""
+        if finding.identity is not Identity.EQUAL or not self._traits & Trait.CONJUGATES:
+            return finding
+        if self._floats_at(complex_point(self._names), real=False) is _At.CLOSE:
+            return finding
+        return _unknown("equal for real symbols only", agrees=True)
+
+    def _named(self, point: Sequence[float]) -> dict[str, float]:
+        return dict(zip(self._names, point))
+
+    def _over(self, where: Iterable[_Point], *, real: bool) -> tuple[list[_Point], list[_Point], str | None]:
+        """The points at which floats agree, those at which they cannot tell, and the first at which they differ."""
+        close: list[_Point] = []
+        blurred: list[_Point] = []
+        for point in where:
+            found = self._floats_at(point, real=real)
+            if found is _At.APART:
+                return close, blurred, "at " + ", ".join(f"{name} = {value:.4g}" for name, value in point.items())
+            if found is _At.CLOSE:
+                close.append(point)
+            elif found is _At.BLURRED:
+                blurred.append(point)
+            if len(close) >= _MIN_POINTS and not (self._traits & _MANY_POINTS and self._work.steps > _RESERVE):
+                break
+        return close, blurred, None
+
+    def _floats_at(self, point: _Point, *, real: bool) -> _At:
+        balls: list[FloatBall] = []
+        values = {name: (value, 0.0) for name, value in point.items()}
+        found = _At.CLOSE
+        for side, node in enumerate(self._sides):
+            evaluation = FloatEvaluation(self._work, values, self._known[real], real=real)
+            try:
+                balls.append(evaluation.value(node))
+            except (NotReal, Undefined) as error:
+                if not point and isinstance(error, Undefined):
+                    raise
+                self._outside = True
+                found = _At.OUTSIDE
+            except NoValue:
+                if self._work.steps < 0:
+                    raise
+                found = _At.BLURRED if found is _At.CLOSE else found
+            self._traits |= evaluation.traits
+            for index, sign in enumerate(evaluation.kinks):
+                self._kinks.setdefault((side, index), set()).add(sign)
+        if len(balls) < 2:
+            return found
+        (left, left_error), (right, right_error) = balls
+        distance, size = abs(left - right), max(abs(left), abs(right))
+        if distance > 2 * (left_error + right_error) + size * _FLOAT_MARGIN:
+            return _At.APART
+        return _At.CLOSE if left_error + right_error <= size * _FLOAT_AGREEMENT else _At.BLURRED
+
+    def _confirmed(self, chosen: Sequence[_Point], blurred: list[_Point], *, real: bool) -> Finding:
+        """Compare with many digits at the chosen points, and at those where floats say nothing."""
+        compared = 0
+        for point in [*chosen, *blurred[:_MAX_BLURRED]]:
+            try:
+                if not self._precisely_at(point, real=real):
+                    return _unequal("digits differ")
+                compared += 1
+            except (NoValue, Undefined):
+                if self._work.steps < 0:
+                    raise
+        if compared == 0:
+            return self._valueless("no point could be compared to 50 digits", agrees=bool(chosen))
+        if self._traits & Trait.JUMPS:
+            return _unknown("equal where tried, but it jumps", agrees=True)
+        if not self._outside and any(len(signs) == 1 for signs in self._kinks.values()):
+            return _unknown("equal where tried, on one side of a corner", agrees=True)
+        return _equal("equal to 50 digits at points of both signs")
+
+    def _precisely_at(self, point: _Point, *, real: bool) -> bool:
+        """Whether both are equal to 50 digits.
+
+        Raises:
+            NoValue: the digits do not suffice, or there are none.
+            Undefined: there is no value at this point.
+        """
+        # mpmath is imported where mathematics is done, which is in children only.
+        from crucible_worker.grading.math.evaluate_agreement import agreement
+
+        left, right = self._sides
+        needed = MIN_AGREEMENT_BITS
+        for bits in PRECISIONS:
+            if bits < needed:
+                continue
+            evaluation = self._precise(point, bits, real=real)
+            balls = evaluation.value(left), evaluation.value(right)
+            needed = MIN_AGREEMENT_BITS + self._work.hidden
+            common = agreement(evaluation, *balls)
+            if common is None:
+                return False
+            if common >= needed:
+                return True
+        raise NoValue("too many digits cancel")
+
+    def _valueless(self, reason: str, *, agrees: bool = False) -> Finding:
+        """Nothing could be compared: perhaps as a side is a constant without a value.
+
+        Raises:
+            Undefined: it is.
+        """
+        self._require_value(*(side for side in self._sides if not ordered_symbols(side)))
+        return _unknown(reason, agrees=agrees)
+
+    def _require_value(self, *constants: Node) -> None:
+        """Refuse tan(pi/2).
+
+        Raises:
+            Undefined: one of the constants certainly has no value.
+        """
+        for constant in constants:
+            with contextlib.suppress(NoValue):
+                self._precise({}, PRECISIONS[0], real=False).value(constant)
+
+    def _precise(self, point: _Point, bits: int, *, real: bool) -> PreciseEvaluation:
+        from crucible_worker.grading.math.evaluate_agreement import exactly
+        from crucible_worker.grading.math.evaluate_precise import PreciseEvaluation
+
+        values = {name: exactly(value) for name, value in point.items()}
+        known = self._known_precisely.setdefault((bits, real), {})
+        return PreciseEvaluation(self._work, values, known, real=real, bits=bits)

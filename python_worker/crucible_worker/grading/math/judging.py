@@ -1,0 +1,108 @@
+"""What a child does with a question: decide it at once where that is possible, prove it where it is not.
+
+The worker sends these functions by name and so imports this module, but none of the mathematics: that is imported
+where it runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from crucible_bridge.types import MathPolicy, Verdict
+
+if TYPE_CHECKING:
+    from crucible_worker.grading.math.decide import Decision
+
+__all__ = ["Judgement", "Question", "give_up", "judge", "prove", "search"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """Whether an answer equals any of its targets."""
+
+    targets: tuple[str, ...]
+    """One or more."""
+    answer: str
+    """The answer alone."""
+    policy: MathPolicy
+    """What counts as equivalent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found."""
+
+    verdict: Verdict | None
+    """CORRECT, INCORRECT or UNDECIDED; None where a proof is needed first."""
+    method: str
+    """How it was found."""
+    reason: str
+    """Why, for a person."""
+    pending: bytes = b""
+    """What is to be proven, for `prove`: a pickle of trees, which the worker passes on and never opens."""
+
+
+def search(response: str) -> tuple[str, str]:
+    """Find the answer in a response, and say how; linear in its length, but that may be a megabyte."""
+    from crucible_worker.grading.extract import extract
+
+    extraction = extract(response)
+    return extraction.answer, extraction.how
+
+
+def judge(question: Question) -> Judgement:
+    """Decide, in bounded time."""
+    from crucible_worker.grading.math.decide import decide
+
+    decisions: list[Decision] = []
+    for target in question.targets:
+        decision = decide(target, question.answer, question.policy)
+        if decision.verdict is Verdict.CORRECT:
+            return _judgement(decision)
+        decisions.append(decision)
+    return _best(decisions)
+
+
+def prove(pending: bytes) -> Judgement:
+    """Prove what `judge` left open; this may take for ever."""
+    from crucible_worker.grading.math.decide import settle
+    from crucible_worker.grading.math.symbolic import prove as proven
+
+    decisions: list[Decision] = []
+    for decision in pickle.loads(pending):
+        if decision.pending is None:
+            decisions.append(decision)
+            continue
+        settled = settle(decision.pending, [proven(left, right) for left, right in decision.pending.pairs])
+        if settled.verdict is Verdict.CORRECT:
+            return _judgement(settled)
+        decisions.append(settled)
+    return _best(decisions)
+
+
+def give_up(pending: bytes) -> Judgement:
+    """Say what is left to say without a proof."""
+    from crucible_worker.grading.math.decide import settle
+
+    return _best(
+        decision if decision.pending is None else settle(decision.pending, [None] * len(decision.pending.pairs))
+        for decision in pickle.loads(pending)
+    )
+
+
+def _best(decisions: Iterable[Decision]) -> Judgement:
+    """Of several targets: any that is right, else any that is open, else any that cannot be decided."""
+    found = list(decisions)
+    for verdict in (Verdict.CORRECT, None, Verdict.UNDECIDED):
+        for decision in found:
+            if decision.verdict is verdict:
+                return _judgement(decision, found)
+    return _judgement(found[0])
+
+
+def _judgement(decision: Decision, others: Iterable[Decision] = ()) -> Judgement:
+    pending = b"" if decision.verdict is not None else pickle.dumps(tuple(others), pickle.HIGHEST_PROTOCOL)
+    return Judgement(decision.verdict, decision.method, decision.reason, pending)

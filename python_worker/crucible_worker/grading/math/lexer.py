@@ -1,0 +1,327 @@
+r"""Tokens of an answer.
+
+What is a word and what a product of symbols is said in `letters.py`. Every character is looked at a bounded number of
+times: the quantifiers are possessive or bounded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from crucible_worker.grading.math.letters import MAX_LETTERS, italic_letters, upright_letters
+from crucible_worker.grading.math.notation import (
+    BOXES,
+    CHARACTERS,
+    FIXED,
+    GRAPHIC_TAGS,
+    UPRIGHT_COMMANDS,
+)
+from crucible_worker.grading.math.units import CUSTOMARY_RATES, ENDING_UNITS, UNIT_ABBREVIATIONS
+
+__all__ = ["MAX_CHARS", "MAX_TOKENS", "Tokens", "TooLarge", "Unreadable", "restored", "tokenize"]
+
+MAX_CHARS = 10_000
+"""Characters of an answer."""
+MAX_TOKENS = 3_000
+"""Tokens of an answer."""
+
+
+class Unreadable(ValueError):
+    """An answer is beyond a budget, or is neither mathematics nor words."""
+
+    steps = 0
+    """Work done until it was given up."""
+
+
+class TooLarge(Unreadable):
+    """An answer is beyond a budget: nobody can tell whether it is right."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Tokens:
+    """Tokens, as columns; the last one is of kind `end`."""
+
+    kinds: list[str] = dataclasses.field(default_factory=list)
+    """What they are."""
+    values: list[str] = dataclasses.field(default_factory=list)
+    """Which, in one spelling."""
+    words: bool = False
+    """Whether some are words that mathematics is not written with."""
+
+
+# Thousands: 1{,}000 and 1\,000; or 1,000, but not in 45,30,105, where the commas divide a list.
+_GROUP = r"(?:,\\!\s?|\{,\})[0-9]{3}(?![0-9])|(?:\\[,;: ]|[ ~])[0-9]{3}(?![0-9]|\s{0,4}/|\.[0-9])"
+_PLAIN_GROUPS = r"(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3}(?![0-9]))++(?!,[0-9])"
+_BASE = r"_(?:\{ ?(?:[12][0-9]|3[0-6]|[2-9]) ?\}|(?:[12][0-9]|3[0-6]|[2-9])(?![0-9]))"
+_BLOCK = r"(?:\{ ?[0-9]++ ?\}|[0-9])"
+_TOKEN = re.compile(
+    r"\s*+("
+    r"\\(?:begin|end)\s{0,3}\{[A-Za-z]{1,12}\*?\}(?:\s{0,3}\{[clr|@ ]{1,40}\})?"
+    r"|\\(?:hspace|vspace|hphantom|vphantom|phantom|color|textcolor|label|tag)\*?\s?\{[^{}]{0,80}+\}"
+    rf"|\\(?:text|mathrm)\{{ ?[0-9][0-9A-Za-z]{{0,60}}\}}{_BASE}"
+    r"|\\operatorname\*|\\not=|\\(?:left|right)\s{0,3}\.|\\[A-Za-z]++|\\\\(?:\[[0-9.]{1,6}[a-z]{2}\])?|\\."
+    rf"|[0-9]++(?:\.[0-9]++)?+{_BASE}|[0-9]++[A-Z][0-9A-Z]{{0,60}}+_\{{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\}}"
+    r"|(?=[0-9]{0,20}[A-Fa-f]{1,20}[0-9])[0-9A-Fa-f]{2,60}+_\{ ?1[1-6] ?\}|US\\?\$(?=[0-9.])"
+    rf"|[0-9]*+\.[0-9]*+\\(?:overline|bar) ?{_BLOCK}"
+    rf"|[0-9]*+\.[0-9]*+(?:\\dot ?{_BLOCK}[0-9]*+){{1,2}}"
+    r"|[0-9]++\.[0-9]*+\([0-9]++\)"
+    r"|[0-9]*+\.[0-9]++ ?(?:\.\.\.|\\[lc]?dots)"
+    rf"|(?:{_PLAIN_GROUPS}|[1-9][0-9]{{0,2}}(?:{_GROUP})++)(?:\.[0-9]++)?+"
+    r"|[0-9]++\{,\}[0-9]++"
+    r"|(?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
+    r"|Rs\.|[^\W\d_]++"
+    r"|\*\*|\+/-|\.\.\.|\'\'|[<>=:!]=|=>|->"
+    r"|.)",
+    re.DOTALL,
+)
+# A digit right behind a letter is its index, b1 and x2; but 2x2 and 1.5x10^3 multiply, and e2, i2 are products.
+_INDEXED = re.compile(
+    r"(?<![A-Za-z\\])(?<!frac )([a-df-hj-wyz])([0-9]++)(?![._A-Z])"
+    r"|(?<![A-Za-z0-9\\])(?<!frac )([A-DF-HJ-Zx])(?!10\s?\^)([0-9]++)(?![._A-Z])"
+)
+# {}_6C_3, in how many ways 3 of 6 can be chosen.
+_CHOSEN = re.compile(r"\{\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
+# A wide blank before a further equation divides: `x = 1 \quad x = 2`.
+_WIDE = re.compile(r"(?<!\\)\\(?:q?quad(?![A-Za-z])|[;,: ])\s*(?=[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?\s?=)")
+_DOUBLE_ESCAPE = re.compile(r"\\\\(?=[A-Za-z,;:!()\[\]{}%$])")
+_ESCAPES = {"\a": "\\a", "\b": "\\b", "\t": "\\t", "\v": "\\v", "\f": "\\f", "\r": "\\r"}
+_CONTROL = re.compile(r"[\a\b\t\v\f\r]")
+_UNESCAPED = re.compile(
+    r"\f(?=rac|box|orall)|[\b](?=egin|inom|oxed|mod|eta|ar\b|ig)|\r(?=ight|ho\b|angle|floor|ceil|vert)|\a(?=lpha|pprox|ngle|rc)"
+    r"|\t(?=ext|imes|heta|frac|binom|riangle|an\b|au\b)|\v(?=ec|ert|arnothing)"
+)
+_ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{([A-Za-z]+)\*?\}")
+_OPERAND_ENDS = frozenset(
+    {"number", "letter", "constant", "}", ")", "]", "|", "upright", "%", "degree", "name", "word"}
+)
+
+
+def restored(text: str) -> str:
+    r"""A text in which `\f` of `\frac` and its like were taken for control characters, as it was meant."""
+    return _UNESCAPED.sub(lambda found: _ESCAPES[found[0]], text) if _CONTROL.search(text) else text
+
+
+def tokenize(text: str) -> Tokens:
+    """Divide an answer into tokens.
+
+    Raises:
+        TooLarge: there is more than `MAX_CHARS` or `MAX_TOKENS`.
+        Unreadable: there is a control character.
+    """
+    if len(text) > MAX_CHARS:
+        raise TooLarge(f"longer than {MAX_CHARS:,} characters")
+    if not text.isascii():
+        text = text.translate(CHARACTERS)
+    if "\\\\" in text and "\\begin" not in text:
+        # Commands that were escaped twice: rows are divided in environments only.
+        text = _DOUBLE_ESCAPE.sub(r"\\", text)
+    if "</s" in text:
+        for tag, sign in GRAPHIC_TAGS:
+            text = text.replace(tag, sign)
+    if "C_" in text:
+        text = _CHOSEN.sub(r"\\binom{\g<1>\g<2>}{\g<3>\g<4>}", text)
+    if "\\" in text and text.count("=") > 1:
+        text = _WIDE.sub(",", text)
+    found = _TOKEN.findall(_INDEXED.sub(r"\g<1>\g<3>_{\g<2>\g<4>}", text.strip()))
+    if len(found) > MAX_TOKENS:
+        raise TooLarge(f"more than {MAX_TOKENS:,} tokens")
+    tokens = _Lexer(found).run()
+    if len(tokens.kinds) > MAX_TOKENS + 1:
+        raise TooLarge(f"more than {MAX_TOKENS:,} tokens")
+    return tokens
+
+
+class _Lexer:
+    """One pass over what the master expression found."""
+
+    __slots__ = (
+        "_at",
+        "_box_next",
+        "_braces",
+        "_brackets",
+        "_found",
+        "_kinds",
+        "_lines",
+        "_lone_dollar",
+        "_tokens",
+        "_upright_from",
+        "_upright_next",
+        "_values",
+    )
+
+    def __init__(self, found: list[str]) -> None:
+        self._found = found
+        self._at = 0
+        self._tokens = Tokens()
+        self._kinds = self._tokens.kinds
+        self._values = self._tokens.values
+        self._braces = self._brackets = 0
+        self._upright_from: list[int] = []  # depths of the braces that upright type is in
+        self._upright_next = False
+        self._box_next = False
+        self._lines = False
+        # Dollar signs around mathematics come in pairs: a lone one is money.
+        self._lone_dollar = found.count("$") % 2 == 1
+
+    def run(self) -> Tokens:
+        """Everything."""
+        kinds, values = self._kinds, self._values
+        for at, token in enumerate(self._found):
+            pair = FIXED.get(token)
+            if pair is None:
+                self._at = at
+                self._read(token)
+            elif pair[0]:
+                kinds.append(pair[0])
+                values.append(pair[1])
+        if self._lines:
+            self._join_lines()
+        if self._braces > 0 and not BOXES.isdisjoint(self._found):  # a box that was cut off
+            kinds.extend("}" * self._braces)
+            values.extend("}" * self._braces)
+        kinds.append("end")
+        values.append("")
+        return self._tokens
+
+    def _join_lines(self) -> None:
+        """Divide aligned lines by commas, and go on with a line that begins with a sign of relation."""
+        kinds = [kind for kind in self._kinds if kind != "&"]
+        values = [value for kind, value in zip(self._kinds, self._values, strict=True) if kind != "&"]
+        self._kinds.clear()
+        self._values.clear()
+        for at, kind in enumerate(kinds):
+            if kind != "row":
+                self._put(kind, values[at])
+            elif kinds[at + 1 : at + 2] != ["relation"]:
+                self._put(",", ",")
+
+    def _put(self, kind: str, value: str) -> None:
+        self._kinds.append(kind)
+        self._values.append(value)
+
+    def _read(self, token: str) -> None:
+        """Append what a token is that is not always the same."""
+        first = token[0]
+        if first in "0123456789." or "}_" in token or (first.isalpha() and "_" in token):
+            self._number(token)
+        elif first == "\\" and len(token) > 1:
+            self._command(token)
+        elif first.isalpha():
+            self._run(token)
+        elif token in "{}":
+            self._brace(token)
+        elif token in "()[]":
+            self._brackets += 1 if token in "([" else -1
+            self._put(token, token)
+        elif token == "$":
+            self._dollar()
+        elif first.isnumeric():
+            self._tokens.words = True
+            self._put("word", token)
+        elif first.isprintable():
+            self._put("junk", token)
+        elif not first.isspace():
+            raise Unreadable("control characters")
+
+    def _brace(self, token: str) -> None:
+        """A brace; those around upright type are no group."""
+        if token == "{":
+            self._braces += 1
+            if self._box_next:
+                self._box_next = False
+                self._put("box{", token)
+                return
+            if self._upright_next:
+                self._upright_next = False
+                self._upright_from.append(self._braces)
+                return
+        else:
+            self._braces -= 1
+            if self._upright_from and self._upright_from[-1] == self._braces + 1:
+                self._upright_from.pop()
+                return
+        self._put(token, token)
+
+    def _dollar(self) -> None:
+        following = self._found[self._at + 1][0] if self._at + 1 < len(self._found) else "0"
+        if self._lone_dollar and following in "0123456789.":
+            self._put("currency", "dollar")
+            self._lone_dollar = False
+
+    def _number(self, token: str) -> None:
+        if "_" in token:
+            if token[0] == "\\":
+                token = token[token.index("{") + 1 :].strip().replace("}", "", 1)
+            self._put("based", token)
+        elif "," in token and self._brackets > 0 and "\\" not in token and "{" not in token:
+            # In brackets a comma divides: (1,234) is a pair.
+            for number, part in enumerate(token.split(",")):
+                if number:
+                    self._put(",", ",")
+                self._put("number", part)
+        else:
+            self._put("number", token)
+
+    def _command(self, token: str) -> None:
+        if token in UPRIGHT_COMMANDS:
+            self._upright_next = True
+        elif token in BOXES:
+            self._box_next = True
+        elif (environment := _ENVIRONMENT.match(token)) and environment[2] in _LINES:
+            self._lines = True
+        elif environment:
+            self._put("begin" if environment[1] == "begin" else "end environment", environment[2])
+        elif token in _SET_BRACES:
+            self._brackets += 1 if token == "\\{" else -1
+            self._put("set" + token[1], token[1])
+        elif token.startswith("\\\\"):
+            self._put("row", token)
+        elif token.startswith(_GLUED_SPACES):
+            self._run(token[token.index("quad") + 4 :])
+        elif token[-1].isalpha():
+            self._put("letter", token[1:])
+        elif not token[1].isspace() and token[-1] not in ".}":  # neither \right. nor \hspace{1cm} means anything
+            self._put("junk", token)
+
+    def _run(self, run: str) -> None:
+        """A run of letters."""
+        upright = self._upright_next or bool(self._upright_from)
+        self._upright_next = False
+        if self._kinds[-1:] == ["."] and self._kinds[-2:-1] == ["word"] and run in UNIT_ABBREVIATIONS:
+            del self._kinds[-1], self._values[-1]  # "sq. ft"
+        if len(run) > MAX_LETTERS:
+            self._tokens.words = True
+            self._put("word", run)
+            return
+        if self._kinds and self._kinds[-1] in _OPERAND_ENDS and self._is_unit(run, upright):
+            self._tokens.words = True
+            self._put("word", run)
+            return
+        if not upright and self._kinds and self._kinds[-1] in _OPERAND_ENDS and (unit := self._plain_unit(run)):
+            self._put(*unit)
+            return
+        for kind, value in upright_letters(run) if upright else italic_letters(run):
+            if kind == "word":
+                self._tokens.words = True
+            self._put(kind, value)
+
+    def _is_unit(self, run: str, upright: bool) -> bool:
+        """Whether letters behind a value abbreviate a unit; in plain text some do at the end alone (`sec`, `in`)."""
+        if upright or run not in ENDING_UNITS:
+            return run in UNIT_ABBREVIATIONS
+        return self._at + 1 == len(self._found) or self._found[self._at + 1] in _BEHIND_UNITS
+
+    def _plain_unit(self, run: str) -> tuple[str, str] | None:
+        """What letters behind a value are by what follows them: the `m` of `9.8 m/s`, or "in" before an interval."""
+        following = self._found[self._at + 1 : self._at + 3]
+        if run in CUSTOMARY_RATES and following[:1] == ["/"]:
+            return ("upright", run) if following[1:] and following[1] in CUSTOMARY_RATES[run] else None
+        return ("relation", "in") if run == "in" and following and following[0] in _SET_STARTS else None
+
+
+_LINES = frozenset({"aligned", "align", "gathered", "gather", "split", "eqnarray", "equation", "multline"})
+_BEHIND_UNITS = frozenset(".,;)^$}")
+_SET_STARTS = frozenset({"[", "(", "\\{", "{", "\\left", "\\mathbb"})
+_GLUED_SPACES = ("\\quad", "\\qquad")
+_SET_BRACES = frozenset({"\\{", "\\}"})

@@ -1,0 +1,79 @@
+"""What can be said of two answers without reading them as mathematics: that they are written alike, or two integers.
+
+Two answers written alike are equal, but for those that have no value, as `1/0` has none. So whatever could take the
+value away is left to those who read: a denominator other than positive integers, their roots, pi, letters and products
+of these; a negative exponent or one of 0; functions with poles; infinity in a sum; words for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crucible_bridge.types import MathPolicy, Verdict
+
+__all__ = ["MAX_CHARS", "METHOD", "has_value", "literally"]
+
+METHOD = "literal"
+"""Of these verdicts."""
+MAX_CHARS = 300
+"""Of a text that is looked through; longer ones may be beyond the budgets of those who read."""
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,30}")
+_PLAIN = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
+# Each alternative begins with a character and looks at a bounded number of them: fast, and linear.
+_DOUBT = re.compile(
+    r"""
+    / (?! \s?[1-9][0-9]{0,9}(?!\s?[0-9(\\{]) | \s?\{[1-9][0-9]{0,9}\} | \s?[a-z]{1,12}(?!\s?[(\\{_^0-9a-z]) )
+    | : (?! \s?[1-9][0-9]{0,9}(?!\s?[0-9(\\{]) )
+    | frac (?! \s?\{(?:[^{}]|\{[^{}]{1,40}\}){1,60}\} (?: [1-9] | \{(?=[1-9\\a-z])
+        (?:[1-9][0-9]{0,9})? (?: \s?(?:[a-z]|\\pi|\\sqrt(?:\{[1-9][0-9]{0,9}\}|[1-9])) ){0,6} \} )
+        | \s?[0-9][1-9](?![0-9]) )
+    | \\over | \\div | colon | boxed
+    | \^\s{0,3}\{?\s{0,3}(?!\\circ)[-0+(\\]          # an exponent that may be zero or negative
+    | \^ (?<=[)\]}]\^) \s{0,3}\{?\s{0,3}[a-zA-Z]     # or of what may be zero
+    | 0(?:\.0{0,9})?\}?\s{0,3}\^ (?<![1-9.]0\^)
+    | _ (?<=[0-9}\s]_)                               # a base, which may be none, or have other digits
+    | \\infty (?! \s{0,3}[),\]] | \s?\\(?:right|cup|cap) | \Z )
+    | \\infty (?<! [(\[,]\\infty) (?<! [(\[,]\s\\infty) (?<! [(\[,]-\\infty) (?<! [(\[,]\s-\\infty) (?<! \A\\infty )
+    | inf(?!ty) | nan | none | null | undef | indeterm | not\ exist | dne
+    | log | ln | lg | tan | cot | sec | csc | arc | mod | binom | choose | lim | sum | int | prod | gamma | zeta
+    | ! (?<!\\!)
+    """,
+    re.VERBOSE,
+)
+_FOREIGN = re.compile(r"[^\x00-\x7fπ√°]")
+_UNOPENED = re.compile(r"[^({\[]{0,300}[)}\]]")
+_SUBSTANCE = re.compile(r"[0-9]|[^\W\d_]")
+
+
+def literally(targets: Sequence[str], answer: str, policy: MathPolicy) -> Verdict | None:
+    """CORRECT for an answer written like a target that has a value, INCORRECT for integers that differ, else None."""
+    integer = _INTEGER.fullmatch(answer) is not None
+    for target in targets:
+        if answer == target and (integer or (not policy.require_reduced and has_value(target))):
+            return Verdict.CORRECT
+    # A target that is rounded may equal another integer.
+    if integer and not policy.rounding_digits and all(map(_INTEGER.fullmatch, targets)):
+        return Verdict.INCORRECT
+    return None
+
+
+def has_value(text: str) -> bool:
+    """Whether nothing in this could leave it without a value; False says no more than that something could."""
+    if _PLAIN.fullmatch(text):
+        return True
+    return (
+        len(text) <= MAX_CHARS
+        and _DOUBT.search(text.lower()) is None
+        and _SUBSTANCE.search(text) is not None
+        and (text.isascii() or _FOREIGN.search(text) is None)
+        and _balanced(text)
+    )
+
+
+def _balanced(text: str) -> bool:
+    """Whether as many brackets close as open, none of them before any has opened; an interval may mix ( and ]."""
+    if text.count("{") != text.count("}") or _UNOPENED.match(text):
+        return False
+    return text.count("(") + text.count("[") == text.count(")") + text.count("]")

@@ -1,0 +1,232 @@
+"""Units, currencies, degrees, ordinals and powers of ten in words: what makes a value a quantity."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from crucible_worker.grading.math.assembly import added
+from crucible_worker.grading.math.cursor import Cursor
+from crucible_worker.grading.math.lexer import TooLarge
+from crucible_worker.grading.math.numerals import MAX_DIGITS, MULTIPLES, NUMBER_WORDS, based, number_of_words
+from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Quantity, Sum
+from crucible_worker.grading.math.units import LETTER_UNITS, MAX_UNIT_WORDS, NO_UNIT_WORDS, UNITS, powered, singular
+
+__all__ = ["MAX_UNIT_PARTS", "Measures"]
+
+MAX_UNIT_PARTS = 8
+"""Words, signs and powers of one unit."""
+
+_SCALES = {"c": "celsius", "f": "fahrenheit", "celsius": "celsius", "fahrenheit": "fahrenheit"}
+_ORDINALS = frozenset({"st", "nd", "rd", "th"})
+_PREFIXES = {"square": 2, "cubic": 3}
+_SUFFIXES = {"squared": 2, "cubed": 3}
+_OPERATORS = frozenset({*_SUFFIXES, "factorial"})
+_NO_NOUNS = NO_UNIT_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
+_ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "number"})
+
+
+class Measures(Cursor):
+    """Reads what stands behind a value and is no mathematics."""
+
+    __slots__ = ()
+
+    def may_be_unit(self) -> bool:
+        """Whether the next token may begin a unit."""
+        kind, value = self.kinds[self.at], self.values[self.at]
+        if kind == "upright":
+            return value in LETTER_UNITS or len(value) > 1
+        return kind != "name" or value.lower() in UNITS
+
+    def unit_of(self, node: Node) -> Node | None:
+        """A value with the unit that follows it; None where what follows is none."""
+        kind, value = self.kinds[self.at], self.values[self.at]
+        if kind == "currency":
+            self.at += 1
+            return Quantity(node, value)
+        known = self.may_be_unit()
+        if kind == "word":
+            if value.lower() in MULTIPLES:
+                return self.scaled(node)
+            if value in _ORDINALS and isinstance(node, Number):
+                self.at += 1
+                return Quantity(node, "ordinal")
+            if value == "per" and self.values[self.at + 1] == "cent":
+                self.at += 2
+                return Quantity(node, "percent")
+            if value == "base":
+                return self._based(node)
+            known = value in UNITS or value.lower() in UNITS or (value == "per" and isinstance(node, Quantity))
+        if known:
+            before = self.at
+            unit = self._unit()
+            if self.kinds[self.at] != "word" or not _is_numeric(node):
+                return _quantity(node, unit)
+            self.at = before  # "65 children tickets"
+        return self._counted(node) if kind == "word" and _is_numeric(node) else None
+
+    def operated(self, node: Node) -> Node | None:
+        """What the word behind an operand makes of it: "x squared", "5 factorial"; None where it is no such word."""
+        word = self.values[self.at].lower()
+        if self.kinds[self.at] != "word" or isinstance(node, Quantity) or word not in _OPERATORS:
+            return None
+        self.at += 1
+        power = _SUFFIXES.get(word)
+        return Call("factorial", (node,)) if power is None else Power(node, Number(Fraction(power)))
+
+    def _unit(self) -> str:
+        r"""A unit: `square cm`, `\text{m}/\text{s}^2`, `miles per hour`."""
+        kinds, values = self.kinds, self.values
+        above: list[str] = []
+        below: list[str] = []
+        side, prefix = above, 1
+        for _ in range(MAX_UNIT_PARTS):
+            kind, value = kinds[self.at], values[self.at]
+            name = self._unit_name(kind, value, bool(above))
+            if kind == "letter" and prefix != 1:
+                name = LETTER_UNITS.get(value, "")
+            if value == "per" or (kind == "/" and self._unit_name(kinds[self.at + 1], values[self.at + 1], True)):
+                side = below
+                self.at += 1
+            elif kind == "*" and self._unit_name(kinds[self.at + 1], values[self.at + 1], False):
+                self.at += 1
+            elif name in _PREFIXES:
+                prefix = _PREFIXES[name]
+                self.at += 1
+            elif name in _SUFFIXES and side:
+                side[-1] = powered(side[-1], _SUFFIXES[name])
+                self.at += 1
+            elif name:
+                self.at += 1
+                if kinds[self.at] == "." and kinds[self.at + 1] == "word":
+                    self.at += 1
+                power = prefix * self._unit_power()
+                (below if power < 0 else side).append(powered(name, abs(power)))
+                prefix = 1
+            else:
+                break
+        if prefix != 1:
+            above.append("square" if prefix == 2 else "cubic")
+        return " per ".join(filter(None, (" ".join(above), " ".join(below)))) if above else "per " + " ".join(below)
+
+    def _unit_name(self, kind: str, value: str, after_unit: bool) -> str:
+        """A unit's name; empty where it is none. In plain text a letter is one behind a slash only: `km/h`."""
+        if kind in ("word", "name") or (kind == "upright" and len(value) > 1):
+            return UNITS.get(value) or UNITS.get(value.lower(), "")
+        if kind == "upright" or (kind == "letter" and after_unit and self.kinds[self.at] == "/"):
+            return LETTER_UNITS.get(value, "")
+        if kind == "letter" and after_unit and self.kinds[self.at - 1] == "/":
+            return LETTER_UNITS.get(value, "")
+        return ""
+
+    def _unit_power(self) -> int:
+        """The power of a unit; 1 where none is written."""
+        kinds, values = self.kinds, self.values
+        if kinds[self.at] != "^":
+            return 1
+        at = self.at + 1
+        group = kinds[at] == "{"
+        at += group
+        minus = kinds[at] == "-"
+        at += minus
+        if kinds[at] != "number" or not values[at].isdigit() or len(values[at]) > 2 or (group and kinds[at + 1] != "}"):
+            self.fail("the power of a unit is no integer")
+        self.at = at + 1 + group
+        return -int(values[at]) if minus else int(values[at])
+
+    def _counted(self, node: Node) -> Node | None:
+        """A number of things that are in no table: `17 red apples`."""
+        if isinstance(node, Quantity) and node.unit == "ordinal":
+            return None  # "5th prime"
+        words: list[str] = []
+        at = self.at
+        while self.kinds[at] in ("word", "letter", "upright"):
+            word = self.values[at].lower()
+            if len(words) == MAX_UNIT_WORDS or word in _NO_NOUNS or (self.kinds[at] != "word" and word != "a"):
+                return None
+            words.append(word)
+            at += 1
+        if self.kinds[at] not in _ITEM_ENDS or (self.kinds[at] == "number" and not isinstance(node, Quantity)):
+            return None
+        self.at = at
+        return _quantity(node, " ".join((*words[:-1], singular(words[-1]))))
+
+    def scaled(self, node: Node) -> Node | None:
+        """A value before the name of a power of ten, `2.5 million`; None where there is no such name."""
+        multiple = MULTIPLES.get(self.values[self.at].lower())
+        if multiple is None:
+            return None
+        self.at += 1
+        factor = Number(Fraction(multiple))
+        if isinstance(node, Number):
+            value = node.value * factor.value
+            if abs(value) >= 10**MAX_DIGITS:
+                raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+            return Number(value, node.decimal and value.denominator > 1)
+        if isinstance(node, Quantity):
+            inner = node.value
+            return Quantity(
+                Number(inner.value * factor.value) if isinstance(inner, Number) else Product((inner, factor)), node.unit
+            )
+        return Product((node, factor))
+
+    def _based(self, node: Node) -> Node | None:
+        """A numeral before "base" and a number."""
+        self.at += 1
+        base = self.values[self.at]
+        named = number_of_words((base.lower(),))
+        size = int(named.value) if named else int(base) if base.isdecimal() and len(base) < 3 else 0
+        if not isinstance(node, Number) or node.value.denominator != 1:
+            self.fail("a base behind what is no numeral")
+        self.at += 1
+        return based(str(node.value), size)
+
+    def spread_unit(self, terms: list[Node]) -> Node:
+        r"""A sum; a unit behind the last term alone is the unit of all: `3 + \sqrt2 \text{ cm}`."""
+        last = terms[-1]
+        if not isinstance(last, Quantity) or last.unit in ("percent", "degree"):
+            return added(terms)
+        if any(isinstance(term, Quantity) for term in terms[:-1]):
+            return added(terms)
+        return Quantity(added([*terms[:-1], last.value]), last.unit)
+
+    def degrees(self, node: Node) -> Node:
+        """A value before a degree sign, and the scale of temperature if it is one."""
+        scale = _SCALES.get(self.values[self.at].lower())
+        if scale and self.kinds[self.at] in ("letter", "upright", "word"):
+            self.at += 1
+            return Quantity(node, "degree " + scale)
+        return Quantity(node, "degree")
+
+    def ordinal(self, node: Node) -> Node | None:
+        r"""A number before `{th}`, or n, the `^` was passed; None where no ordinal stands there."""
+        group = self.kinds[self.at] == "{"
+        at = self.at + group
+        value, size = self.values[at], 1
+        if self.kinds[at] == self.kinds[at + 1] == "letter":
+            value, size = value + self.values[at + 1], 2
+        if not isinstance(node, Number) and (not group or value != "th"):
+            return None  # x^n dx
+        if value not in _ORDINALS or (group and self.kinds[at + size] != "}"):
+            return None
+        self.at = at + size + group
+        return Quantity(node, "ordinal")
+
+
+def _quantity(node: Node, unit: str) -> Quantity:
+    r"""A value with a unit, or with one more: `\$5 per hour`; "15th day" counts none."""
+    if isinstance(node, Quantity):
+        return node if node.unit == "ordinal" else Quantity(node.value, f"{node.unit} {unit}")
+    return Quantity(node, unit)
+
+
+def _is_numeric(node: Node) -> bool:
+    """Whether only numbers occur in a value."""
+    if isinstance(node, Number):
+        return True
+    if isinstance(node, Quantity):
+        return True
+    if isinstance(node, Product):
+        return all(isinstance(factor, Number | Power | Constant) and _is_numeric(factor) for factor in node.factors)
+    if isinstance(node, Sum):
+        return all(isinstance(term, Number | Product) and _is_numeric(term) for term in node.terms)
+    return isinstance(node, Constant) or (isinstance(node, Power) and isinstance(node.base, Number | Constant))

@@ -1,0 +1,132 @@
+"""What comparing two trees found, and what is shared while it is looked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from crucible_bridge.types import MathPolicy
+from crucible_worker.grading.math.identity import Finding, Identity, examine
+from crucible_worker.grading.math.tree import Node
+
+__all__ = [
+    "MAX_COMPARISONS",
+    "MAX_PAIRS",
+    "Outcome",
+    "Pair",
+    "Scope",
+    "all_of",
+    "any_of",
+    "different",
+    "equal",
+    "unknown",
+]
+
+MAX_COMPARISONS = 2_000
+"""Comparisons of trees in one decision; one that takes more is UNDECIDED."""
+MAX_IDENTITIES = 64
+"""Pairs of formulas that one decision examines by numbers; each may take 5 ms, most take 50 us."""
+MAX_PAIRS = 8
+"""Pairs of trees that are left to be proven; an outcome with more of them cannot be settled."""
+
+Pair: TypeAlias = tuple[Node, Node]
+"""Two trees of arithmetic that must be proven equal."""
+
+_TOO_MUCH = Finding(identity=Identity.UNKNOWN, reason="too much to compare")
+_RANK = {"": 0, "literal": 1, "rational": 2, "text": 3, "structure": 4, "identity": 5, "symbolic": 6}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether two trees are equal."""
+
+    kind: Literal["equal", "different", "unknown"]
+    """`unknown` is equal if each of `pairs` is, and undecided where there are none."""
+    method: str = ""
+    """The strongest means that were needed: "rational", "text", "structure", "identity"."""
+    reason: str = ""
+    """Why, for a person."""
+    pairs: tuple[Pair, ...] = ()
+    """What remains to be proven."""
+    agrees: bool = False
+    """Numbers said "equal so far" of every pair."""
+
+
+def equal(method: str = "structure", reason: str = "") -> Outcome:
+    """They are equal."""
+    return Outcome("equal", method, reason)
+
+
+def different(method: str = "structure", reason: str = "") -> Outcome:
+    """They are not equal."""
+    return Outcome("different", method, reason)
+
+
+def unknown(reason: str, pairs: tuple[Pair, ...] = (), *, method: str = "", agrees: bool = False) -> Outcome:
+    """It cannot be told, or not yet."""
+    return Outcome("unknown", method, reason, pairs, agrees)
+
+
+def all_of(outcomes: Iterable[Outcome], *, method: str = "structure") -> Outcome:
+    """Equal if all are; the first difference ends it."""
+    found: list[Outcome] = []
+    for outcome in outcomes:
+        if outcome.kind == "different":
+            return outcome
+        found.append(outcome)
+    strongest = max((outcome.method for outcome in found), key=_rank, default=method)
+    strongest = max(strongest, method, key=_rank)
+    open_ones = [outcome for outcome in found if outcome.kind == "unknown"]
+    if not open_ones:
+        return equal(strongest)
+    pairs = tuple(pair for outcome in open_ones for pair in outcome.pairs)
+    if len(pairs) > MAX_PAIRS or not all(outcome.pairs for outcome in open_ones):
+        pairs = ()
+    return unknown(open_ones[0].reason, pairs, method=strongest, agrees=all(outcome.agrees for outcome in open_ones))
+
+
+def any_of(outcomes: Iterable[Outcome]) -> Outcome:
+    """Equal if one is; otherwise the first that is open, and the first difference where none is."""
+    first: Outcome | None = None
+    for outcome in outcomes:
+        if outcome.kind == "equal":
+            return outcome
+        if first is None or (first.kind == "different" and outcome.kind == "unknown"):
+            first = outcome
+    return first if first is not None else different()
+
+
+@dataclasses.dataclass(slots=True)
+class Scope:
+    """What the comparisons of one decision share."""
+
+    policy: MathPolicy
+    """What counts as equivalent."""
+    compare: Callable[[Node, Node, Scope], Outcome]
+    """Compares two trees of any shape: parts of a shape are compared by it."""
+    comparisons: int = MAX_COMPARISONS
+    """How many are left."""
+    identities: int = MAX_IDENTITIES
+    """How many pairs of formulas may still be examined."""
+    sizes: dict[Node, float | None] = dataclasses.field(default_factory=dict)
+    """Values of constants that were worked out for matching lists."""
+
+    def spend(self) -> bool:
+        """Count one comparison; False once there are none left."""
+        self.comparisons -= 1
+        return self.comparisons >= 0
+
+    def examine(self, left: Node, right: Node) -> Finding:
+        """Examine two formulas by numbers; UNKNOWN once there were too many."""
+        self.identities -= 1
+        return examine(left, right) if self.identities >= 0 else _TOO_MUCH
+
+    def each(self, lefts: Iterable[Node], rights: Iterable[Node]) -> Iterator[Outcome]:
+        """Compare one by one, as long as somebody asks."""
+        for left, right in zip(lefts, rights):
+            yield self.compare(left, right, self)
+
+
+def _rank(method: str) -> int:
+    return _RANK.get(method, 0)

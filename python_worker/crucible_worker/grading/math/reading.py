@@ -1,0 +1,163 @@
+"""Texts as trees: what a target or an answer may say, and what is wrong with it where it says nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.dropped import ends_with, may_drop
+from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.identity import Identity, examine
+from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
+from crucible_worker.grading.math.spans import boxed, has_words, last_number, marked
+from crucible_worker.grading.math.tidy import ZERO, spread, tidy
+from crucible_worker.grading.math.tree import Call, Node, Number, PlusMinus, Power, Relation, Text
+from crucible_worker.grading.math.walk import free_symbols, walk
+
+__all__ = ["EMPTY", "MAX_CACHED_CHARS", "WITHOUT_VALUE", "Reading", "in_words", "read", "read_target", "readings_of"]
+
+MAX_CACHED_CHARS = 300
+"""Longer targets are read again for each answer: the trees of all that are kept must fit into a child's memory."""
+EMPTY = "is empty"
+"""The flaw of a text without anything in it."""
+WITHOUT_VALUE = "has no value"
+"""The flaw of 1/0, and of what has it in it."""
+
+_CACHED_TARGETS = 4_096
+# Few, as answers are a model's: trees of 4,000 nodes each would fill a child's memory.
+_CACHED_LATELY = 16
+_NO_VALUE = frozenset({"nan", "not a number"})
+_MAY_LACK_VALUE = frozenset({Call, Power, Text})
+_TINY = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """A text, read."""
+
+    nodes: tuple[Node, ...]
+    """What it says: one tree, or two where its plus-minus signs may go together or each by itself. None with a flaw."""
+    flaw: str = ""
+    """Why it says nothing: `EMPTY`, `WITHOUT_VALUE`, or "cannot be read" and why."""
+    too_large: bool = False
+    """It is beyond a budget, so that nobody can tell whether it is right."""
+
+
+def read(text: str) -> Reading:
+    """Read a text; of the last few it is remembered how, as one decision may come back to them."""
+    return _read_lately(text)
+
+
+def read_target(text: str) -> Reading:
+    """Read a target, or remember how it was read: groups of answers share theirs.
+
+    Of a whole solution it is the box, or what is marked as the answer.
+    """
+    return _remembered_target(text) if len(text) <= MAX_CACHED_CHARS else _read_target(text)
+
+
+@functools.lru_cache(maxsize=_CACHED_TARGETS)
+def _remembered_target(text: str) -> Reading:
+    return _read_target(text)
+
+
+def _read_target(text: str) -> Reading:
+    inner = boxed(text)
+    if inner is not None:
+        return read(inner)
+    reading = read(text)
+    if in_words(reading):
+        inner = marked(text, numbers=False)
+        if inner is not None and read(inner).nodes:
+            return read(inner)
+    return reading
+
+
+def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
+    """What an answer may be taken for: as it is, then without the words around it where they may be dropped."""
+    inner = boxed(answer)
+    text = answer if inner is None else inner
+    whole = read(text)
+    if whole.too_large:
+        # No number of a formula that nobody could read is its value; a response may be as long as it likes.
+        inner = marked(text, numbers=False)
+        yield whole if inner is None or not may_drop(text, inner) else read(inner)
+        return
+    yield whole
+    if not in_words(whole):
+        return
+    inner = marked(text)
+    if inner is not None:
+        if not may_drop(text, inner) or not (ends_with(text, inner) or marked(text, numbers=False)):
+            return
+        said = read(inner)
+        yield said
+        if not in_words(said):
+            return
+    if not in_words(target) and has_words(text):
+        number = last_number(text)
+        if number is not None and may_drop(text, number):
+            yield read(number)
+
+
+def in_words(reading: Reading) -> bool:
+    """Whether words are left in it, which may be more than the answer."""
+    if not reading.nodes:
+        return reading.flaw not in (EMPTY, WITHOUT_VALUE)
+    node = reading.nodes[0]
+    if isinstance(node, Relation):
+        return any(isinstance(operand, Text) for operand in node.operands)
+    return any(isinstance(part, Text) and (part is node or " " in part.words) for part in walk(node))
+
+
+@functools.lru_cache(maxsize=_CACHED_LATELY)
+def _read_lately(text: str) -> Reading:
+    if not text.strip():
+        return Reading((), EMPTY)
+    try:
+        node = tidy(parse(text))
+    except TooLarge as error:
+        return Reading((), f"is too large to be read: {error}", too_large=True)
+    except Unreadable as error:
+        return Reading((), f"cannot be read: {error}")
+    kinds = {type(part) for part in walk(node)}
+    if kinds & _MAY_LACK_VALUE and not _has_value(node):
+        return Reading((), WITHOUT_VALUE)
+    if PlusMinus not in kinds:
+        return Reading((node,))
+    together, independent = spread(node, independent=False), spread(node, independent=True)
+    return Reading((together,) if together == independent else (together, independent))
+
+
+def _has_value(node: Node) -> bool:
+    """Whether no part of it is without a value, as 1/0 is."""
+    for part in walk(node):
+        if isinstance(part, Text) and part.words in _NO_VALUE:
+            return False
+        if isinstance(part, Call):
+            if _undefined(part):
+                return False
+        elif isinstance(part, Power) and isinstance(part.exponent, Number) and part.exponent.value <= 0:
+            if isinstance(part.base, Number) and part.base.value != 0:
+                continue
+            if _undefined(part) or _vanishes(part.base):
+                return False
+    return True
+
+
+def _undefined(node: Node) -> bool:
+    try:
+        rational(node)
+    except Undefined:
+        return True
+    return False
+
+
+def _vanishes(node: Node) -> bool:
+    """Whether a number that may be irrational is zero."""
+    if isinstance(node, Number) or free_symbols(node):
+        return False
+    near = approximate(node)
+    return near is not None and abs(near) < _TINY and examine(node, ZERO).identity is Identity.EQUAL

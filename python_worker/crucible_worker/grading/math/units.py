@@ -1,0 +1,176 @@
+"""Units, with one spelling each.
+
+A unit is spelled in the singular and in full: `square centimeter`, `mile per hour`, `meter per square second`. Nothing
+is converted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crucible_worker.grading.math.notation import spelled
+
+__all__ = [
+    "CUSTOMARY_RATES",
+    "ENDING_UNITS",
+    "LETTER_UNITS",
+    "MAX_UNIT_WORDS",
+    "NO_UNIT_WORDS",
+    "UNITS",
+    "UNIT_ABBREVIATIONS",
+    "powered",
+    "singular",
+]
+
+MAX_UNIT_WORDS = 4
+"""Words that a unit which is in no table may have: `17 red apples`."""
+
+LETTER_UNITS: Mapping[str, str] = {
+    "m": "meter", "s": "second", "g": "gram", "h": "hour", "L": "liter", "l": "liter", "N": "newton", "J": "joule",
+    "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "C": "coulomb", "F": "farad", "T": "tesla",
+    "Omega": "ohm",
+}  # fmt: skip
+"""Units of one letter. They count in upright type only: `5m` and `5\\Omega` are products."""
+
+CUSTOMARY_RATES: Mapping[str, frozenset[str]] = {
+    "m": frozenset({"s", "min"}),
+    "mi": frozenset({"h", "hr"}),
+    "g": frozenset({"L", "mL", "ml", "cm"}),
+}
+"""Quotients of letters that are units in plain text too, above and below: `9.8 m/s^2`."""
+
+_REGULAR = spelled(
+    "meter centimeter millimeter kilometer decimeter micrometer nanometer inch foot yard mile gram kilogram milligram"
+    " microgram ton pound ounce liter milliliter gallon quart pint cup second minute hour day week month year decade"
+    " millisecond microsecond nanosecond newton joule kilojoule calorie watt kilowatt megawatt volt kilovolt ampere ohm"
+    " pascal kilopascal kelvin radian steradian mole acre hectare knot lightyear bit byte kilobyte megabyte gigabyte"
+    " kilohertz megahertz coulomb farad tesla unit electronvolt atmosphere bar dollar cent euro pound rupee yen"
+    " yuan peso rouble franc nickel dime quarter coin percent point"
+)
+# Irregular plurals and other spellings.
+_SPELLINGS = (
+    ("foot", "feet"),
+    ("inch", "inches"),
+    ("penny", "penny pennies pence"),
+    ("century", "century centuries"),
+    ("hertz", "hertz"),
+    ("meter", "metre metres"),
+    ("centimeter", "centimetre centimetres"),
+    ("millimeter", "millimetre millimetres"),
+    ("kilometer", "kilometre kilometres"),
+    ("liter", "litre litres"),
+    ("milliliter", "millilitre millilitres"),
+    ("ton", "tonne tonnes"),
+    ("dollar", "usd buck bucks"),
+    ("yuan", "rmb"),
+    ("person", "people persons"),
+    ("child", "children"),
+    ("man", "men"),
+    ("woman", "women"),
+    ("gram", "gm gms"),
+    ("cubic centimeter", "cc"),
+)
+_ABBREVIATIONS = (
+    ("centimeter", "cm"),
+    ("millimeter", "mm"),
+    ("kilometer", "km"),
+    ("decimeter", "dm"),
+    ("nanometer", "nm"),
+    ("kilogram", "kg"),
+    ("milligram", "mg"),
+    ("milliliter", "ml mL"),
+    ("pound", "lb lbs"),
+    ("ounce", "oz"),
+    ("foot", "ft"),
+    ("yard", "yd yds"),
+    ("hour", "hr hrs"),
+    ("minute", "min mins"),
+    ("second", "sec secs"),
+    ("mile per hour", "mph"),
+    ("kilometer per hour", "kph kmh"),
+    ("revolution per minute", "rpm"),
+    ("hertz", "Hz"),
+    ("kilohertz", "kHz"),
+    ("megahertz", "MHz"),
+    ("gigahertz", "GHz"),
+    ("kilowatt", "kW"),
+    ("kilowatt hour", "kWh"),
+    ("kilojoule", "kJ"),
+    ("electronvolt", "eV"),
+    ("kiloelectronvolt", "keV"),
+    ("megaelectronvolt", "MeV"),
+    ("gigaelectronvolt", "GeV"),
+    ("pascal", "Pa"),
+    ("kilopascal", "kPa"),
+    ("kilonewton", "kN"),
+    ("mole", "mol"),
+    ("gallon", "gal"),
+    ("kilocalorie", "kcal"),
+    ("radian", "rad rads"),
+    ("atmosphere", "atm"),
+    ("point", "pts"),
+    ("square", "sq"),
+    ("degree", "deg"),
+)
+# Also words or products of symbols: they count in upright type only.
+_UPRIGHT_ABBREVIATIONS = (
+    ("inch", "in"),
+    ("mile", "mi"),
+    ("millisecond", "ms"),
+    ("milliampere", "mA"),
+    ("millivolt", "mV"),
+    ("kilovolt", "kV"),
+    ("megawatt", "MW"),
+    ("kilobyte", "kB"),
+    ("megabyte", "MB"),
+    ("gigabyte", "GB"),
+    ("cubic", "cu"),
+)
+ENDING_UNITS = frozenset({"in", "min", "sec"})
+"""Abbreviations that are something else where more follows: `x in [0, 1]`, `min(a, b)`, `sec x`."""
+
+_POWERS = ("square", "cubic", "squared", "cubed")
+
+UNIT_ABBREVIATIONS = spelled("in st nd rd th").union(*(names.split() for _, names in _ABBREVIATIONS))
+"""Abbreviations that are units wherever they stand behind a value, in plain text too; and the ends of ordinals."""
+
+UNITS: Mapping[str, str] = {
+    **{unit: unit for unit in (*_REGULAR, *_POWERS)},
+    **{unit + "s": unit for unit in _REGULAR},
+    **{
+        spelling: unit
+        for unit, names in (*_SPELLINGS, *_ABBREVIATIONS, *_UPRIGHT_ABBREVIATIONS)
+        for name in names.split()
+        for spelling in (name.lower(), name)
+    },
+}
+"""Units by every spelling."""
+
+NO_UNIT_WORDS = spelled(
+    "is are was if then than more less most least greater fewer and or not when where for with either neither such"
+    " that matrix matrices so because since therefore thus hence has have does to from only exactly at about"
+    " approximately but"
+)
+"""Words that no unit has."""
+
+
+def singular(word: str) -> str:
+    """One spelling for a word that counts: `apples` is `apple`, `boxes` is `box`, `kg` is `kilogram`."""
+    known = UNITS.get(word) or UNITS.get(word.lower())
+    if known is not None:
+        return known
+    word = word.lower()
+    if len(word) > 3 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("ches", "shes", "sses", "xes")):
+        return word[:-2]
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+def powered(unit: str, power: int) -> str:
+    """The name of a power of a unit: `square meter`."""
+    if power == 1:
+        return unit
+    return f"square {unit}" if power == 2 else f"cubic {unit}" if power == 3 else f"{unit}^{power}"

@@ -1,0 +1,148 @@
+"""Going through trees: parts, names, replacing. Nothing here compares."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from crucible_worker.grading.math.tree import (
+    Based,
+    Call,
+    Collection,
+    Constant,
+    Interval,
+    Matrix,
+    Node,
+    Number,
+    PlusMinus,
+    Power,
+    Product,
+    Quantity,
+    Relation,
+    SetOperation,
+    Sum,
+    Symbol,
+    Text,
+)
+
+__all__ = [
+    "BINDING",
+    "arithmetic",
+    "children",
+    "free_symbols",
+    "ordered_symbols",
+    "rebuilt",
+    "replaced",
+    "walk",
+]
+
+BINDING = frozenset({"sum", "product", "integral", "limit", "derivative"})
+"""Calls whose first argument is a variable of their own."""
+
+# By type, as every walk over a tree comes here for each of its nodes.
+_PARTS: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
+    Sum: operator.attrgetter("terms"),
+    Product: operator.attrgetter("factors"),
+    Power: operator.attrgetter("base", "exponent"),
+    Call: operator.attrgetter("arguments"),
+    Quantity: lambda node: (node.value,),
+    PlusMinus: operator.attrgetter("left", "right"),
+    Collection: operator.attrgetter("items"),
+    Interval: operator.attrgetter("low", "high"),
+    SetOperation: operator.attrgetter("operands"),
+    Relation: operator.attrgetter("operands"),
+    Matrix: lambda node: tuple(itertools.chain.from_iterable(node.rows)),
+}
+_ARITHMETIC = (Number, Constant, Symbol, Sum, Product, Power, Call, Based)
+_LEAVES = (Number, Constant, Symbol, Based, Text)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The parts of a node, in order."""
+    parts = _PARTS.get(type(node))
+    return () if parts is None else parts(node)
+
+
+def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with each part changed; the node itself where nothing did."""
+    parts = children(node)
+    changed = tuple(map(change, parts))
+    if all(new is old for new, old in zip(changed, parts)):
+        return node
+    match node:
+        case Sum():
+            return Sum(changed)
+        case Product():
+            return Product(changed)
+        case Power():
+            return Power(*changed)
+        case Call(function):
+            return Call(function, changed)
+        case Quantity(_, unit):
+            return Quantity(changed[0], unit)
+        case PlusMinus():
+            return PlusMinus(*changed)
+        case Collection(kind):
+            return Collection(kind, changed)
+        case Interval(_, _, low_closed, high_closed):
+            low, high = changed
+            return Interval(low, high, low_closed, high_closed)
+        case SetOperation(how):
+            return SetOperation(how, changed)
+        case Relation(_, operators):
+            return Relation(changed, operators)
+        case Matrix(rows):
+            width = len(rows[0])
+            return Matrix(tuple(changed[start : start + width] for start in range(0, len(changed), width)))
+        case _:
+            return node
+
+
+def walk(node: Node) -> list[Node]:
+    """The node and everything in it, from left to right."""
+    found: list[Node] = []
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        found.append(current)
+        parts = _PARTS.get(type(current))
+        if parts is not None:
+            stack.extend(parts(current)[::-1])
+    return found
+
+
+def arithmetic(node: Node) -> bool:
+    """Whether this is a number or a formula: nothing in it but arithmetic, degrees and percents."""
+    return all(
+        isinstance(part, _ARITHMETIC) or (isinstance(part, Quantity) and part.unit in ("degree", "percent"))
+        for part in walk(node)
+    )
+
+
+def ordered_symbols(node: Node) -> tuple[str, ...]:
+    """Names of the variables in the order in which they first occur, without those that a sum or an integral binds."""
+    bound = {
+        part.arguments[0].name
+        for part in walk(node)
+        if isinstance(part, Call)
+        and part.function in BINDING
+        and part.arguments
+        and isinstance(part.arguments[0], Symbol)
+    }
+    return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Symbol) and part.name not in bound))
+
+
+def free_symbols(node: Node) -> frozenset[str]:
+    """Names of the variables, those that a sum or an integral binds left out."""
+    return frozenset(ordered_symbols(node))
+
+
+def replaced(node: Node, values: Mapping[str, Node]) -> Node:
+    """The node with variables replaced."""
+    if isinstance(node, Symbol):
+        return values.get(node.name, node)
+    if isinstance(node, _LEAVES):
+        return node
+    return rebuilt(node, lambda part: replaced(part, values))

@@ -1,0 +1,91 @@
+"""Regular expressions that do not backtrack: RE2, with bounds on what it may hold and compute."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from typing import Any
+
+__all__ = [
+    "MAX_PATTERN_CHARS",
+    "MAX_PATTERN_MEMORY",
+    "MAX_PATTERN_WORK",
+    "BadPattern",
+    "Pattern",
+    "TooMuchText",
+    "compiled",
+]
+
+MAX_PATTERN_CHARS = 10_000
+"""A longer pattern is refused."""
+MAX_PATTERN_MEMORY = 1_000_000
+"""Bytes that RE2 may use for a pattern; one that needs more is refused."""
+MAX_PATTERN_WORK = 100_000_000
+"""Instructions of a pattern, times bytes of a text: about half a second at worst, some milliseconds as a rule."""
+
+_KEPT = 32  # compiled patterns, each up to its bound of memory
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class BadPattern(ValueError):
+    """A pattern is not one of RE2, or is too large; the message goes on a sentence about it."""
+
+
+class TooMuchText(Exception):
+    """A text is too long for this pattern."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pattern:
+    """A compiled pattern."""
+
+    program: Any
+    """RE2's."""
+    size: int
+    """Instructions."""
+
+    def find(self, text: str, *, full: bool = False, limit: int = MAX_PATTERN_WORK) -> str | None:
+        """What the pattern matches first in a text, or None; lone surrogates are read as U+FFFD.
+
+        Args:
+            text: where to look.
+            full: the whole text must match.
+            limit: instructions times bytes that may be spent.
+
+        Raises:
+            TooMuchText: it would take more than the limit.
+        """
+        data = _SURROGATES.sub("\ufffd", text).encode()
+        if self.size * len(data) > limit:
+            raise TooMuchText(f"the pattern, of {self.size:,} instructions, is not run on {len(data):,} bytes")
+        match = self.program.fullmatch(data) if full else self.program.search(data)
+        return None if match is None else match[0].decode("utf-8", "replace")
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def compiled(pattern: str) -> Pattern:
+    """Compile a pattern.
+
+    Raises:
+        BadPattern: it cannot be.
+    """
+    import re2  # seen where it is needed alone
+
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise BadPattern(f"is longer than {MAX_PATTERN_CHARS:,} characters")
+    if _SURROGATES.search(pattern):
+        raise BadPattern("holds a lone surrogate")
+    options = re2.Options()
+    options.max_mem = MAX_PATTERN_MEMORY
+    options.log_errors = False
+    try:
+        # Bytes, so that offsets of matches are not translated: that is done a character at a time.
+        program = re2.compile(pattern.encode(), options)
+        # It keeps 128 of its own, whatever they hold.
+        re2.purge()
+    except re2.error as error:
+        cause = error.args[0] if error.args else ""
+        text = cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)
+        raise BadPattern(f"is none of RE2: {text[:200]}") from None
+    return Pattern(program, program.programsize)

@@ -1,0 +1,135 @@
+r"""Where an answer that follows a marker ends, and what of it is the answer.
+
+"The answer is" is followed by prose as often as by mathematics. A phrase ends with its sentence, its line, or the word
+that starts an explanation ("because", "since", "which", "where", "so"); of "the total is 5" only what follows the verb
+is the answer, and adverbs before it ("therefore", "exactly") are no part of it. Math that is the whole phrase loses its
+delimiters, and of a computation ("3 + 4 = 7") the last side is the result.
+
+All of this is one pass each: every expression starts at a character that is no blank, or reads a bounded run.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+
+__all__ = ["MAX_WHOLE_CHARS", "has_words", "judges", "phrase", "result", "says_something", "words"]
+
+MAX_WHOLE_CHARS = 200
+"""A longer line is not taken for an answer as a whole."""
+
+_LEAD = ' \t\r\n\f\v:=*_`"\u201c\u201d\uff1a#'
+_TAIL = ' \t\r\n\f\v*_`"\u201c\u201d,;:'
+_CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
+_SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|;(?=\s|$)|[\u3002\uff1f\n]")
+_EXPLANATION = re.compile(
+    r"(?<=\s)(?:because|since|which|where|so)\b|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.", re.IGNORECASE
+)
+_VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
+_ADVERBS = re.compile(
+    r"(?:(?:therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also|now"
+    r"|that)\b[,:]?\s?)++",
+    re.IGNORECASE,
+)
+# Said of an answer, not an answer: "so the answer is correct".
+_JUDGEMENTS = re.compile(
+    r"(?:in)?(?:correct|valid|consistent)|right|wrong|reasonable|confirmed|unique|as follows|below|above|not .*"
+    r"|to be .*|in (?:the|this|a|an|terms) .*",
+    re.IGNORECASE | re.DOTALL,
+)
+# A span between dollars, as `extract` tells it from prices.
+_INNER = re.compile(r"(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|\\\(([^\n\\]*+(?:\\[^()\n][^\n\\]*+)*+)\\\)")
+# What shows that a text is more than one chain of equalities.
+_NO_CHAIN = frozenset(
+    {
+        *(",", "<", ">", "<=", ">=", "!=", "\u2264", "\u2265"),
+        *("\\le", "\\leq", "\\ge", "\\geq", "\\lt", "\\gt", "\\ne", "\\neq", "\\in", "\\text", "\\quad"),
+    }
+)
+_WORD = re.compile(r"\\[A-Za-z]++|[^\W\d_]{2,}+")
+_NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
+_PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,<>\u2264\u2265]|[^\W\d_]")
+
+
+def phrase(text: str) -> str:
+    """The answer at the start of a text that follows a marker; empty where there is none. Linear."""
+    text = text.lstrip(_LEAD)
+    opening = next((mark for mark in _CLOSERS if text.startswith(mark)), "")
+    if opening:
+        end = text.find(_CLOSERS[opening], len(opening))
+        span = text[len(opening) : end].strip() if end > 0 else ""
+        behind = text[end + len(_CLOSERS[opening]) :]
+        if span and ("\n" in span or _ends(behind)):
+            return result(span)
+    line = text.partition("\n")[0]
+    if end := _SENTENCE_END.search(line):
+        line = line[: end.start()]
+    if end := _EXPLANATION.search(line):
+        line = line[: end.start()]
+    verbs = collections.deque(_VERB.finditer(line), maxlen=1)
+    if verbs and (rest := line[verbs[0].end() :].strip(_LEAD)):
+        line = rest
+    line = line.strip(_TAIL)
+    if adverbs := _ADVERBS.match(line):
+        line = line[adverbs.end() :] or line
+    return result(_INNER.sub(lambda span: span[1] or span[2], line).strip(_TAIL))
+
+
+def result(math: str) -> str:
+    """The last side of a chain of equalities, or of a computation; other math, as an equation, as it is. Linear.
+
+    A computation has no unknowns on its left, and is not said of a numeral alone: "5 = x" and "1 = 2" are equations.
+    """
+    depth = 0
+    sides: list[int] = []  # where each side behind the first begins
+    unknown = False
+    for piece in _PIECE.finditer(math):
+        token = piece[0]
+        if token in "([{":
+            depth += 1
+        elif token in ")]}":
+            depth -= 1
+        elif depth == 0 and token == "=":
+            sides.append(piece.end())
+        elif depth == 0 and token in _NO_CHAIN:
+            return math.strip()
+        elif not sides and not token.startswith("\\"):
+            unknown = unknown or token.isalpha()
+    last = math[sides[-1] :].strip() if sides else ""
+    equation = len(sides) == 1 and (unknown or _of_numeral(math[: sides[0] - 1].strip(), last))
+    return last if last and not equation else math.strip()
+
+
+def _of_numeral(left: str, right: str) -> bool:
+    """Whether an equation says of a numeral what a computation does not: an unknown, or another numeral."""
+    if not _NUMERAL.fullmatch(left):
+        return False
+    if _NUMERAL.fullmatch(right):
+        return left != right
+    return any(piece[0].isalpha() for piece in _PIECE.finditer(right))
+
+
+def says_something(text: str) -> bool:
+    """Whether a text can be an answer: it is not punctuation alone."""
+    return any(character.isalnum() or character in "\\{}\u2205\u221e" for character in text)
+
+
+def judges(text: str) -> bool:
+    """Whether a phrase says something of an answer rather than what it is: "the answer is correct"."""
+    return bool(_JUDGEMENTS.fullmatch(text))
+
+
+def has_words(text: str) -> bool:
+    """Whether two letters stand together outside of LaTeX commands."""
+    return any(not word[0].startswith("\\") for word in _WORD.finditer(text))
+
+
+def words(text: str) -> int:
+    """How many words there are outside of LaTeX commands; a letter alone is a symbol."""
+    return sum(not word[0].startswith("\\") for word in _WORD.finditer(text))
+
+
+def _ends(text: str) -> bool:
+    """Whether nothing of a phrase is left: its sentence or line ends here, or an explanation starts."""
+    rest = text[:40].lstrip(_TAIL.replace("\n", "").replace("\r", ""))
+    return not rest or rest[0] in "\n\r?)" or bool(_SENTENCE_END.match(rest)) or bool(_EXPLANATION.match(" " + rest, 1))

@@ -1,0 +1,374 @@
+"""The processes in which mathematics runs: what a model wrote may take for ever there, or all memory, and hurt nobody.
+
+pebble keeps the processes: forked by a forkserver that has the mathematics loaded, killed where a task takes too long,
+and replaced. What pebble does not promise is done here. A pool that it gives up, as it does when a child is killed that
+had nothing to do, is replaced by another one, and what was asked is asked again. No task holds a child for longer than
+a turn, but for slow ones, and those never hold all children.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import structlog
+
+from crucible_bridge.errors import FailedPrecondition, Unavailable
+from crucible_worker.grading.children import Answer, work
+from crucible_worker.grading.pool_forkserver import forkserver_loaded
+from crucible_worker.grading.pool_processes import Ending, Processes
+from crucible_worker.grading.pool_turns import Turns
+
+__all__ = [
+    "HEAVY_BYTES",
+    "MATH_MODULES",
+    "MAX_CHILDREN",
+    "MAX_DEATHS",
+    "MIN_CHILDREN",
+    "PATIENCE_SECONDS",
+    "SLOW_SECONDS",
+    "STUCK_SECONDS",
+    "TURN_BYTES",
+    "TURN_ITEMS",
+    "TURN_SECONDS",
+    "GradingPool",
+    "default_children",
+    "share",
+    "shared",
+    "unshare",
+]
+
+MATH_MODULES = ("crucible_worker.grading.math.rehearsal",)
+"""Loads all that the mathematics needs, and leaves nothing to be done at a child's first task."""
+MIN_CHILDREN = 2
+"""One for slow tasks and one that is never theirs."""
+MAX_CHILDREN = 64
+"""Of one worker."""
+DEFAULT_MAX_CHILDREN = 4
+"""Of one worker that was told nothing: there may be many workers on a machine."""
+TURN_ITEMS = 128
+"""Items that travel to a child at once, at most."""
+TURN_BYTES = 256 * 1024
+"""Of the items of a turn; the one that reaches it is the last."""
+HEAVY_BYTES = 16 * 1024
+"""Of an item; one with more has a turn for itself."""
+TURN_SECONDS = 0.010
+"""After so long a child hands back what it has done and takes what is next in line, whoever asks for it."""
+PATIENCE_SECONDS = 0.050
+"""A call that has had a turn, and work that may be long, waits so much longer for those that have had none."""
+STUCK_SECONDS = 0.150
+"""A turn that takes so long holds an item without end: the child is killed, and each item tried by itself."""
+SLOW_SECONDS = 0.300
+"""For a slow task, and for an item that is tried by itself: then the child is killed."""
+MAX_DEATHS = 2
+"""Of children over one and the same item: it is the item then, and not chance."""
+
+_MIN_TURN_ITEMS = 16  # fewer are not worth a second child
+_MAX_ATTEMPTS = 4  # at a task whose pool broke, and at a start
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _End:
+    """How work in a child ended."""
+
+    said: list[Answer] | Ending
+    duration_ns: int
+    beside: bool
+    """Others ran at the same time, and may have kept it from its end."""
+
+
+def default_children() -> int:
+    """Children of a pool that is told nothing: one for each core, from `MIN_CHILDREN` to `DEFAULT_MAX_CHILDREN`."""
+    return min(max(len(os.sched_getaffinity(0)), MIN_CHILDREN), DEFAULT_MAX_CHILDREN)
+
+
+class GradingPool:
+    """Runs functions in children that can be killed. Belongs to the event loop that starts it.
+
+    Functions are sent by name, so they stand at the top of a module; items and values travel by pickle. The forkserver
+    stays when a pool is closed, for the next one, and ends with this process.
+
+    Args:
+        children: how many; `default_children` if None.
+        modules: loaded before a child is forked.
+    """
+
+    def __init__(
+        self,
+        children: int | None = None,
+        *,
+        modules: Sequence[str] = MATH_MODULES,
+    ) -> None:
+        self.children = default_children() if children is None else children
+        """How many processes."""
+        if not MIN_CHILDREN <= self.children <= MAX_CHILDREN:
+            raise ValueError(f"{children} children, {MIN_CHILDREN} to {MAX_CHILDREN} are accepted")
+        self.on_warm_change: Callable[[bool], object] = lambda warm: None
+        """Called with `warm` whenever it changes."""
+        self._modules = tuple(modules)
+        self._processes: Processes | None = None
+        self._start: asyncio.Task[Processes] | None = None
+        self._closed = asyncio.Event()
+        self._turns = Turns(self.children)
+        # A slow task takes one of these before it waits for its turn; one that must be alone takes all.
+        self._slow_places = self.children // 2
+        self._slow = asyncio.Semaphore(self._slow_places)
+        self._alone = asyncio.Lock()
+        self._running = self._started = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._log = structlog.get_logger("crucible_worker.grading")
+
+    @property
+    def warm(self) -> bool:
+        """Whether a child has answered, and the pool has not broken since."""
+        return self._processes is not None
+
+    async def start(self) -> None:
+        """Start the children and wait until one has answered. In the main thread: they die with the thread.
+
+        Raises:
+            Unavailable: they do not start (reason GRADING_POOL), or the pool is closed (reason GRADING_CLOSED).
+        """
+        await self._ready()
+
+    async def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], weigh: Callable[[Any], int] = lambda item: 0
+    ) -> list[Answer]:
+        """Do bounded work: items in turns, by all children, beside whatever else is asked.
+
+        An item over which its child is killed costs only itself. A caller that is cancelled has nothing more begun.
+
+        Args:
+            function: does one item.
+            items: each with a value of its own in return.
+            weigh: about how many bytes an item has to travel with.
+
+        Raises:
+            Unavailable: the pool is closed, or does not start again.
+        """
+        answers: list[Answer] = [Answer()] * len(items)
+        weights = [weigh(item) for item in items]
+        # The heavy ones last, one in a turn, and never with every child: each may take longer than a turn should.
+        waiting = collections.deque(sorted(range(len(items)), key=lambda index: weights[index] > HEAVY_BYTES))
+        size = min(max(-(-len(items) // self.children), _MIN_TURN_ITEMS), TURN_ITEMS)
+
+        def taken() -> list[int]:
+            indices = [waiting.popleft()]
+            room = TURN_BYTES - weights[indices[0]]
+            while waiting and len(indices) < size and room > 0 and weights[waiting[0]] <= HEAVY_BYTES:
+                indices.append(waiting.popleft())
+                room -= weights[indices[-1]]
+            return indices
+
+        async def take_turns() -> None:
+            patience = 0.0
+            while waiting:
+                indices = taken()
+                heavy = weights[indices[0]] > HEAVY_BYTES
+                async with self._slow if heavy else contextlib.nullcontext():
+                    done = await self._turn(function, [items[index] for index in indices], patience)
+                patience = PATIENCE_SECONDS
+                for index, answer in zip(indices, done):
+                    answers[index] = answer
+                waiting.extendleft(reversed(indices[len(done) :]))
+
+        tasks = [asyncio.create_task(take_turns()) for _ in range(min(self.children, -(-len(items) // size)))]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return answers
+
+    async def run(self, function: Callable[[Any], Any], item: Any) -> Answer:
+        """Do work that may never end: it has `SLOW_SECONDS`.
+
+        One that ran out of them beside others is tried once more, with no other slow one beside it; turns go on, as
+        their callers wait for milliseconds only.
+
+        Raises:
+            Unavailable: the pool is closed, or does not start again.
+        """
+        async with self._slow:
+            answer, beside = await self._single(function, item)
+        if answer.lost != "timeout" or not beside:
+            return answer
+        async with self._alone, contextlib.AsyncExitStack() as places:
+            for _ in range(self._slow_places):
+                await places.enter_async_context(self._slow)
+            again, _ = await self._single(function, item)
+        return _added(answer, again)
+
+    async def aclose(self) -> None:
+        """End every child and thread, within half a second. Calls in flight raise Unavailable. Idempotent."""
+        self._closed.set()
+        self._retire(self._processes)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _turn(self, function: Callable[[Any], Any], items: Sequence[Any], patience: float) -> Sequence[Answer]:
+        """Give a child its turn at some items; answers to the first of them."""
+        end = await self._attempt(STUCK_SECONDS, function, items, TURN_SECONDS, patience)
+        if not isinstance(end.said, Ending):
+            return end.said
+        return [await self._by_itself(function, item) for item in items]
+
+    async def _by_itself(self, function: Callable[[Any], Any], item: Any) -> Answer:
+        answer, beside = await self._single(function, item)
+        if answer.lost != "timeout" or not beside:
+            return answer
+        return _added(answer, (await self._single(function, item))[0])
+
+    async def _single(self, function: Callable[[Any], Any], item: Any) -> tuple[Answer, bool]:
+        """One item in one child, and whether others ran beside it."""
+        deaths = 0
+        while True:
+            end = await self._attempt(SLOW_SECONDS, function, (item,), 0.0, PATIENCE_SECONDS)
+            if not isinstance(end.said, Ending):
+                return end.said[0], end.beside
+            if end.said is Ending.TIMEOUT:
+                return Answer(lost="timeout", duration_ns=end.duration_ns), end.beside
+            deaths += 1
+            if deaths == MAX_DEATHS:
+                return Answer(lost="died", duration_ns=end.duration_ns), end.beside
+
+    async def _attempt(
+        self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, patience: float
+    ) -> _End:
+        """Have a child work at items when it is their turn.
+
+        What has begun goes on when its caller is gone: to kill a child costs more than it saves.
+        """
+        await self._turns.acquire(patience)
+        task = self._spawn(self._work(seconds, function, items, turn))
+        # Not before the child is free again, whoever waits for it.
+        task.add_done_callback(lambda _: self._turns.release())
+        return await asyncio.shield(task)
+
+    async def _work(self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float) -> _End:
+        beside = self._running > 0
+        self._running += 1
+        self._started += 1
+        number = self._started
+        try:
+            for _ in range(_MAX_ATTEMPTS):
+                processes = await self._ready()
+                started = time.monotonic_ns()
+                said = await processes.ask(seconds, work, function, items, turn)
+                if said is not Ending.BROKEN:
+                    return _End(said, time.monotonic_ns() - started, beside or self._started > number)
+                self._retire(processes)
+        finally:
+            self._running -= 1
+        raise Unavailable("the children that grade die again and again", reason="GRADING_POOL")
+
+    async def _ready(self) -> Processes:
+        """The processes, which are started where there are none."""
+        if self._closed.is_set():
+            raise _closed()
+        if self._processes is not None:
+            return self._processes
+        if self._start is None:
+            self._start = self._spawn(self._begin())
+        return await asyncio.shield(self._start)
+
+    async def _begin(self) -> Processes:
+        try:
+            processes = await self._begun()
+        except Unavailable as error:
+            if not self._closed.is_set():
+                self._log.error("grading_pool_not_started", reason=error.message)
+            raise
+        finally:
+            self._start = None
+        if self._closed.is_set():
+            await processes.stop()
+            raise _closed()
+        self._processes = processes
+        self.on_warm_change(True)
+        return processes
+
+    async def _begun(self) -> Processes:
+        for _ in range(_MAX_ATTEMPTS):
+            await self._loaded()
+            processes = await Processes.start(self.children, self._modules)
+            if processes is not None:
+                return processes
+        raise Unavailable("the children that grade do not start: none of them answers", reason="GRADING_POOL")
+
+    async def _loaded(self) -> None:
+        """Wait for the forkserver, which takes a second, unless the pool is closed meanwhile."""
+        loaded = asyncio.create_task(forkserver_loaded(self._modules))
+        closed = asyncio.create_task(self._closed.wait())
+        try:
+            await asyncio.wait((loaded, closed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            loaded.cancel()
+            closed.cancel()
+        if self._closed.is_set():
+            raise _closed()
+        await loaded
+
+    def _retire(self, processes: Processes | None) -> None:
+        """Have nobody ask these any more, and end them; whoever found them broken asks again, and so starts others."""
+        if processes is None or processes is not self._processes:
+            return
+        self._processes = None
+        self._spawn(processes.stop())
+        self.on_warm_change(False)
+        if not self._closed.is_set():
+            self._log.warning("grading_pool_broken")
+
+    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Run something to its end, whether anybody waits for it or not."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it is told; nobody may
+
+
+def _closed() -> Unavailable:
+    return Unavailable("grading is closed", reason="GRADING_CLOSED", retryable=False)
+
+
+def _added(first: Answer, second: Answer) -> Answer:
+    """The second try's answer, and the time that both took."""
+    return dataclasses.replace(second, duration_ns=first.duration_ns + second.duration_ns)
+
+
+_shared: list[GradingPool] = []
+
+
+def share(pool: GradingPool) -> None:
+    """Let graders that are made by name use this pool."""
+    _shared.append(pool)
+
+
+def unshare(pool: GradingPool) -> None:
+    """Take that back; one that is not shared is nothing to take back."""
+    if pool in _shared:
+        _shared.remove(pool)
+
+
+def shared() -> GradingPool:
+    """The pool that was shared last.
+
+    Raises:
+        FailedPrecondition: there is none (reason NO_GRADING_POOL).
+    """
+    if not _shared:
+        raise FailedPrecondition("there are no processes for grading here", reason="NO_GRADING_POOL")
+    return _shared[-1]

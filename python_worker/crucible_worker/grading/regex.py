@@ -1,0 +1,53 @@
+"""The grader of regular expressions: a response matches one that a target is, in RE2's syntax."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_worker.grading.base import Grade
+from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.patterns import MAX_PATTERN_WORK, BadPattern, TooMuchText, compiled
+
+__all__ = ["REGEX_SCHEMA", "Regex"]
+
+_METHOD = "regex"
+
+REGEX_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "full": {"type": "boolean", "default": False, "description": "The whole response must match."},
+    },
+    "additionalProperties": False,
+}
+"""Options of `Regex`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Regex(DirectGrader):
+    """Right where a target, taken for a regular expression of RE2, matches somewhere in the response.
+
+    Case counts; `(?i)` at the start of an expression has it not count. A target that is no such expression is
+    UNDECIDED, and so is a response that is too long for those that come first together
+    (`crucible_worker.grading.patterns.MAX_PATTERN_WORK`).
+    """
+
+    full: bool = False
+    """The whole response must match, white space around it included."""
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Look for the targets, in their order. Choices play no part."""
+        left = MAX_PATTERN_WORK
+        for target in targets:
+            try:
+                pattern = compiled(target)
+                found = pattern.find(response, full=self.full, limit=left)
+                left -= pattern.size * len(response)
+            except BadPattern as error:
+                return undecided(f"the target {error}", method=_METHOD)
+            except TooMuchText as error:
+                return undecided(str(error), method=_METHOD)
+            if found is not None:
+                return right(found, _METHOD)
+        return wrong("", _METHOD)

@@ -1,0 +1,38 @@
+"""Whether a text names a choice only to rule it out: "not A", "anything but A", "A is wrong".
+
+What is looked at is a choice's own clause, a few words on either side. Nothing is understood: a word of the lists below
+that stands by the choice is enough, and a verb, a comma or a "but" between them is too much.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["REACH", "rejected"]
+
+REACH = 60
+"""Characters on either side of a choice in which it may be ruled out."""
+
+_NOT = r"(?:\bnot|n\s?['\u2019]\s?t|\bcannot|\bnever|\bneither|\bnor)"
+_OTHER_THAN = (
+    r"\b(?:except(?: for)?|excluding|without|other than|rather than|instead of|rules? out|ruled out|eliminated?"
+    r"|(?:any|every)(?:thing|one)? but|all but)"
+)
+_VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
+_GAP = r"[\s\"'\u201c\u2018(*$]{0,8}"
+# Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
+_WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
+_BEFORE = re.compile(rf"(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}{_GAP}\Z", re.IGNORECASE)
+_BEHIND = re.compile(
+    r"[\s\"'\u201d\u2019)*$]{0,8}"
+    r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
+    r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
+    r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible))|isn\s?['\u2019]\s?t\b)",
+    re.IGNORECASE,
+)
+
+
+def rejected(before: str, behind: str) -> bool:
+    """Whether what stands around a choice rules it out. Bounded work: at most `REACH` characters of each are read."""
+    before, behind = before[-REACH:], behind[:REACH]
+    return _BEFORE.search(before) is not None or _BEHIND.match(behind) is not None

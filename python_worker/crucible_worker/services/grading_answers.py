@@ -1,0 +1,44 @@
+"""What graders found, as it is sent: short, and with what had to be done to read the item."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeVar
+
+from crucible_bridge.types import ExtractedAnswer, Grade, GradeItem, Problem
+from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
+from crucible_worker.grading.extract import extract
+from crucible_worker.grading.shown import shown
+
+__all__ = ["extracted", "finished", "noted"]
+
+_A = TypeVar("_A", Grade, ExtractedAnswer)
+
+
+def extracted(response: str) -> ExtractedAnswer:
+    """The answer inside a response; a problem where that is too long."""
+    if exceeds((response,)):
+        message = f"the response is longer than {MAX_TEXT_BYTES:,} bytes"
+        return ExtractedAnswer(problem=Problem(reason="RESPONSE_TOO_LONG", message=message))
+    found = extract(response)
+    return ExtractedAnswer(answer=found.answer, extraction=found.how, reason=found.reason)
+
+
+def finished(items: Sequence[GradeItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
+    """Grades as they are sent, of items in the same order."""
+    return tuple(noted(_cut(grade), item.replaced) for item, grade in zip(items, grades))
+
+
+def noted(found: _A, replaced: int) -> _A:
+    """What was found, its reason with how many U+FFFD stand for bytes that were not UTF-8, where some do."""
+    if not replaced:
+        return found
+    note = f"sequences of bytes that were not UTF-8 became U+FFFD: {replaced}"
+    return dataclasses.replace(found, reason=f"{found.reason}; {note}" if found.reason else note)
+
+
+def _cut(grade: Grade) -> Grade:
+    """A grade that tells no more of the answer than is told; ExtractAnswer gives all."""
+    told = shown(grade.extracted)
+    return grade if told is grade.extracted else dataclasses.replace(grade, extracted=told)

@@ -1,0 +1,138 @@
+"""Prime fields: what they prove, what they leave open, and that no arithmetic identity escapes them."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_worker.grading.math.evaluate_work import NoValue, Work
+from crucible_worker.grading.math.exact import Undefined
+from crucible_worker.grading.math.modular import MAX_SHIFT, ModularEvaluation
+from crucible_worker.grading.math.modular_roots import PRIMES, imaginary_unit, rational_root
+from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.tree import Node, Number, Power, Product, Sum, Symbol
+
+ONE, MINUS_ONE = Number(Fraction(1)), Number(Fraction(-1))
+
+polynomials = st.recursive(
+    st.sampled_from([Symbol("x"), Symbol("y"), Symbol("z")])
+    | st.builds(lambda over, under: Number(Fraction(over, under)), st.integers(-5, 5), st.integers(1, 4)),
+    lambda inner: (
+        st.builds(lambda left, right: Sum((left, right)), inner, inner)
+        | st.builds(lambda left, right: Product((left, right)), inner, inner)
+        | st.builds(lambda base, exponent: Power(base, Number(Fraction(exponent))), inner, st.integers(1, 4))
+    ),
+    max_leaves=10,
+)
+
+
+def agreement(left: Node, right: Node) -> tuple[set[bool], bool]:
+    """Whether the values are the same in each field, and whether anything was opaque."""
+    same, opaque = set(), False
+    for prime in PRIMES:
+        field = ModularEvaluation(prime, Work(10_000))
+        same.add(field.same(field.value(left), field.value(right)))
+        opaque = opaque or field.opaque
+    return same, opaque
+
+
+@given(a=polynomials, b=polynomials, c=polynomials)
+def test_laws_of_arithmetic_hold(a: Node, b: Node, c: Node) -> None:
+    """a(b + c) = ab + ac, (a + b)^2 = a^2 + 2ab + b^2, and a + 1 is not a."""
+    two = Number(Fraction(2))
+    assert agreement(Product((a, Sum((b, c)))), Sum((Product((c, a)), Product((a, b))))) == ({True}, False)
+    square = Sum((Power(a, two), Product((two, a, b)), Power(b, two)))
+    assert agreement(Power(Sum((a, b)), two), square) == ({True}, False)
+    assert agreement(Sum((a, ONE)), a) == ({False}, False)
+
+
+@given(a=polynomials, b=polynomials)
+def test_singularities_are_removed(a: Node, b: Node) -> None:
+    """ab/b = a, wherever b does not vanish; where it vanishes everywhere, nothing is said to be equal."""
+    quotient = Product((a, b, Power(b, MINUS_ONE)))
+    try:
+        assert agreement(quotient, a) == ({True}, False)
+    except Undefined:
+        assert agreement(b, Number(Fraction(0))) == ({True}, False)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("(2+i)(2-i)", "5"),
+        (r"\sqrt{12}+\sqrt{\frac34}", r"\frac52\sqrt3"),
+        (r"\frac{1}{\sqrt2+1}", r"\sqrt2-1"),
+        (r"\sqrt6", r"\sqrt2\sqrt3"),
+        (r"\sqrt{-4}", "2i"),
+        (r"\frac{\pi^2-1}{\pi-1}", r"\pi+1"),
+        (r"\binom{n}{3}", r"\frac{n(n-1)(n-2)}{6}"),
+        (r"\sum_{k=1}^{4}x^k", "x+x^2+x^3+x^4"),
+        (r"\prod_{k=0}^{2}(x-k)", "x(x-1)(x-2)"),
+    ],
+)
+def test_algebra_is_decided(left: str, right: str) -> None:
+    """i, square roots of rationals, pi and what is written out are no more opaque than numbers."""
+    same, opaque = agreement(parse(left), parse(right))
+    assert (same, opaque) == ({True}, False)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (r"\sin^2 u+\cos^2 u", "1"),
+        (r"\tan(a-b)", r"-\tan(b-a)"),
+        (r"\sec^2 u", r"1+\tan^2 u"),
+        ("e^{u+v}", "e^u e^v"),
+        ("2^{n+3}", r"8\cdot2^n"),
+        ("2^{-n}", r"\frac{1}{2^n}"),
+        (r"(n+2)!", "(n+2)(n+1)n!"),
+        (r"\binom{n}{k}", r"\binom{n}{n-k}"),
+        (r"\log_2 x", r"\frac{\log_3 x}{\log_3 2}"),
+        ("|u-v|", "|v-u|"),
+        ("f(a+b)", "f(b+a)"),
+        ("x^{3/2}", r"x\sqrt{x}"),
+    ],
+)
+def test_laws_without_exceptions_are_known(left: str, right: str) -> None:
+    """What is opaque obeys the laws that hold for every argument."""
+    same, opaque = agreement(parse(left), parse(right))
+    assert (same, opaque) == ({True}, True)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [(r"\sqrt{x^2}", "x"), (r"\sqrt{x^2}", "|x|"), (r"\ln(x^2)", r"2\ln x"), ("f(x)", "g(x)"), ("e", r"\pi")],
+)
+def test_laws_with_exceptions_are_not_used(left: str, right: str) -> None:
+    """What holds for some arguments only is left to points."""
+    assert agreement(parse(left), parse(right)) == ({False}, True)
+
+
+@pytest.mark.parametrize("text", [r"\frac{1}{x-x}", r"\frac{1}{\sqrt4-2}", "(y-y)^0", r"\frac{1}{i^2+1}"])
+def test_division_by_what_vanishes_everywhere_has_no_value(text: str) -> None:
+    """A denominator that is zero at a random point is zero."""
+    with pytest.raises(Undefined):
+        agreement(parse(text), ONE)
+
+
+@pytest.mark.parametrize("text", [r"\infty", r"\sum_{k=1}^{n}k", rf"\sum_{{k=0}}^{{{MAX_SHIFT}}}k", r"\{1\}"])
+def test_what_is_not_written_out_is_left_open(text: str) -> None:
+    """Infinity, sums of too many terms and sets have no residue."""
+    with pytest.raises(NoValue):
+        agreement(parse(text), ONE)
+
+
+@pytest.mark.parametrize("prime", PRIMES)
+def test_roots_are_roots(prime: int) -> None:
+    """The chosen roots are consistent: their squares are right, and the root of a product is the product of roots."""
+    assert pow(imaginary_unit(prime), 2, prime) == prime - 1
+    assert rational_root(prime, Fraction(4, 9)) == 2 * pow(3, -1, prime) % prime
+    two, three, six = (rational_root(prime, Fraction(number)) for number in (2, 3, 6))
+    assert two is not None
+    assert three is not None
+    assert two * two % prime == 2
+    assert two * three % prime == six
+    # A prime above 100 has no root here, its square has.
+    assert rational_root(prime, Fraction(101)) is None
+    assert rational_root(prime, Fraction(101**2)) == 101

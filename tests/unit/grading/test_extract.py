@@ -1,0 +1,292 @@
+"""Extraction of answers: bounds, linear work, thinking, and the labelled responses where they are at hand."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crucible_worker.grading import phrase
+from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.extract import (
+    MAX_BRACES,
+    MAX_STEPS_PER_CHARACTER,
+    MAX_TAIL_CHARS,
+    MAX_WHOLE_WORDS,
+    extract,
+    has_box,
+    spoken,
+)
+
+# A folder with extraction_qwen_mathcot.jsonl and extraction_gsm8k_models.jsonl: responses with the answers in them.
+DATA = os.environ.get("GRADING_DATA", "")
+
+PIECES = (
+    *("\\boxed{", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "\\\\", "\\", "$", "$$", "\\(", "\\)", "\\[", "\\]"),
+    *("answer", "Answer:", "the answer is ", "final answer", "A:", "####", "answer to ", "is ", "so ", "that ", "i.e."),
+    *("<think>", "</think>", "\n", " ", ".", ",", ";", "*", "_", "`", "=", "<", "(", ")", "[", "]", "!", "?", "'s"),
+    *(
+        "5",
+        "1,234.5",
+        "-3",
+        "1/2",
+        "45%",
+        "x",
+        "ab",
+        "\\frac{1}{2}",
+        "\\text",
+        "é",
+        "京",
+        "答案",
+        "\ud800",
+        "\x00",
+        "\u202e",
+    ),
+)
+responses = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=80)
+
+# Each repeats what some simpler scan would read again and again, or backtrack on.
+REPEATED = [
+    *(
+        "$",
+        "$ ",
+        "$a$",
+        "\\(",
+        "\\)",
+        "\\)\\(",
+        "\\[a",
+        "\\boxed{",
+        "\\boxed{}",
+        "\\boxed{ ",
+        "\\boxed",
+        "\\boxed ",
+        "{",
+        "}",
+    ),
+    *(
+        "\\",
+        "{\\",
+        "answer ",
+        "Answer:",
+        "Answer:\n",
+        "the answer is correct. ",
+        "answer to ",
+        "answer is\n",
+        "#",
+        "####\n",
+    ),
+    *(
+        "\nA:",
+        "<think>",
+        "</think>",
+        "<think></think>",
+        "\n",
+        " ",
+        "is ",
+        "so ",
+        "that ",
+        ", ",
+        ". ",
+        "=",
+        "a=",
+        "*",
+        "1",
+        "1,",
+        "-",
+    ),
+]
+ENDS = ["", "5", "Answer: ", "}" * 50, "$", "\\)", " because it is so."]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("unit", REPEATED)
+def test_repetition_costs_work_in_proportion(unit: str, end: str) -> None:
+    """A hundred times the same is a hundred times the work, whatever is repeated and however it ends."""
+    for start in ("", "Answer: ", "\\boxed{", "$"):
+        for count in (50, 500, 2_000):
+            text = start + unit * count + end
+            assert extract(text).steps <= MAX_STEPS_PER_CHARACTER * len(text) + 16
+
+
+# Steps count what our loops look at; that the expressions below them do not backtrack shows only at length.
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "$",
+        "\\(",
+        "\\boxed{",
+        "{\\",
+        "{ ",
+        "answer ",
+        "####\n",
+        "\nA:",
+        "<think>",
+        "\n",
+        " ",
+        "is ",
+        "that ",
+        ". ",
+        "1,",
+    ],
+)
+def test_a_megabyte_of_the_same_ends(unit: str) -> None:
+    """At the limit too there is an answer or none: a scan beyond linear would never get here."""
+    text = unit * (MAX_TEXT_BYTES // len(unit))
+
+    found = extract(text)
+
+    assert not found.reason or "thinking" in found.reason
+    assert found.steps <= MAX_STEPS_PER_CHARACTER * len(text) + 16
+
+
+@given(responses)
+@settings(max_examples=500)
+def test_no_response_makes_it_raise(text: str) -> None:
+    """Whatever a response is, there is an extraction, its answer is stripped, and its work is bounded."""
+    found = extract(text)
+
+    assert found.how in ("box", "marker", "math", "whole", "number", "")
+    assert bool(found.answer) is bool(found.how)
+    assert found.answer == found.answer.strip()
+    assert found.steps <= MAX_STEPS_PER_CHARACTER * len(text) + 16
+
+
+@given(responses)
+@settings(max_examples=300)
+def test_twice_the_response_is_twice_the_work(text: str) -> None:
+    """Work is bounded by length alone: of a response and of its double the same bound a character holds."""
+    for copies in (1, 2, 4):
+        assert extract(text * copies).steps <= MAX_STEPS_PER_CHARACTER * len(text) * copies + 16
+
+
+@given(st.text(max_size=40), st.text("0123456789+-*/^x ", min_size=1).filter(str.strip))
+def test_a_box_at_the_end_is_the_answer(before: str, inside: str) -> None:
+    """Whatever precedes, the last complete box counts."""
+    before = before.replace("<", "")
+
+    found = extract(f"{before} $\\boxed{{{inside}}}$.")
+
+    assert (found.answer, found.how) == (inside.strip(), "box")
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_thinking_is_not_read(thinking: str, said: str) -> None:
+    """What stands in a block of thinking changes nothing."""
+    thinking, said = thinking.replace("<", ""), said.replace("<", "")
+
+    assert spoken(f"<think>{thinking}</think>{said}").strip() == said.strip()
+    assert spoken(f"{thinking}</think>{said}") == said
+    assert spoken(f"{said}<THINKING>{thinking}") == said
+
+
+@pytest.mark.parametrize("character", ["a", "é"])
+def test_a_response_above_the_limit_is_not_read(character: str) -> None:
+    """Of one byte more than the limit nothing is looked at, and the reason says so."""
+    tail = " \\boxed{5}"
+    size = (MAX_TEXT_BYTES - len(tail)) // len(character.encode())
+
+    assert extract(character * size + tail).answer == "5"
+    above = extract(character * (size + 1) + tail)
+    assert (above.answer, above.how, above.steps) == ("", "", 0)
+    assert f"longer than {MAX_TEXT_BYTES:,} bytes" in above.reason
+
+
+def test_a_box_of_any_length_is_read_whole() -> None:
+    """No fixed tail is looked at: a box that fills the response is its answer."""
+    inside = "1+" * 400_000 + "1"
+
+    assert extract(f"\\boxed{{{inside}}}").answer == inside
+
+
+@pytest.mark.parametrize(("pairs", "how"), [(MAX_BRACES // 2 - 1, "box"), (MAX_BRACES // 2, "")])
+def test_a_box_before_too_many_braces_is_not_found(pairs: int, how: str) -> None:
+    """What its own braces and those behind it are together is bounded."""
+    text = "\\boxed{x}" + "{}" * pairs
+
+    assert extract(text).how == how
+    assert has_box(text) is bool(how)
+
+
+@pytest.mark.parametrize("answer", ["answer: x", "$x$", "5"])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_what_is_no_box_is_looked_for_at_the_end(answer: str, extra: int) -> None:
+    """A marker, math or a number that begins so many characters before the end is found, and none before that."""
+    behind = " w" * MAX_TAIL_CHARS
+    text = "w w w w w " + answer + "\n" + behind[: MAX_TAIL_CHARS - len(answer) - 2 + extra] + "w"
+
+    assert bool(extract(text).answer) is not bool(extra)
+    assert extract(text + " " * 1_000).answer == extract(text).answer
+
+
+def test_a_number_that_the_end_cuts_is_none() -> None:
+    """A part of its digits is another number."""
+    assert extract("1" * MAX_TAIL_CHARS).answer == "1" * MAX_TAIL_CHARS
+    assert extract("1" * (MAX_TAIL_CHARS + 1)).answer == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [("w" * 2 + " ww" * (MAX_WHOLE_WORDS - 1), "whole"), ("w" * 2 + " ww" * MAX_WHOLE_WORDS, "")],
+)
+def test_a_sentence_is_no_answer(line: str, how: str) -> None:
+    """A response of one line counts as a whole up to so many words."""
+    assert extract(line).how == how
+
+
+@pytest.mark.parametrize(("size", "how"), [(phrase.MAX_WHOLE_CHARS, "math"), (phrase.MAX_WHOLE_CHARS + 1, "number")])
+def test_a_long_line_is_no_answer(size: int, how: str) -> None:
+    """A line without words counts up to so many characters."""
+    assert extract("we get\n" + "1+" * (size // 2 - 1) + "1" * (2 + size % 2)).how == how
+
+
+@pytest.mark.parametrize(
+    ("text", "boxed"),
+    [
+        ("\\boxed{5}", True),
+        ("\\boxed 5", True),
+        ("\\boxed{}", False),
+        ("\\boxed{5", False),
+        ("<think>\\boxed{5}</think>", False),
+        ("5", False),
+    ],
+)
+def test_a_form_needs_a_complete_box(text: str, boxed: bool) -> None:
+    """A box counts where it is closed, not empty, and outside of the thinking."""
+    assert has_box(text) is boxed
+
+
+def _labelled(name: str) -> list[dict[str, Any]]:
+    path = Path(DATA) / name
+    if not DATA or not path.is_file():
+        pytest.skip(f"LABELLED RESPONSES ARE NOT TESTED: GRADING_DATA names no folder with {name}")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _bare(answer: str) -> str:
+    """An answer without what its labels leave out: blanks, dollar signs, commas between thousands."""
+    for dropped in (" ", "\\$", "$", ","):
+        answer = answer.replace(dropped, "")
+    return answer.rstrip(".")
+
+
+def test_the_boxed_responses_are_read() -> None:
+    """All 728 responses whose answer is labelled right have it in a box, and it is found there."""
+    rows = [row for row in _labelled("extraction_qwen_mathcot.jsonl") if row["label"]]
+
+    found = [extract(row["response"]) for row in rows]
+
+    assert len(rows) == 728
+    assert [one.how for one in found] == ["box"] * 728
+    assert [_bare(one.answer) for one in found] == [_bare(row["extracted"]) for row in rows]
+
+
+def test_the_responses_of_small_models_are_read() -> None:
+    """At least 99 % of a thousand responses without any markup give the labelled answer."""
+    rows = _labelled("extraction_gsm8k_models.jsonl")
+
+    right = sum(_bare(extract(row["response"]).answer) == _bare(row["extracted"]) for row in rows)
+
+    assert right >= 0.99 * len(rows) > 0
