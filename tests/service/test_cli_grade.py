@@ -265,7 +265,14 @@ def test_a_command_that_is_ended_leaves_what_was_there(number: signal.Signals, e
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "graded.jsonl").write_text("before")
     files = (f"--input={tmp_path / 'pairs.jsonl'}", f"--output={tmp_path / 'graded.jsonl'}")
-    with subprocess.Popen(command(*files), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command(*files),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    ) as process:
         while not any(path.name.startswith(".graded") for path in tmp_path.iterdir()) or not processes_below(
             process.pid
         ):
