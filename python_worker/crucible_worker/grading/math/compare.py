@@ -136,6 +136,8 @@ def _compare_parts(target: Node, answer: Node, scope: Scope) -> Outcome:
                 return different("structure", "open and closed bounds")
             return all_of(scope.each((target.low, target.high), (answer.low, answer.high)))
         case SetOperation(operator, operands), SetOperation(other, others) if operator == other:
+            if operator in ("union", "intersection"):
+                return match(operands, others, scope)
             if len(operands) == len(others):
                 return all_of(scope.each(operands, others))
     return different("structure", "sets of another form")

@@ -33,7 +33,7 @@ _INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
 def is_real_set(node: Node) -> bool:
     """Whether this can only be a set of real numbers: an interval, a union, an inequality, all of them."""
     match node:
-        case Interval() | SetOperation() | Symbol("\u211d"):
+        case Interval() | SetOperation() | Symbol("\u211d" | "\u211d+" | "\u211d-" | "\u211d*"):
             return True
         case Relation(_, operators):
             return operators == ("in",) or bool(_INEQUALITIES & {*operators})
@@ -67,6 +67,8 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None
     if any(len(variables_of(node)) > 1 and not isinstance(node, Relation) for node in (target, answer)):
         return _compare_by_item(target, answer, scope)
     pairs = scope.policy.interval_or_pair
+    if any(_parts(node) > MAX_BOUNDS for node in (target, answer)):
+        return unknown(f"more than {MAX_BOUNDS} parts")
     expected, said = real_set(target, pairs=pairs), real_set(answer, pairs=pairs)
     if expected is None or said is None:
         return None
@@ -83,6 +85,14 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None
     if places is None:
         return _compare_symbolic(expected, said, scope)
     return _compare_by_places(expected, said, places, scope)
+
+
+def _parts(node: Node) -> int:
+    match node:
+        case Collection(_, parts) | SetOperation(_, parts):
+            return len(parts)
+        case _:
+            return 1
 
 
 def _compare_by_item(target: Node, answer: Node, scope: Scope) -> Outcome:

@@ -24,6 +24,7 @@ _DEGREE = Product((Constant("pi"), Power(Number(Fraction(180)), Number(Fraction(
 _GUARD_DIGITS = 10
 _MAX_UNIT_LETTERS = 4
 _PI = Constant("pi")
+_LEFT_OUT = Symbol("...")
 _INFINITY = Constant("infinity")
 # Letters that stand for any integer in the solutions of trigonometric equations.
 _INTEGER_LETTERS = frozenset("klmn")
@@ -163,6 +164,8 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
             return equal("identity", "equal when rounded")
         if _written_out(target, answer) or _written_out(answer, target):
             return unknown("terms with indices on one side only", method="identity")
+        if (_LEFT_OUT in walk(target)) != (_LEFT_OUT in walk(answer)):
+            return unknown("terms left out on one side only", method="identity")
         return different("identity", finding.reason)
     if order_key(target) == order_key(answer):
         return equal("structure")

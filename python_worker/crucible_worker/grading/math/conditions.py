@@ -29,7 +29,7 @@ _CERTAIN = 1e-9  # floats closer to zero than this have no sign
 _SMALL = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2", "3", "-3", "10", "-10", "1/3")))
 _LOT = random.Random(2_030)
 # Where all are alike formulas often vanish, which tells > from >=.
-_ALIKE = tuple((value,) * _MAX_NAMES for value in _SMALL[:3])
+_ALIKE = tuple((value,) * _MAX_NAMES for value in (*_SMALL[:3], Fraction(1, 2)))
 _SPREAD = tuple(tuple(_LOT.choice(_SMALL) for _ in range(_MAX_NAMES)) for _ in range(MAX_SAMPLES - len(_ALIKE)))
 
 _Point: TypeAlias = Mapping[str, Node]

@@ -174,6 +174,15 @@ def solves(equation: Relation, name: str, value: Node, scope: Scope) -> Outcome:
     at = [replaced(vanishing, {name: Number(ONE.value * point)}) for point in (-2, 1, 4)]
     second = Sum((at[0], Product((Number(-2 * ONE.value), at[1])), at[2]))
     linear = scope.examine(second, ZERO).identity is Identity.EQUAL
+    if not linear and _is_multiple_root(vanishing, name, value, scope):
+        return equal("identity", "the equation solved")
     if not linear or scope.examine(at[0], at[1]).identity is not Identity.DIFFERENT:
         return different("identity", "the equation has other solutions too")
     return equal("identity", "the equation solved")
+
+
+def _is_multiple_root(vanishing: Node, name: str, value: Node, scope: Scope) -> bool:
+    """Whether what vanishes is a power of the distance from one value, as in (x - 1)^2 = 0."""
+    distance = Sum((Symbol(name), negated(value)))
+    powers = (Power(distance, Number(degree * ONE.value)) for degree in (2, 3))
+    return any(proportional(vanishing, power, scope)[0].kind == "equal" for power in powers)

@@ -63,8 +63,7 @@ class Expressions(Names):
         kinds = self.kinds
         kind = kinds[self.at]
         if kind == "plusminus":
-            self.at += 1
-            left: Node = PlusMinus(_ZERO, self.product())
+            left: Node = self._plus_minus(_ZERO)
         elif kind == "-" or kind == "+":
             numeral = kinds[self.at + 1] == "number"
             left = self._signed()
@@ -86,11 +85,17 @@ class Expressions(Names):
                 else:
                     terms.append(self._signed())
             elif kind == "plusminus":
-                self.at += 1
-                terms = [PlusMinus(added(terms), self.product())]
+                terms = [self._plus_minus(added(terms))]
             else:
                 return self.spread_unit(terms)
             kind = kinds[self.at]
+
+    def _plus_minus(self, left: Node) -> PlusMinus:
+        r"""What is behind \pm; behind \mp its opposite, as the upper signs of both belong together."""
+        opposite = self.values[self.at] == "-"
+        self.at += 1
+        right = self.product()
+        return PlusMinus(left, negative(right) if opposite else right)
 
     def _is_set(self, node: Node) -> bool:
         """Whether minus behind a node means a difference of sets: (1, 2) - {3} does, (1, 2) - (3, 4) does not."""

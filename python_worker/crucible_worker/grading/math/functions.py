@@ -12,7 +12,7 @@ from crucible_worker.grading.math.names import UNKNOWN_FUNCTIONS
 from crucible_worker.grading.math.notation import NUMBER_SETS, spelled
 from crucible_worker.grading.math.numerals import based, number_of
 from crucible_worker.grading.math.tree import Call, Collection, Constant, Node, Number, Power, Quantity, Symbol
-from crucible_worker.grading.math.walk import free_symbols
+from crucible_worker.grading.math.walk import free_symbols, replaced
 
 __all__ = ["Functions"]
 
@@ -51,6 +51,9 @@ class Functions(Expressions):
         if value in UNKNOWN_FUNCTIONS and kinds[self.at] == "(":
             self.at += 1
             return self.called(value)
+        if value == "Gamma" and kinds[self.at] == "(":
+            self.at += 1
+            return self._gamma()
         if kinds[self.at] == "(" and kinds[self.at + 1] == "letter" and kinds[self.at + 2] == ")":
             self.at += 1  # nobody brackets a lone factor: P(x) is a function
             return self.called(value)
@@ -212,7 +215,14 @@ class Functions(Expressions):
             factors.append(self.factor())
         return (multiplied(factors),)
 
-    def called(self, name: str) -> Node:
+    def _gamma(self) -> Node:
+        r"""The gamma function of one number, a factorial: \Gamma(x) = (x - 1)!. Of two it is another function."""
+        call = self.called("Gamma")
+        if len(call.arguments) != 1:
+            return call
+        return Call("factorial", (added([*call.arguments, MINUS_ONE]),))
+
+    def called(self, name: str) -> Call:
         """A function that is not known, of what is in the bracket that was passed."""
         self.at -= 1
         node = self.primary()
@@ -325,11 +335,37 @@ class Functions(Expressions):
         self.expect("{")
         variable = self._variable()
         self.expect("arrow")
-        to = self.sum()
+        side = self._side()
+        to = self._sided() if side else self.sum()
         self.expect("}")
         body = self._binding(variable, self.product)
         self.leave()
+        if side:
+            near = Power(Symbol(variable), MINUS_ONE)
+            body = replaced(body, {variable: added([to, near if side == "+" else negative(near)])})
+            to = _NAMED["infinity"]
         return Call("limit", (Symbol(variable), to, body))
+
+    def _side(self) -> str:
+        r"""From above, from below or neither: the sign behind what a variable goes to, in `x \to 0^+`."""
+        kinds = self.kinds
+        try:
+            end = kinds.index("}", self.at)
+        except ValueError:
+            return ""
+        before = kinds[end - 3 : end - 1]
+        return kinds[end - 1] if kinds[end - 1] in ("+", "-") and ("^" in before[1:] or before == ["^", "{"]) else ""
+
+    def _sided(self) -> Node:
+        """What a variable goes to from one side; the limit is that at infinity with the inverse added or taken away."""
+        minus = self.kinds[self.at] == "-"
+        self.at += minus
+        self.steps += 1
+        to = self.primary()
+        self.expect("^")
+        group = self.kinds[self.at] == "{"
+        self.at += 1 + 2 * group
+        return negative(to) if minus else to
 
     def overline(self) -> Node:
         """A conjugate; over capitals, a segment."""

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.equations import difference
 from crucible_worker.grading.math.polynomials import Quadratic, quadratic, roots
@@ -34,6 +35,7 @@ __all__ = ["Combined", "RealSet", "Stretch", "contains", "real_set", "stretches_
 
 INFINITY = Constant("infinity")
 _REALS = "\u211d"
+_COMPLEX = frozenset("zw")  # letters of complex numbers: |z| = 1 is a circle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +66,12 @@ RealSet: TypeAlias = Stretch | Combined
 """A set of real numbers."""
 
 ALL = Stretch(negated(INFINITY), INFINITY, False, False)
+_PARTS_OF_REALS: Mapping[str, RealSet] = {
+    _REALS: ALL,
+    f"{_REALS}+": Stretch(ZERO, INFINITY, False, False),
+    f"{_REALS}-": Stretch(negated(INFINITY), ZERO, False, False),
+    f"{_REALS}*": Combined("difference", (ALL, Stretch(ZERO, ZERO, True, True))),
+}
 
 
 def variables_of(node: Node) -> frozenset[str]:
@@ -99,7 +107,7 @@ def real_set(node: Node, *, pairs: bool) -> RealSet | None:
         case Relation():
             return _related(node, pairs)
         case Symbol(name):
-            return ALL if name == _REALS else None
+            return _PARTS_OF_REALS.get(name)
         case _:
             return Stretch(node, node, True, True) if arithmetic(node) else None
 
@@ -190,9 +198,10 @@ def _where(curve: Quadratic, operator: str) -> RealSet | None:
 
 
 def _magnitude(inner: Node, operator: str, bound: Node, name: str) -> RealSet | None:
-    """|u| < c is -c < u < c, |u| > c is u < -c or u > c."""
-    how = {"<": "intersection", "<=": "intersection", ">": "union", ">=": "union"}.get(operator)
-    if how is None:
+    """|u| < c is -c < u < c, |u| > c is u < -c or u > c, and |u| = c is u = -c or u = c where c is not below zero."""
+    how = {"<": "intersection", "<=": "intersection", ">": "union", ">=": "union", "=": "union"}.get(operator)
+    size = approximate(bound) if operator == "=" else None
+    if how is None or name in _COMPLEX or (operator == "=" and (size is None or size < 0)):
         return None
     parts = (_link(negated(bound), operator, inner, name), _link(inner, operator, bound, name))
     return Combined(how, tuple(part for part in parts if part is not None)) if None not in parts else None
