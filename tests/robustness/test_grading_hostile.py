@@ -27,6 +27,8 @@ ITEM_SECONDS = 0.8
 """What an item may take beside others that mean harm."""
 NEIGHBOUR_SECONDS = 0.050
 """The 99th percentile of what honest items take beside them."""
+BUSY_FACTOR = 4
+"""On a machine so busy that they take long by themselves, they may take so many times as long beside others."""
 RSS_BYTES = 64 * 2**20
 """What the worker may grow by."""
 ROUNDS = 3
@@ -133,20 +135,31 @@ async def wait_beside(grader: MathGrader, pairs: Sequence[Hostile], seed: int) -
     return waited, peak
 
 
+async def wait_alone(grader: MathGrader, seed: int) -> list[float]:
+    """What such calls wait while nothing else is graded."""
+    waited: list[float] = []
+    for number in range(HONEST):
+        started = time.perf_counter()
+        await grader.grade_batch([honest(number, seed=seed)])
+        waited.append(time.perf_counter() - started)
+    return waited
+
+
 async def test_callers_beside_hostile_batches_do_not_wait(tmp_path):
     """Calls of one honest item each are answered at once while hostile batches run, and the worker does not grow."""
     pairs = hostile_pairs(tmp_path / "executed")
     async with running_grader() as grader:
         # What is loaded once, and memory that the allocator keeps, is no growth.
         await grader.grade_batch(mixed(pairs, seed=1))
-        before, peak, percentiles = rss_of(os.getpid()), 0, []
+        before, peak, alone, beside = rss_of(os.getpid()), 0, [], []
         for number in range(ROUNDS):
+            alone.append(percentile_99(await wait_alone(grader, seed=10 * number + 5)))
             waited, rss = await wait_beside(grader, pairs, seed=10 * number + 2)
-            assert len(waited) >= 100
-            percentiles.append(percentile_99(waited))
+            assert len(waited) >= HONEST
+            beside.append(percentile_99(waited))
             peak = max(peak, rss)
 
-    assert statistics.median(percentiles) < NEIGHBOUR_SECONDS, percentiles
+    assert statistics.median(beside) < max(NEIGHBOUR_SECONDS, BUSY_FACTOR * statistics.median(alone)), (alone, beside)
     assert peak - before < RSS_BYTES
     assert not grading_children(os.getpid())
 
