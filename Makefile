@@ -8,6 +8,9 @@ PYTHON ?= python3
 OUTPUT ?= demo-output
 
 VENV := .venv
+# A server of the Tinker API that runs on a CPU, with what it names no working versions of.
+TINKER_VENV := .venv-tinker
+TINKER_SERVER := 'skyrl-tx[tinker]==0.3.0' 'jax>=0.8,<1' 'flax>=0.12.2' 'optax>=0.2.5' 'torch==2.13.0'
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -16,10 +19,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint generate bench torture serve clean
+.PHONY: help demo test test-tinker lint generate bench torture serve clean
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -29,15 +32,23 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): PyTorch and the rest take some minutes the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,openai,text,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,text,datasets,dev]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1
 	@touch $@
 
 demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
-test: lint ## lint, then every test but torture
+test: lint ## lint, then every test but torture and test-tinker
 	$(BIN)/pytest
+
+$(TINKER_VENV)/.ready: Makefile
+	$(PYTHON) -m venv $(TINKER_VENV)
+	$(TINKER_VENV)/bin/pip install --quiet $(TINKER_SERVER)
+	@touch $@
+
+test-tinker: $(READY) $(TINKER_VENV)/.ready ## the tinker backend against a real server on the CPU; 2 GB of disk
+	TINKER_SERVER_PYTHON=$(TINKER_VENV)/bin/python $(BIN)/pytest -m tinker
 
 lint: $(READY) ## style, types, directions of imports, protos, generated code
 	$(BIN)/ruff check .
@@ -60,5 +71,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TINKER_VENV) build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,12 +33,16 @@ class WorkerLimits:
     """How long an evaluation that has ended is kept, with its samples."""
     interrupted_retention_seconds: float = 7.0 * _DAY
     """How long an interrupted evaluation waits to go on before it is cancelled."""
+    plan_retention_seconds: float = 30.0 * _DAY
+    """How long a plan is kept that nobody uses; longer while its run has evaluations."""
     max_grading_items: int = 4096
     """Items of a grading call; more are refused."""
     max_model_items: int = 4_096
     """Items of a ModelService call; more are refused."""
     max_samples_per_item: int = 1_000
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
+    max_orchestrator_window: int = 1_024
+    """Questions open at once on one stream of EvaluateWithOrchestratorModel, whatever the orchestrator wants."""
     max_calls_per_service: int = 256
     """Unary calls open at once in one service; more are refused. Health checks are not counted."""
     max_streams: int = 256

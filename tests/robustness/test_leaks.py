@@ -17,7 +17,7 @@ from crucible_bridge.types import EmbeddedModel, EvaluationState
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal.journal import READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
-from crucible_worker.runs.plan import PREPARATIONS
+from crucible_worker.runs.preparation import PREPARATIONS
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import request
 from tests.robustness.harness import until

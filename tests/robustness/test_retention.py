@@ -116,7 +116,7 @@ async def test_what_nobody_goes_on_with_is_cancelled(tmp_path):
 async def test_many_events_go_in_chunks(tmp_path):
     """Each transaction removes a bounded number, the oldest, until as many are left as are to be retained."""
     journal, locks = await Journal.open(tmp_path, event_to_record), OwnerLocks(tmp_path / "owners.lock")
-    retention = Retention(max_events=KEPT, evaluation_seconds=1e9, interrupted_seconds=1e9)
+    retention = Retention(max_events=KEPT, evaluation_seconds=1e9, interrupted_seconds=1e9, plan_seconds=1e9)
     count = 2 * CHUNK + CHUNK // 2
     try:
         events = [Event(kind=EventKind.METRICS_COMPUTED)] * count

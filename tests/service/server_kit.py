@@ -64,6 +64,9 @@ class ScriptedEvaluations:
     def note(self, event: Event) -> None:
         pass
 
+    def plans(self, encode: object, decode: object) -> None:
+        """It has none."""
+
     def last_sequence(self) -> int:
         return 3
 

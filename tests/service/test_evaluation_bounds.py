@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import Code
 from crucible_bridge.problems import MAX_PROBLEM_BYTES
 from crucible_bridge.types import Datum, EvaluationState, Limits, Sample
-from crucible_worker.runs import plan
+from crucible_worker.runs import preparation
 from crucible_worker.runs.journal import queries
 from tests.service.evaluation_kit import HeldModel, asked, refused, rig
 
@@ -59,7 +59,7 @@ async def test_pages_of_events_end_by_their_size(monkeypatch):
 def slow_loading(monkeypatch):
     """Data sets whose loading waits, at a line, until it is let go or nobody wants it any more."""
     let_go, begun = threading.Event(), threading.Event()
-    load = plan.load
+    load = preparation.load
 
     def slowly(dataset, *, go_on, **sources):
         begun.set()
@@ -67,7 +67,7 @@ def slow_loading(monkeypatch):
             go_on()
         return load(dataset, go_on=go_on, **sources)
 
-    monkeypatch.setattr(plan, "load", slowly)
+    monkeypatch.setattr(preparation, "load", slowly)
     yield begun, let_go
     let_go.set()
 

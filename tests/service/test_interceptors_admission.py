@@ -78,12 +78,15 @@ async def test_a_full_service_starves_no_other(tmp_path):
         held = [stub.Evaluate(evaluate_request(f"e{n}")) for n in range(LIMIT)]
         await until(lambda: rig.evaluations.waiting == LIMIT)
 
-        batch = await anext(aiter(rig.telemetry.Subscribe(events_pb2.SubscribeRequest())))
+        # Held: a stream that nobody refers to is cancelled whenever it is collected, and its room given back.
+        subscription = rig.telemetry.Subscribe(events_pb2.SubscribeRequest())
+        batch = await anext(aiter(subscription))
         infos = await asyncio.gather(*(rig.about.GetInfo(worker_pb2.GetInfoRequest()) for _ in range(2 * LIMIT)))
         probes = await asyncio.gather(*(rig.health.Check(health_pb2.HealthCheckRequest()) for _ in range(2 * LIMIT)))
 
         assert batch.through_sequence == 1
         assert {info.worker.calls for info in infos} == {LIMIT + 1}
         assert {probe.status for probe in probes} == {health_pb2.HealthCheckResponse.SERVING}
+        assert not subscription.done()
         rig.evaluations.gate.set()
         await asyncio.gather(*held)

@@ -18,8 +18,8 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, pass_at_k
 from crucible_worker.services import metric_answers
 from crucible_worker.testing import run_worker
+from tests.service.metrics_kit import CALLS, COLUMNS, datum, put, tensor
 from tests.service.server_kit import error_of
-from tests.service.test_metrics_structure import CALLS, COLUMNS, datum, put, tensor
 
 LIMIT = 2
 

@@ -157,7 +157,9 @@ class Server:
     async def compute_logprobs(self, prompt: Any) -> list[float | None]:
         raise FailedPrecondition("gives none", reason="NO_PROMPT_LOGPROBS")
 
-    async def sample_text(self, input: Any, params: SamplingParams, num_samples: int = 1) -> list[SampledSequence]:
+    async def sample_text(
+        self, input: Any, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
+    ) -> list[SampledSequence]:
         said = input if isinstance(input, str) else "+".join(message.content for message in input.messages)
         return [SampledSequence(text=said, tokens=(), token_count=7, logprobs=(-0.5,) * 6)] * num_samples
 

@@ -1,4 +1,4 @@
-"""The README's Python snippet does what the README says."""
+"""The Python snippets of README and docs do what is said of them."""
 
 import asyncio
 import importlib.util
@@ -11,7 +11,7 @@ import pytest
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
@@ -19,21 +19,49 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+async def run_snippet(about: str, address: str, folder: Path) -> list[str]:
+    """Run the one that has this word, with another address; what it prints."""
+    pages = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    snippets = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
+    (snippet,) = [snippet for snippet in snippets if about in snippet]
+    script = folder / "snippet.py"
+    script.write_text(snippet.replace("127.0.0.1:50051", address))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode().splitlines()
+
+
 async def test_the_python_snippet_runs_as_it_stands(tmp_path):
     """Copied into a file, with the worker's address alone changed, it prints events and metrics."""
-    (snippet,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
-        script = tmp_path / "snippet.py"
-        script.write_text(snippet.replace("127.0.0.1:50051", worker.address))
+        lines = await run_snippet("start_evaluation", worker.address, tmp_path)
 
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, str(script), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        output, errors = await process.communicate()
-
-    assert process.returncode == 0, errors.decode()
-    lines = output.decode().splitlines()
     assert lines[0].startswith("crucible_bridge.evaluation.start ")
     assert any(line.startswith("crucible_kitchen.evaluation.complete ") for line in lines)
     assert "'accuracy': 0.7" in lines[-1]
     assert lines[-1].endswith("{}")
+
+
+async def test_the_loop_of_the_plan_runs_as_it_stands(tmp_path):
+    """It starts what is due at each of its steps, and waits for none of it."""
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet("notify_step", worker.address, tmp_path)
+
+    assert lines == [
+        "180 ['run-8-step-180-0']",
+        "200 []",
+        "240 ['run-8-step-240-0']",
+        "320 ['run-8-step-320-1']",
+        "600 ['run-8-step-600-0']",
+    ]
+
+
+async def test_a_model_that_stays_with_its_caller_runs_as_it_stands(tmp_path):
+    """The object of the snippet is asked over the stream, and adds without a mistake."""
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet("evaluate_with_orchestrator_model", worker.address, tmp_path)
+
+    assert lines == ["1.0"]

@@ -9,7 +9,7 @@ import threading
 import pytest
 import structlog
 
-from crucible_worker.telemetry.logging import BackgroundWriter, bind_contextvars, configure_logging
+from crucible_worker.telemetry.logging import MAX_TEXT_CHARS, BackgroundWriter, bind_contextvars, configure_logging
 
 
 @pytest.fixture
@@ -69,6 +69,25 @@ def test_what_json_lacks_is_written_as_text(stream):
     assert stream.getvalue().isascii()
     assert "NaN" not in stream.getvalue()
     assert len(lines_of(stream)) == 1
+
+
+def test_a_long_text_is_cut(stream):
+    """What a caller calls its evaluation fills no disk, and no memory while a line waits; tracebacks stay whole."""
+    writer = configure_logging("json", "info", stream)
+    bind_contextvars(evaluation_id="e" * 10_000_000)
+
+    structlog.get_logger().info("call")
+    logging.getLogger("library").warning("w" * 10_000_000)
+    try:
+        raise RuntimeError("r" * 2 * MAX_TEXT_CHARS)
+    except RuntimeError:
+        structlog.get_logger().exception("failed")
+    writer.close(5)
+
+    call, library, failed = lines_of(stream)
+    assert call["evaluation_id"] == failed["evaluation_id"] == "e" * MAX_TEXT_CHARS + "\u2026"
+    assert library["event"] == "w" * MAX_TEXT_CHARS + "\u2026"
+    assert "r" * 2 * MAX_TEXT_CHARS in str(failed["exception"])
 
 
 def test_what_is_below_the_level_is_not_written(stream):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,46 @@ def test_every_evaluator_and_grader_is_in_the_readme():
     assert sorted(evaluators) == sorted(EVALUATORS)
     for grader in GRADERS:
         assert f"`{grader}`" in readme
+
+
+def test_every_call_is_in_the_readme_and_no_other():
+    """The table of services is that of the protos."""
+    readme = (ROOT / "README.md").read_text()
+    told = {
+        service: set(re.findall(r"`(\w+)`", calls))
+        for service, calls in re.findall(r"^\| `(\w+Service)` \| (.*) \|$", readme, re.MULTILINE)
+    }
+    declared = {
+        service: set(re.findall(r"^  rpc (\w+)", body, re.MULTILINE))
+        for path in PROTOS.glob("*.proto")
+        for service, body in re.findall(r"^service (\w+) \{(.*?)^\}", path.read_text(), re.MULTILINE | re.DOTALL)
+    }
+
+    assert told == declared
+
+
+def test_every_extra_that_a_model_or_data_set_needs_is_in_the_readme():
+    """Whoever reads what there is knows what to install."""
+    readme = (ROOT / "README.md").read_text()
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"dev"}
+    told = set(re.findall(r"^\| .* \| `(\w+)` \|$", readme, re.MULTILINE)) | set(
+        re.findall(r"ROUGE need `(\w+)`", readme)
+    )
+
+    assert told == extras
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path):
+    """To a file that is there, and to a heading that it has."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, heading = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if heading else []
+        assert not heading or heading in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -6,16 +6,21 @@ import sys
 import pytest
 
 HEAVY = {
+    "datasets",
     "httpx2",
+    "huggingface_hub",
     "mpmath",
     "nltk",
     "openai",
     "pebble",
+    "peft",
+    "pyarrow",
     "re2",
     "rouge_score",
     "sacrebleu",
     "sympy",
     "tinker",
+    "tinker_cookbook",
     "torch",
     "transformers",
 }

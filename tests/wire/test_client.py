@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
 from typing import Any
@@ -18,7 +17,6 @@ from crucible_bridge.errors import (
     AlreadyExists,
     BackendError,
     BridgeError,
-    Cancelled,
     DeadlineExceeded,
     FailedPrecondition,
     InternalError,
@@ -241,69 +239,6 @@ async def test_no_worker_is_unavailable():
             await bridge.worker.get_info()
 
     assert caught.value.retryable
-
-
-async def test_a_timeout_bounds_the_wait(worker: CannedWorker, address: str):
-    """A reply that does not come ends as DeadlineExceeded."""
-    worker.replies["Evaluate"] = lambda _: asyncio.Event().wait()
-
-    async with crucible_bridge.connect(address) as bridge:
-        with pytest.raises(DeadlineExceeded):
-            await bridge.evaluation.evaluate(REQUEST, timeout=0.1)
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "1"])
-async def test_a_timeout_that_is_none_is_refused(worker: CannedWorker, address: str, seconds: Any):
-    """It is no number above 0; gRPC would take 0 for no deadline at all."""
-    async with crucible_bridge.connect(address) as bridge:
-        with pytest.raises(InvalidField) as refused:
-            await bridge.evaluation.evaluate(REQUEST, timeout=seconds)
-
-    assert (refused.value.field, worker.requests) == ("timeout", [])
-
-
-async def test_a_cancelled_call_is_cancelled_at_the_worker(worker: CannedWorker, address: str):
-    """Cancelling the caller's task ends the call, as asyncio's CancelledError."""
-    arrived, ended = asyncio.Event(), asyncio.Event()
-
-    async def hang() -> None:
-        arrived.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    worker.replies["Evaluate"] = lambda _: hang()
-    async with crucible_bridge.connect(address) as bridge:
-        task = asyncio.create_task(bridge.evaluation.evaluate(REQUEST))
-        await arrived.wait()
-
-        task.cancel()
-
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.wait_for(ended.wait(), 5)
-
-
-async def test_closing_ends_open_calls(worker: CannedWorker, address: str):
-    """Who still waits when the client closes gets an error of ours, and so does who calls later."""
-    arrived = asyncio.Event()
-
-    async def hang() -> None:
-        arrived.set()
-        await asyncio.Event().wait()
-
-    worker.replies["Evaluate"] = lambda _: hang()
-    async with crucible_bridge.connect(address) as bridge:
-        task = asyncio.create_task(bridge.evaluation.evaluate(REQUEST))
-        await arrived.wait()
-
-    for call in (task, bridge.worker.get_info()):
-        with pytest.raises(Cancelled) as caught:
-            await call
-        assert caught.value.reason == "CLIENT_CLOSED"
-    with pytest.raises(Cancelled):
-        bridge.telemetry.subscribe()
 
 
 async def test_a_malformed_reply_is_no_fault_of_the_request(worker: CannedWorker, address: str):

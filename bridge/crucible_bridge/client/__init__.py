@@ -7,17 +7,19 @@ from crucible_bridge.client.evaluation import (
     EvaluationClient,
     EvaluationPage,
     SamplePage,
-    StartedEvaluation,
     request_of,
 )
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
+from crucible_bridge.client.orchestrator import Answerer
+from crucible_bridge.client.plans import RegisteredPlan, StartedEvaluation
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
 
 __all__ = [
+    "Answerer",
     "BlockingBridge",
     "BlockingIterator",
     "Bridge",
@@ -27,6 +29,7 @@ __all__ = [
     "GradingClient",
     "MetricsClient",
     "ModelsClient",
+    "RegisteredPlan",
     "SamplePage",
     "StartedEvaluation",
     "TelemetryClient",

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc.aio
 
+from crucible_bridge.client.exchange import Exchange
 from crucible_bridge.client.streams import CLOSED_REASON, MALFORMED_REASON, EventStream, cancelled_from_outside
 from crucible_bridge.errors import Cancelled, InternalError, InvalidField
 from crucible_bridge.status import from_rpc_error
@@ -70,6 +71,17 @@ class Calls:
         except grpc.aio.UsageError as error:
             raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
         return EventStream(call, after_sequence=after_sequence, log_id=log_id)
+
+    def exchange(self, method: Any) -> Exchange:
+        """Open a call that streams both ways.
+
+        Raises:
+            Cancelled: the client is closed.
+        """
+        try:
+            return Exchange(method(metadata=self._metadata))
+        except grpc.aio.UsageError as error:
+            raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
 
 
 class Page(Protocol[T_co]):

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from crucible_bridge.client.calls import Calls, all_items
+from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW, evaluate_here
+from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1, evaluator_info_from_v1, report_format_to_v1
 from crucible_bridge.codec.fields import sendable
@@ -23,6 +25,7 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorSpec,
     ModelRef,
+    OrchestratorModel,
     ReportFormat,
     SampleResult,
     Verdict,
@@ -30,17 +33,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
 
-__all__ = ["EvaluationClient", "EvaluationPage", "SamplePage", "StartedEvaluation", "request_of"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StartedEvaluation:
-    """The answer to StartEvaluation."""
-
-    evaluation: Evaluation
-    """As it stands."""
-    existed: bool
-    """It was there already (and goes on, if it was interrupted)."""
+__all__ = ["EvaluationClient", "EvaluationPage", "SamplePage", "request_of"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +56,11 @@ class SamplePage:
     """Where the next page begins; empty at the end."""
 
 
-class EvaluationClient:
+class EvaluationClient(PlanCalls):
     """Durable evaluations: start, watch, read, cancel."""
 
     def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-        self._stub: Any = evaluation_pb2_grpc.EvaluationServiceStub(calls.channel)
+        super().__init__(calls, evaluation_pb2_grpc.EvaluationServiceStub(calls.channel))
 
     async def list_evaluators(self, *, timeout: float | None = None) -> tuple[EvaluatorInfo, ...]:
         """What evaluators the worker has, by kind."""
@@ -96,6 +88,39 @@ class EvaluationClient:
         """
         message = evaluate_request_to_v1(request_of(request, **fields))
         return await self._calls.unary(self._stub.Evaluate, message, _evaluation, timeout)
+
+    async def evaluate_with_orchestrator_model(
+        self,
+        request: EvaluateRequest | None = None,
+        /,
+        *,
+        model: object,
+        name: str | None = None,
+        window: int = DEFAULT_WINDOW,
+        patience: float = DEFAULT_PATIENCE_SECONDS,
+        **fields: Any,
+    ) -> Evaluation:
+        """Run an evaluation to its end on a model that lives here: the worker asks it over the stream.
+
+        The caller has to stay; what it leaves is interrupted. A stream that breaks is opened again, and the evaluation
+        goes on where it was. So it does, at any worker of the journal, for a later call of the same `evaluation_id`.
+
+        Args:
+            request: what to run, or None and its fields as keywords.
+            model: any object with `sample`, `compute_logprobs` or `forward`; see `crucible_bridge.client.Answerer`.
+            name: what it is known by: another checkpoint wants another one. None to take the request's model.
+            window: calls of it at once, at most; as many samples are in flight unless `limits.concurrency` says less.
+            patience: seconds to try for when a stream breaks, or cannot be opened.
+            **fields: see `request_of`; but for `model`.
+
+        Raises:
+            BridgeError: it was refused, the worker did not come back, or another stream took over (TAKEN_OVER).
+        """
+        if name is not None:
+            fields["model"] = OrchestratorModel(name)
+        stub = self._stub.EvaluateWithOrchestratorModel
+        asked = request_of(request, **fields)
+        return await evaluate_here(self._calls, stub, asked, model, window=window, patience=patience)
 
     async def start_evaluation(
         self, request: EvaluateRequest | None = None, /, *, timeout: float | None = None, **fields: Any

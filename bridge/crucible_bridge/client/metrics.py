@@ -101,7 +101,7 @@ class MetricsClient:
         Args:
             data: Datums with "logprobs" (before), "mask", and where a model is asked, the input and "target_tokens".
             updated: log-probabilities after, one array a datum; or the model to ask: a reference, "embedded:NAME",
-                "local:PATH" or "openai:SERVER/MODEL".
+                "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             deadline_ms: milliseconds that the worker has for asking the model.
             timeout: seconds for the call.
 
@@ -137,7 +137,7 @@ class MetricsClient:
             data: Datums with "logprobs", "mask", "advantages", and where a model is asked, the input and
                 "target_tokens".
             base_logprobs: of the base policy, one array a datum; or the model to ask: a reference, "embedded:NAME",
-                "local:PATH" or "openai:SERVER/MODEL".
+                "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
             deadline_ms: milliseconds that the worker has for asking the model.

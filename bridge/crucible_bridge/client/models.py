@@ -66,7 +66,7 @@ class ModelsClient:
         """Continuations of prompts.
 
         Args:
-            model: a reference, "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL".
+            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             prompts: text, conversations, token ids, or SampleItems, which have a number and a seed of their own.
             sampling: how to sample, every prompt alike.
             num_samples: continuations of each prompt that is no SampleItem.
@@ -101,7 +101,7 @@ class ModelsClient:
         """Log-probability of every token of sequences given those before it, but for the first.
 
         Args:
-            model: a reference, "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL".
+            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             sequences: token ids, at least one each.
             limits: bounds of the batch.
             timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
@@ -127,7 +127,7 @@ class ModelsClient:
         """Log-probabilities of given targets, and the loss where there are weights; the model is not changed.
 
         Args:
-            model: a reference, "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL".
+            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             data: Datums of ours or of tinker with "target_tokens", and "weights" where a loss is wanted; nothing else
                 is sent.
             limits: bounds of the batch.

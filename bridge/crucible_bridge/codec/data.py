@@ -11,8 +11,10 @@ from crucible_bridge.types import (
     ChatMessage,
     Conversation,
     Dataset,
+    DatasetSource,
     Datum,
     Dtype,
+    HubDataset,
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
@@ -146,15 +148,13 @@ def datum_from_v1(message: types_pb2.Datum, field: str) -> Datum:
     )
 
 
-def conversation_to_v1(conversation: Conversation) -> evaluation_pb2.Conversation:
+def conversation_to_v1(conversation: Conversation) -> types_pb2.Conversation:
     """Encode a conversation."""
-    messages = [
-        evaluation_pb2.ChatMessage(role=message.role, content=message.content) for message in conversation.messages
-    ]
-    return evaluation_pb2.Conversation(messages=messages)
+    messages = [types_pb2.ChatMessage(role=message.role, content=message.content) for message in conversation.messages]
+    return types_pb2.Conversation(messages=messages)
 
 
-def conversation_from_v1(message: evaluation_pb2.Conversation, field: str) -> Conversation:
+def conversation_from_v1(message: types_pb2.Conversation, field: str) -> Conversation:
     """Decode a conversation: at least one message, each with a role."""
     if not message.messages:
         raise InvalidField(child(field, "messages"), "is empty")
@@ -221,6 +221,9 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
     elif isinstance(dataset.source, JsonlDataset):
         with sendable(child(field, "jsonl_path")):
             message.jsonl_path = dataset.source.path
+    elif isinstance(dataset.source, HubDataset):
+        with sendable(child(field, "hub")):
+            message.hub.CopyFrom(_hub_to_v1(dataset.source))
     else:
         with sendable(child(field, "builtin")):
             message.builtin = dataset.source.name
@@ -232,7 +235,7 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
     match message.WhichOneof("source"):
         case "inline":
             path = child(field, "inline")
-            source: InlineDataset | JsonlDataset | BuiltinDataset = InlineDataset(
+            source: DatasetSource = InlineDataset(
                 tuple(
                     sample_from_v1(sample, f"{path}.samples[{index}]")
                     for index, sample in enumerate(message.inline.samples)
@@ -242,6 +245,8 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
             source = JsonlDataset(message.jsonl_path)
         case "builtin":
             source = BuiltinDataset(message.builtin)
+        case "hub":
+            source = _hub_from_v1(message.hub, child(field, "hub"))
         case _:
             raise InvalidField(field, "has no source")
     limit = message.limit if message.HasField("limit") else None
@@ -253,3 +258,23 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
         shuffle_seed=message.shuffle_seed if message.HasField("shuffle_seed") else None,
         skip_malformed=message.skip_malformed,
     )
+
+
+def _hub_to_v1(source: HubDataset) -> evaluation_pb2.HubDataset:
+    return evaluation_pb2.HubDataset(
+        repo_id=source.repo_id,
+        split=source.split,
+        config=source.config,
+        columns=dict(source.columns),
+        revision=source.revision,
+    )
+
+
+def _hub_from_v1(message: evaluation_pb2.HubDataset, field: str) -> HubDataset:
+    return HubDataset(
+        message.repo_id,
+        split=message.split,
+        config=message.config if message.HasField("config") else None,
+        revision=message.revision if message.HasField("revision") else None,
+        columns=dict(message.columns),
+    ).checked(field)

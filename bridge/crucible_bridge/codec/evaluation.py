@@ -41,6 +41,7 @@ __all__ = [
     "evaluator_info_to_v1",
     "evaluator_spec_from_v1",
     "evaluator_spec_to_v1",
+    "labels_from_v1",
     "limits_from_v1",
     "limits_to_v1",
     "report_format_from_v1",
@@ -189,7 +190,7 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
         sampling=sampling,
         limits=limits_from_v1(message.limits, child(field, "limits")),
         metric_prefix=message.metric_prefix,
-        labels=_labels_from_v1(message.labels, child(field, "labels")),
+        labels=labels_from_v1(message.labels, child(field, "labels")),
         correlation_id=message.correlation_id,
     )
 
@@ -201,7 +202,8 @@ def _check_texts(message: evaluation_pb2.EvaluateRequest, field: str) -> None:
     at_most_bytes(message.metric_prefix, MAX_NAME_BYTES, child(field, "metric_prefix"))
 
 
-def _labels_from_v1(labels: Mapping[str, str], field: str) -> dict[str, str]:
+def labels_from_v1(labels: Mapping[str, str], field: str) -> dict[str, str]:
+    """Decode labels, and check how many and how long they are."""
     if len(labels) > MAX_LABELS:
         raise InvalidField(field, f"has {len(labels)} entries, at most {MAX_LABELS} are accepted")
     for key, value in labels.items():

@@ -83,7 +83,7 @@ def sendable(field: str) -> Iterator[None]:
     """
     try:
         yield
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidField(field, f"cannot be sent: {error}") from error
 
 

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import math
 
-from crucible_bridge.codec.fields import at_least, child, several
+from crucible_bridge.codec.fields import at_least, at_most_bytes, child, several
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EmbeddedModel, LocalModel, ModelRef, OpenAIModel, SamplingParams
+from crucible_bridge.types import (
+    EmbeddedModel,
+    LocalModel,
+    ModelRef,
+    OpenAIModel,
+    OrchestratorModel,
+    SamplingParams,
+    TinkerModel,
+)
 from crucible_bridge.v1 import types_pb2
 
-__all__ = ["model_ref_from_v1", "model_ref_to_v1", "sampling_params_from_v1", "sampling_params_to_v1"]
+__all__ = [
+    "MAX_MODEL_NAME_BYTES",
+    "model_ref_from_v1",
+    "model_ref_to_v1",
+    "sampling_params_from_v1",
+    "sampling_params_to_v1",
+]
+
+MAX_MODEL_NAME_BYTES = 200
+"""Longest name of a model that its orchestrator holds, in bytes of UTF-8."""
 
 
 def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
@@ -18,9 +35,22 @@ def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
         case EmbeddedModel(name):
             return types_pb2.ModelRef(embedded=name)
         case LocalModel(path):
-            return types_pb2.ModelRef(local=types_pb2.LocalModel(path=path))
+            local = types_pb2.LocalModel(
+                path=path, adapter_path=model.adapter_path, device=model.device, dtype=model.dtype
+            )
+            return types_pb2.ModelRef(local=local)
         case OpenAIModel(server, name):
             return types_pb2.ModelRef(openai=types_pb2.OpenAIModel(server=server, model=name))
+        case TinkerModel():
+            tinker = types_pb2.TinkerModel(
+                model_path=model.model_path,
+                state_path=model.state_path,
+                base_model=model.base_model,
+                service=model.service,
+            )
+            return types_pb2.ModelRef(tinker=tinker)
+        case OrchestratorModel(name):
+            return types_pb2.ModelRef(orchestrator=types_pb2.OrchestratorModel(name=name))
 
 
 def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
@@ -31,9 +61,7 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
                 raise InvalidField(child(field, "embedded"), "is empty")
             return EmbeddedModel(message.embedded)
         case "local":
-            if not message.local.path:
-                raise InvalidField(child(field, "local.path"), "is empty")
-            return LocalModel(message.local.path)
+            return _local_from_v1(message.local, child(field, "local"))
         case "openai":
             for name in ("server", "model"):
                 if not getattr(message.openai, name):
@@ -41,8 +69,23 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
             if "/" in message.openai.server:  # which begins the model's name where both are written as one
                 raise InvalidField(child(field, "openai.server"), 'holds "/"')
             return OpenAIModel(message.openai.server, message.openai.model)
+        case "tinker":
+            given = {name.name: value for name, value in message.tinker.ListFields()}
+            return TinkerModel(**given).checked(child(field, "tinker"))
+        case "orchestrator":
+            if not message.orchestrator.name:
+                raise InvalidField(child(field, "orchestrator.name"), "is empty")
+            at_most_bytes(message.orchestrator.name, MAX_MODEL_NAME_BYTES, child(field, "orchestrator.name"))
+            return OrchestratorModel(message.orchestrator.name)
         case _:
             raise InvalidField(field, "names no model")
+
+
+def _local_from_v1(message: types_pb2.LocalModel, field: str) -> LocalModel:
+    options = {
+        name: getattr(message, name) if message.HasField(name) else None for name in ("adapter_path", "device", "dtype")
+    }
+    return LocalModel(message.path, **options).checked(field)
 
 
 def sampling_params_to_v1(params: SamplingParams) -> types_pb2.SamplingParams:

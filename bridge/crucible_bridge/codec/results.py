@@ -137,6 +137,7 @@ def evaluator_result_to_v1(result: EvaluatorResult) -> evaluation_pb2.EvaluatorR
         n_scored=result.n_scored,
         n_unscored=result.n_unscored,
         n_errors=result.n_errors,
+        n_truncated=result.n_truncated,
         problem=problem_to_v1(result.problem),
     )
 
@@ -150,6 +151,7 @@ def evaluator_result_from_v1(message: evaluation_pb2.EvaluatorResult, field: str
         n_scored=message.n_scored,
         n_unscored=message.n_unscored,
         n_errors=message.n_errors,
+        n_truncated=message.n_truncated,
         problem=problem_from_v1(message.problem) if message.HasField("problem") else None,
     )
 

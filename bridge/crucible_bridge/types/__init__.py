@@ -40,6 +40,7 @@ from crucible_bridge.types.grading import (
     TextScorer,
     TextScorerKind,
 )
+from crucible_bridge.types.hub import HubDataset, format_hub, parse_hub
 from crucible_bridge.types.metrics import (
     ClassificationMetricsRequest,
     DPOMetricsRequest,
@@ -70,15 +71,31 @@ from crucible_bridge.types.model_calls import (
     SequenceLogprobs,
 )
 from crucible_bridge.types.models import (
+    LOCAL_DTYPES,
     EmbeddedModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
+    OrchestratorModel,
     SampledSequence,
     SamplingParams,
+    TinkerModel,
     format_model,
     parse_model,
 )
+from crucible_bridge.types.orchestrator import (
+    Answer,
+    Forwarded,
+    ForwardQuestion,
+    HeldAccepted,
+    HeldEnded,
+    HeldStart,
+    LogprobsQuestion,
+    OrchestratorCall,
+    Question,
+    SampleQuestion,
+)
+from crucible_bridge.types.plans import EvaluationPlan, PlannedEvaluation
 from crucible_bridge.types.ragged import Ragged
 from crucible_bridge.types.requests import (
     EvaluateRequest,
@@ -101,6 +118,8 @@ from crucible_bridge.types.trajectories import TrajectoryBatch
 from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo, WorkerLoad
 
 __all__ = [
+    "LOCAL_DTYPES",
+    "Answer",
     "Array",
     "BackendInfo",
     "BatchLimits",
@@ -119,6 +138,7 @@ __all__ = [
     "EmbeddedModel",
     "EvaluateRequest",
     "Evaluation",
+    "EvaluationPlan",
     "EvaluationState",
     "EvaluatorInfo",
     "EvaluatorKind",
@@ -129,10 +149,16 @@ __all__ = [
     "FormatScorer",
     "ForwardAnswer",
     "ForwardOutput",
+    "ForwardQuestion",
     "ForwardRequest",
+    "Forwarded",
     "Grade",
     "GradeItem",
     "GradeMathRequest",
+    "HeldAccepted",
+    "HeldEnded",
+    "HeldStart",
+    "HubDataset",
     "ImageAssetChunk",
     "ImageChunk",
     "InlineDataset",
@@ -148,6 +174,7 @@ __all__ = [
     "LocalModel",
     "LogprobSource",
     "LogprobsAnswer",
+    "LogprobsQuestion",
     "LogprobsRequest",
     "MarksForm",
     "MathGrades",
@@ -160,14 +187,19 @@ __all__ = [
     "ModelRef",
     "NumericScorer",
     "OpenAIModel",
+    "OrchestratorCall",
+    "OrchestratorModel",
     "PassAtKRequest",
+    "PlannedEvaluation",
     "Problem",
+    "Question",
     "Ragged",
     "RegexScorer",
     "ReportFormat",
     "Sample",
     "SampleAnswer",
     "SampleItem",
+    "SampleQuestion",
     "SampleRequest",
     "SampleResult",
     "SampledItem",
@@ -181,12 +213,15 @@ __all__ = [
     "Tensor",
     "TextScorer",
     "TextScorerKind",
+    "TinkerModel",
     "TokensChunk",
     "TrajectoryBatch",
     "TrajectoryMetricsRequest",
     "Verdict",
     "WorkerInfo",
     "WorkerLoad",
+    "format_hub",
     "format_model",
+    "parse_hub",
     "parse_model",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types.hub import HubDataset, parse_hub
 
 __all__ = [
     "Array",
@@ -221,7 +222,7 @@ class BuiltinDataset:
     """"arithmetic"."""
 
 
-DatasetSource = InlineDataset | JsonlDataset | BuiltinDataset
+DatasetSource = InlineDataset | JsonlDataset | BuiltinDataset | HubDataset
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,14 +240,16 @@ class Dataset:
 
     @classmethod
     def of(cls, value: Any) -> Dataset:
-        """Make one of a Dataset, a source, a list of samples, or text: "builtin:NAME", "jsonl:PATH".
+        """Make one of a Dataset, a source, a list of samples, or text.
+
+        As text: "builtin:NAME", "jsonl:PATH", or "hub:OWNER/NAME?split=SPLIT" with the options of HubDataset.
 
         Raises:
             InvalidField: it is none of them.
         """
         if isinstance(value, Dataset):
             return value
-        if isinstance(value, InlineDataset | JsonlDataset | BuiltinDataset):
+        if isinstance(value, DatasetSource):
             return cls(source=value)
         if isinstance(value, str):
             scheme, _, rest = value.partition(":")
@@ -254,7 +257,10 @@ class Dataset:
                 return cls(source=BuiltinDataset(rest))
             if scheme == "jsonl" and rest:
                 return cls(source=JsonlDataset(rest))
-            raise InvalidField("dataset", f'is {value!r}, neither "builtin:NAME" nor "jsonl:PATH"')
+            if scheme == "hub" and rest:
+                return cls(source=parse_hub(rest))
+            known = '"builtin:NAME", "jsonl:PATH" or "hub:OWNER/NAME?split=SPLIT"'
+            raise InvalidField("dataset", f"is {value!r}, not {known}")
         if not isinstance(value, Iterable):
             raise InvalidField("dataset", f"is a {type(value).__name__}, neither a Dataset nor a list of Samples")
         samples = tuple(value)

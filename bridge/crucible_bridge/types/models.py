@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types.spelling import read_spelling, write_spelling
 
 __all__ = [
+    "LOCAL_DTYPES",
     "EmbeddedModel",
     "LocalModel",
     "ModelRef",
     "OpenAIModel",
+    "OrchestratorModel",
     "SampledSequence",
     "SamplingParams",
+    "TinkerModel",
     "format_model",
     "parse_model",
 ]
+
+
+LOCAL_DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that a local model can be asked in."""
+
+_DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+_TINKER_KINDS = {"model": "model_path", "state": "state_path", "base": "base_model"}
+_TINKER_PATH = "tinker://"
+_LOCAL_OPTIONS = {"adapter": "adapter_path", "device": "device", "dtype": "dtype"}
+"""As they are spelled, and as the fields are called."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,10 +43,37 @@ class EmbeddedModel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A Hugging Face causal language model on the worker's disk."""
+    """A Hugging Face causal language model on the worker's disk.
+
+    As one text: "local:PATH", or "local:PATH?adapter=PATH&device=DEVICE&dtype=TYPE" with any of the three.
+    """
 
     path: str
     """Directory, relative to a model root of the worker."""
+    adapter_path: str | None = dataclasses.field(default=None, kw_only=True)
+    """Directory of a LoRA adapter (peft, safetensors) to put on it, likewise."""
+    device: str | None = dataclasses.field(default=None, kw_only=True)
+    """Where it computes: "cpu", "cuda" or "cuda:N"; the worker's own if None. The same weights elsewhere are the same
+    model, though their numbers may differ in the last bits."""
+    dtype: str | None = dataclasses.field(default=None, kw_only=True)
+    """Element type of its weights, one of `LOCAL_DTYPES`: another type is another model. If None, float32 on a CPU, and
+    on CUDA the files' own."""
+
+    def checked(self, field: str) -> LocalModel:
+        """Itself, if there can be such a model.
+
+        Raises:
+            InvalidField: names what cannot be, below `field`.
+        """
+        if not self.path:
+            raise InvalidField(f"{field}.path", "is empty")
+        if self.adapter_path == "":
+            raise InvalidField(f"{field}.adapter_path", "is empty")
+        if self.device is not None and not _DEVICE.fullmatch(self.device):
+            raise InvalidField(f"{field}.device", f"is {self.device[:60]!r}, not cpu, cuda or cuda:N")
+        if self.dtype is not None and self.dtype not in LOCAL_DTYPES:
+            raise InvalidField(f"{field}.dtype", f"is {self.dtype[:60]!r}, not one of {', '.join(LOCAL_DTYPES)}")
+        return self
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,12 +86,61 @@ class OpenAIModel:
     """The model's name there."""
 
 
-ModelRef = EmbeddedModel | LocalModel | OpenAIModel
+@dataclasses.dataclass(frozen=True, slots=True)
+class OrchestratorModel:
+    """A model that the orchestrator holds, and answers for over the stream of EvaluateWithOrchestratorModel."""
+
+    name: str
+    """The orchestrator's own name for it: all that it is known by, so another checkpoint wants another name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TinkerModel:
+    """A model of the Tinker service, or of a server that speaks its API: exactly one of two paths and a base model.
+
+    As one text: its path as it stands, "tinker://RUN/sampler_weights/NAME" or "tinker://RUN/weights/NAME" (a training
+    state), or "tinker:BASE_MODEL"; behind a "?" stands `service=NAME`, and `kind=model` or `kind=state` for a path that
+    does not look like it.
+    """
+
+    model_path: str | None = None
+    """Weights for sampling, "tinker://...": it samples."""
+    state_path: str | None = None
+    """A training state, "tinker://...": it answers forward passes, and does not sample."""
+    base_model: str | None = None
+    """Name of a base model there: it samples."""
+    service: str | None = None
+    """Name of a service that the worker is configured with; "default" if None."""
+
+    def checked(self, field: str) -> TinkerModel:
+        """Itself, if there can be such a model.
+
+        Raises:
+            InvalidField: names what cannot be, below `field`.
+        """
+        given = {name: getattr(self, name) for name in _TINKER_KINDS.values() if getattr(self, name) is not None}
+        if len(given) != 1:
+            raise InvalidField(field, f"has {len(given)} of {', '.join(_TINKER_KINDS.values())}, not exactly one")
+        ((name, value),) = given.items()
+        if not value:
+            raise InvalidField(f"{field}.{name}", "is empty")
+        if name == "base_model" and value.startswith(("//", _TINKER_PATH)):
+            raise InvalidField(f"{field}.{name}", "is a path, not the name of a model")
+        if name != "base_model" and not value.startswith(_TINKER_PATH):
+            raise InvalidField(f"{field}.{name}", f"does not begin with {_TINKER_PATH!r}")
+        if self.service == "":
+            raise InvalidField(f"{field}.service", "is empty")
+        return self
+
+
+ModelRef = EmbeddedModel | LocalModel | OpenAIModel | OrchestratorModel | TinkerModel
 """Where a model lives. Credentials never travel in it."""
 
 
 def parse_model(text: str) -> ModelRef:
-    """Read "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL".
+    """Read "embedded:NAME", "local:PATH", "openai:SERVER/MODEL", "tinker:MODEL" or "orchestrator:NAME".
+
+    What may stand behind a "?" is said by LocalModel and TinkerModel.
 
     Raises:
         InvalidField: the text is none of them.
@@ -58,11 +149,16 @@ def parse_model(text: str) -> ModelRef:
     if scheme == "embedded" and rest:
         return EmbeddedModel(rest)
     if scheme == "local" and rest:
-        return LocalModel(rest)
+        return _parse_local(rest)
     server, _, name = rest.partition("/")
     if scheme == "openai" and server and name:
         return OpenAIModel(server, name)
-    raise InvalidField("model", f'is {text!r}, not "embedded:NAME", "local:PATH" or "openai:SERVER/MODEL"')
+    if scheme == "tinker" and rest:
+        return _parse_tinker(rest)
+    if scheme == "orchestrator" and rest:
+        return OrchestratorModel(rest)
+    known = '"embedded:NAME", "local:PATH", "openai:SERVER/MODEL", "tinker:MODEL" or "orchestrator:NAME"'
+    raise InvalidField("model", f"is {text!r}, not {known}")
 
 
 def format_model(model: ModelRef) -> str:
@@ -71,9 +167,51 @@ def format_model(model: ModelRef) -> str:
         case EmbeddedModel(name):
             return f"embedded:{name}"
         case LocalModel(path):
-            return f"local:{path}"
+            given = {key: getattr(model, field) for key, field in _LOCAL_OPTIONS.items()}
+            return f"local:{write_spelling(path, {key: value for key, value in given.items() if value is not None})}"
         case OpenAIModel(server, name):
             return f"openai:{server}/{name}"
+        case TinkerModel():
+            return _format_tinker(model)
+        case OrchestratorModel(name):
+            return f"orchestrator:{name}"
+
+
+def _parse_local(text: str) -> LocalModel:
+    path, options = read_spelling(text, "model")
+    for key in options:
+        if key not in _LOCAL_OPTIONS:
+            raise InvalidField("model", f"has the option {key[:60]!r}; there are {', '.join(_LOCAL_OPTIONS)}")
+    return LocalModel(path, **{_LOCAL_OPTIONS[key]: value for key, value in options.items()}).checked("model")
+
+
+def _parse_tinker(text: str) -> TinkerModel:
+    name, options = read_spelling(text, "model")
+    if name.startswith("//"):
+        name = f"tinker:{name}"
+    kind = options.pop("kind", _tinker_kind(name))
+    service = options.pop("service", None)
+    if options or kind not in _TINKER_KINDS:
+        wrong = f"kind={kind}" if kind not in _TINKER_KINDS else next(iter(options))
+        raise InvalidField("model", f"has the option {wrong[:60]!r}; there are service=NAME, kind=model and kind=state")
+    return TinkerModel(**{_TINKER_KINDS[kind]: name}, service=service).checked("model")
+
+
+def _format_tinker(model: TinkerModel) -> str:
+    kind, name = next(
+        (kind, value) for kind, field in _TINKER_KINDS.items() if (value := getattr(model, field)) is not None
+    )
+    options = {} if kind == _tinker_kind(name) else {"kind": kind}
+    if model.service is not None:
+        options["service"] = model.service
+    return f"tinker:{write_spelling(name.removeprefix('tinker:') if kind != 'base' else name, options)}"
+
+
+def _tinker_kind(name: str) -> str:
+    """What a name of the Tinker service looks like."""
+    if not name.startswith(_TINKER_PATH):
+        return "base"
+    return "state" if "/weights/" in name else "model"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

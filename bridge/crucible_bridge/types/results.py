@@ -124,6 +124,8 @@ class EvaluatorResult:
     """Those without: `n - n_scored`, UNDECIDED and ERROR."""
     n_errors: int = 0
     """Those with verdict ERROR."""
+    n_truncated: int = 0
+    """Those whose output was cut at max_tokens or a full context, whatever their verdict."""
     problem: Problem | None = None
     """Why it failed, where it did."""
 

@@ -1,4 +1,5 @@
 from crucible_bridge.v1 import events_pb2 as _events_pb2
+from crucible_bridge.v1 import orchestrator_pb2 as _orchestrator_pb2
 from crucible_bridge.v1 import types_pb2 as _types_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
@@ -56,20 +57,43 @@ class EvaluatorSpec(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("inline", "jsonl_path", "builtin", "limit", "shuffle_seed", "skip_malformed")
+    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "limit", "shuffle_seed", "skip_malformed")
     INLINE_FIELD_NUMBER: _ClassVar[int]
     JSONL_PATH_FIELD_NUMBER: _ClassVar[int]
     BUILTIN_FIELD_NUMBER: _ClassVar[int]
+    HUB_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_SEED_FIELD_NUMBER: _ClassVar[int]
     SKIP_MALFORMED_FIELD_NUMBER: _ClassVar[int]
     inline: InlineDataset
     jsonl_path: str
     builtin: str
+    hub: HubDataset
     limit: int
     shuffle_seed: int
     skip_malformed: bool
-    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ...) -> None: ...
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ...) -> None: ...
+
+class HubDataset(_message.Message):
+    __slots__ = ("repo_id", "split", "config", "columns", "revision")
+    class ColumnsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REPO_ID_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    repo_id: str
+    split: str
+    config: str
+    columns: _containers.ScalarMap[str, str]
+    revision: str
+    def __init__(self, repo_id: _Optional[str] = ..., split: _Optional[str] = ..., config: _Optional[str] = ..., columns: _Optional[_Mapping[str, str]] = ..., revision: _Optional[str] = ...) -> None: ...
 
 class InlineDataset(_message.Message):
     __slots__ = ("samples",)
@@ -95,26 +119,12 @@ class Sample(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     id: str
     text: str
-    conversation: Conversation
+    conversation: _types_pb2.Conversation
     datum: _types_pb2.Datum
     targets: _containers.RepeatedScalarFieldContainer[str]
     choices: _containers.RepeatedScalarFieldContainer[str]
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class Conversation(_message.Message):
-    __slots__ = ("messages",)
-    MESSAGES_FIELD_NUMBER: _ClassVar[int]
-    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
-    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
-
-class ChatMessage(_message.Message):
-    __slots__ = ("role", "content")
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    CONTENT_FIELD_NUMBER: _ClassVar[int]
-    role: str
-    content: str
-    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("concurrency", "deadline_ms", "stall_timeout_ms", "sample_timeout_ms", "max_unscored_share", "max_unscored")
@@ -166,7 +176,7 @@ class EvaluateRequest(_message.Message):
     def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
-    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem")
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated")
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +184,7 @@ class EvaluatorResult(_message.Message):
     N_UNSCORED_FIELD_NUMBER: _ClassVar[int]
     N_ERRORS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    N_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     evaluator: EvaluatorSpec
     metrics: _types_pb2.Metrics
     n: int
@@ -181,7 +192,8 @@ class EvaluatorResult(_message.Message):
     n_unscored: int
     n_errors: int
     problem: _types_pb2.Problem
-    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+    n_truncated: int
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint")
@@ -406,3 +418,124 @@ class GenerateReportResponse(_message.Message):
     REPORT_FIELD_NUMBER: _ClassVar[int]
     report: str
     def __init__(self, report: _Optional[str] = ...) -> None: ...
+
+class EvaluateWithOrchestratorModelRequest(_message.Message):
+    __slots__ = ("start", "answer")
+    START_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    start: OrchestratorStart
+    answer: _orchestrator_pb2.OrchestratorAnswer
+    def __init__(self, start: _Optional[_Union[OrchestratorStart, _Mapping]] = ..., answer: _Optional[_Union[_orchestrator_pb2.OrchestratorAnswer, _Mapping]] = ...) -> None: ...
+
+class OrchestratorStart(_message.Message):
+    __slots__ = ("request", "window", "calls")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    request: EvaluateRequest
+    window: int
+    calls: _containers.RepeatedScalarFieldContainer[_orchestrator_pb2.OrchestratorCall]
+    def __init__(self, request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., window: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[_orchestrator_pb2.OrchestratorCall, str]]] = ...) -> None: ...
+
+class EvaluateWithOrchestratorModelResponse(_message.Message):
+    __slots__ = ("accepted", "question", "withdrawn", "ended")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    accepted: OrchestratorAccepted
+    question: _orchestrator_pb2.OrchestratorQuestion
+    withdrawn: int
+    ended: OrchestratorEnded
+    def __init__(self, accepted: _Optional[_Union[OrchestratorAccepted, _Mapping]] = ..., question: _Optional[_Union[_orchestrator_pb2.OrchestratorQuestion, _Mapping]] = ..., withdrawn: _Optional[int] = ..., ended: _Optional[_Union[OrchestratorEnded, _Mapping]] = ...) -> None: ...
+
+class OrchestratorAccepted(_message.Message):
+    __slots__ = ("evaluation", "existed", "window")
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    existed: bool
+    window: int
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: bool = ..., window: _Optional[int] = ...) -> None: ...
+
+class OrchestratorEnded(_message.Message):
+    __slots__ = ("evaluation", "ignored_answers")
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    ignored_answers: int
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., ignored_answers: _Optional[int] = ...) -> None: ...
+
+class PlannedEvaluation(_message.Message):
+    __slots__ = ("evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EVALUATORS_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    METRIC_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    evaluators: _containers.RepeatedCompositeFieldContainer[EvaluatorSpec]
+    dataset: Dataset
+    sampling: _types_pb2.SamplingParams
+    limits: Limits
+    metric_prefix: str
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class EvaluationPlan(_message.Message):
+    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id")
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
+    EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    INFREQUENT_EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
+    INFREQUENT_EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    plan_id: str
+    run_id: str
+    eval_every: int
+    evaluations: _containers.RepeatedCompositeFieldContainer[PlannedEvaluation]
+    infrequent_eval_every: int
+    infrequent_evaluations: _containers.RepeatedCompositeFieldContainer[PlannedEvaluation]
+    correlation_id: str
+    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+
+class RegisterPlanRequest(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: EvaluationPlan
+    def __init__(self, plan: _Optional[_Union[EvaluationPlan, _Mapping]] = ...) -> None: ...
+
+class RegisterPlanResponse(_message.Message):
+    __slots__ = ("fingerprint", "existed")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: str
+    existed: bool
+    def __init__(self, fingerprint: _Optional[str] = ..., existed: bool = ...) -> None: ...
+
+class NotifyStepRequest(_message.Message):
+    __slots__ = ("plan_id", "step", "model", "last")
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    plan_id: str
+    step: int
+    model: _types_pb2.ModelRef
+    last: bool
+    def __init__(self, plan_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., last: bool = ...) -> None: ...
+
+class NotifyStepResponse(_message.Message):
+    __slots__ = ("evaluations",)
+    EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    evaluations: _containers.RepeatedCompositeFieldContainer[StartEvaluationResponse]
+    def __init__(self, evaluations: _Optional[_Iterable[_Union[StartEvaluationResponse, _Mapping]]] = ...) -> None: ...

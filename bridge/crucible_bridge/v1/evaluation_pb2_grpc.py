@@ -61,6 +61,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.StartEvaluationRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.StartEvaluationResponse.FromString,
                 _registered_method=True)
+        self.EvaluateWithOrchestratorModel = channel.stream_stream(
+                '/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.EvaluateWithOrchestratorModelRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.EvaluateWithOrchestratorModelResponse.FromString,
+                _registered_method=True)
         self.WatchEvaluation = channel.unary_stream(
                 '/crucible_bridge.v1.EvaluationService/WatchEvaluation',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.WatchEvaluationRequest.SerializeToString,
@@ -90,6 +95,16 @@ class EvaluationServiceStub(object):
                 '/crucible_bridge.v1.EvaluationService/GenerateReport',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.FromString,
+                _registered_method=True)
+        self.RegisterPlan = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/RegisterPlan',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanResponse.FromString,
+                _registered_method=True)
+        self.NotifyStep = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/NotifyStep',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepResponse.FromString,
                 _registered_method=True)
 
 
@@ -132,16 +147,42 @@ class EvaluationServiceServicer(object):
 
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-        DUPLICATE_SAMPLE_ID, MALFORMED_LINE.
-        NOT_FOUND: UNKNOWN_DATASET, NO_SUCH_FILE, UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+        NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+        UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+        HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
         NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
+        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
+        read the data set).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EvaluateWithOrchestratorModel(self, request_iterator, context):
+        """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
+        at most `window` of them open at once, and is answered in any order.
+
+        Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
+        with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
+        the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
+        asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
+        that lost its process need not wait until the worker has noticed.
+
+        An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+
+        Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
+        order; and
+        FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
+        ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
+        CANCELLED: CALLER_LEFT (the sending side was closed).
+        UNAVAILABLE: DRAINING and JOURNAL_UNWRITABLE also in the middle; the evaluation is then interrupted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,6 +244,35 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterPlan(self, request, context):
+        """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+        that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
+
+        A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
+        left.
+
+        Errors: those of StartEvaluation about evaluators and data set; and
+        ALREADY_EXISTS: OTHER_PLAN (with fingerprint, that of the plan there, and requested_fingerprint).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NotifyStep(self, request, context):
+        """Starts the evaluations that are due at a step. Answers as soon as they wait for their turn, before the model is
+        loaded: training goes on meanwhile. The same call again starts nothing twice; it goes on with what is interrupted,
+        and starts what a full queue refused.
+
+        Errors: those of StartEvaluation, at the first evaluation that cannot be started; and
+        NOT_FOUND: UNKNOWN_PLAN.
+        ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
+        its model, and requested_fingerprint).
+        RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EvaluationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -220,6 +290,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.StartEvaluation,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.StartEvaluationRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.StartEvaluationResponse.SerializeToString,
+            ),
+            'EvaluateWithOrchestratorModel': grpc.stream_stream_rpc_method_handler(
+                    servicer.EvaluateWithOrchestratorModel,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.EvaluateWithOrchestratorModelRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.EvaluateWithOrchestratorModelResponse.SerializeToString,
             ),
             'WatchEvaluation': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvaluation,
@@ -250,6 +325,16 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.GenerateReport,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.SerializeToString,
+            ),
+            'RegisterPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterPlan,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanResponse.SerializeToString,
+            ),
+            'NotifyStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.NotifyStep,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -344,6 +429,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/StartEvaluation',
             crucible__bridge_dot_v1_dot_evaluation__pb2.StartEvaluationRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.StartEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EvaluateWithOrchestratorModel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.EvaluateWithOrchestratorModelRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.EvaluateWithOrchestratorModelResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -506,6 +618,60 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/GenerateReport',
             crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/RegisterPlan',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NotifyStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/NotifyStep',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepResponse.FromString,
             options,
             channel_credentials,
             insecure,

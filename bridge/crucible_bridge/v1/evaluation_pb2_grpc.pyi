@@ -61,16 +61,38 @@ class EvaluationServiceStub:
 
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-    DUPLICATE_SAMPLE_ID, MALFORMED_LINE.
-    NOT_FOUND: UNKNOWN_DATASET, NO_SUCH_FILE, UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+    NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+    UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+    HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
     NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-    PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
+    PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
+    read the data set).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
+    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+    """
+    EvaluateWithOrchestratorModel: _grpc.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]
+    """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
+    at most `window` of them open at once, and is answered in any order.
+
+    Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
+    with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
+    the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
+    asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
+    that lost its process need not wait until the worker has noticed.
+
+    An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+
+    Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
+    order; and
+    FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
+    ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
+    CANCELLED: CALLER_LEFT (the sending side was closed).
+    UNAVAILABLE: DRAINING and JOURNAL_UNWRITABLE also in the middle; the evaluation is then interrupted.
     """
     WatchEvaluation: _grpc.UnaryStreamMultiCallable[_evaluation_pb2.WatchEvaluationRequest, _events_pb2.EventBatch]
     """Its events until it ends, resumable by sequence; stays open while it is interrupted.
@@ -102,6 +124,27 @@ class EvaluationServiceStub:
     """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    RegisterPlan: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]
+    """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+    that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
+
+    A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
+    left.
+
+    Errors: those of StartEvaluation about evaluators and data set; and
+    ALREADY_EXISTS: OTHER_PLAN (with fingerprint, that of the plan there, and requested_fingerprint).
+    """
+    NotifyStep: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.NotifyStepRequest, _evaluation_pb2.NotifyStepResponse]
+    """Starts the evaluations that are due at a step. Answers as soon as they wait for their turn, before the model is
+    loaded: training goes on meanwhile. The same call again starts nothing twice; it goes on with what is interrupted,
+    and starts what a full queue refused.
+
+    Errors: those of StartEvaluation, at the first evaluation that cannot be started; and
+    NOT_FOUND: UNKNOWN_PLAN.
+    ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
+    its model, and requested_fingerprint).
+    RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
     """
 
 @_typing.type_check_only
@@ -136,16 +179,38 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-    DUPLICATE_SAMPLE_ID, MALFORMED_LINE.
-    NOT_FOUND: UNKNOWN_DATASET, NO_SUCH_FILE, UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+    NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+    UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+    HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
     NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-    PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
+    PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
+    read the data set).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
+    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+    """
+    EvaluateWithOrchestratorModel: _aio.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]  # type: ignore[assignment]
+    """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
+    at most `window` of them open at once, and is answered in any order.
+
+    Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
+    with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
+    the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
+    asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
+    that lost its process need not wait until the worker has noticed.
+
+    An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+
+    Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
+    order; and
+    FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
+    ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
+    CANCELLED: CALLER_LEFT (the sending side was closed).
+    UNAVAILABLE: DRAINING and JOURNAL_UNWRITABLE also in the middle; the evaluation is then interrupted.
     """
     WatchEvaluation: _aio.UnaryStreamMultiCallable[_evaluation_pb2.WatchEvaluationRequest, _events_pb2.EventBatch]  # type: ignore[assignment]
     """Its events until it ends, resumable by sequence; stays open while it is interrupted.
@@ -177,6 +242,27 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    RegisterPlan: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]  # type: ignore[assignment]
+    """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+    that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
+
+    A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
+    left.
+
+    Errors: those of StartEvaluation about evaluators and data set; and
+    ALREADY_EXISTS: OTHER_PLAN (with fingerprint, that of the plan there, and requested_fingerprint).
+    """
+    NotifyStep: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.NotifyStepRequest, _evaluation_pb2.NotifyStepResponse]  # type: ignore[assignment]
+    """Starts the evaluations that are due at a step. Answers as soon as they wait for their turn, before the model is
+    loaded: training goes on meanwhile. The same call again starts nothing twice; it goes on with what is interrupted,
+    and starts what a full queue refused.
+
+    Errors: those of StartEvaluation, at the first evaluation that cannot be started; and
+    NOT_FOUND: UNKNOWN_PLAN.
+    ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
+    its model, and requested_fingerprint).
+    RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
     """
 
 class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -226,16 +312,44 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-        DUPLICATE_SAMPLE_ID, MALFORMED_LINE.
-        NOT_FOUND: UNKNOWN_DATASET, NO_SUCH_FILE, UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
+        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+        NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+        UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+        HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
         NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model).
+        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
+        read the data set).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE.
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+        """
+
+    @_abc_1.abstractmethod
+    def EvaluateWithOrchestratorModel(
+        self,
+        request_iterator: _MaybeAsyncIterator[_evaluation_pb2.EvaluateWithOrchestratorModelRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_evaluation_pb2.EvaluateWithOrchestratorModelResponse], _abc.AsyncIterator[_evaluation_pb2.EvaluateWithOrchestratorModelResponse]]:
+        """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
+        at most `window` of them open at once, and is answered in any order.
+
+        Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
+        with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
+        the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
+        asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
+        that lost its process need not wait until the worker has noticed.
+
+        An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+
+        Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
+        order; and
+        FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
+        ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
+        CANCELLED: CALLER_LEFT (the sending side was closed).
+        UNAVAILABLE: DRAINING and JOURNAL_UNWRITABLE also in the middle; the evaluation is then interrupted.
         """
 
     @_abc_1.abstractmethod
@@ -303,6 +417,39 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+
+    @_abc_1.abstractmethod
+    def RegisterPlan(
+        self,
+        request: _evaluation_pb2.RegisterPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.RegisterPlanResponse, _abc.Awaitable[_evaluation_pb2.RegisterPlanResponse]]:
+        """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+        that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
+
+        A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
+        left.
+
+        Errors: those of StartEvaluation about evaluators and data set; and
+        ALREADY_EXISTS: OTHER_PLAN (with fingerprint, that of the plan there, and requested_fingerprint).
+        """
+
+    @_abc_1.abstractmethod
+    def NotifyStep(
+        self,
+        request: _evaluation_pb2.NotifyStepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.NotifyStepResponse, _abc.Awaitable[_evaluation_pb2.NotifyStepResponse]]:
+        """Starts the evaluations that are due at a step. Answers as soon as they wait for their turn, before the model is
+        loaded: training goes on meanwhile. The same call again starts nothing twice; it goes on with what is interrupted,
+        and starts what a full queue refused.
+
+        Errors: those of StartEvaluation, at the first evaluation that cannot be started; and
+        NOT_FOUND: UNKNOWN_PLAN.
+        ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
+        its model, and requested_fingerprint).
+        RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
         """
 
 def add_EvaluationServiceServicer_to_server(servicer: EvaluationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class GradingServiceStub(object):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call whose
-    deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call that comes
-    before waits for them.
+    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
+    that comes before waits for them.
     """
 
     def __init__(self, channel):
@@ -55,14 +55,15 @@ class GradingServiceStub(object):
 
 
 class GradingServiceServicer(object):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call whose
-    deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call that comes
-    before waits for them.
+    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
+    that comes before waits for them.
     """
 
     def GradeMath(self, request, context):
         """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-        killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of items:
+        killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
+        items:
         GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
         Errors:
@@ -117,9 +118,9 @@ def add_GradingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GradingService(object):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call whose
-    deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call that comes
-    before waits for them.
+    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
+    that comes before waits for them.
     """
 
     @staticmethod

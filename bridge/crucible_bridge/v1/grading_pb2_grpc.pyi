@@ -3,8 +3,8 @@
 isort:skip_file
 Grading of what untrusted models say. Errors of every call stand in types.proto.
 
-An answer that cannot be judged costs the batch nothing: it is UNDECIDED (too long, out of the budget of time, a target
-without a meaning; the reason says which) or ERROR (the grader failed; the problem says how), never INCORRECT.
+An answer that cannot be judged costs the batch nothing: it is UNDECIDED (too long, out of the budget of time, a
+target without a meaning; the reason says which) or ERROR (the grader failed; the problem says how), never INCORRECT.
 """
 
 from collections import abc as _abc
@@ -31,9 +31,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GradingServiceStub:
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call whose
-    deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call that comes
-    before waits for them.
+    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
+    that comes before waits for them.
     """
 
     @_typing.overload
@@ -42,7 +42,8 @@ class GradingServiceStub:
     def __new__(cls, channel: _aio.Channel) -> GradingServiceAsyncStub: ...
     GradeMath: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]
     """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-    killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of items:
+    killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
+    items:
     GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
     Errors:
@@ -60,15 +61,16 @@ class GradingServiceStub:
 
 @_typing.type_check_only
 class GradingServiceAsyncStub(GradingServiceStub):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call whose
-    deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call that comes
-    before waits for them.
+    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
+    that comes before waits for them.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GradeMath: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]  # type: ignore[assignment]
     """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-    killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of items:
+    killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
+    items:
     GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
     Errors:
@@ -85,9 +87,9 @@ class GradingServiceAsyncStub(GradingServiceStub):
     """
 
 class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call whose
-    deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call that comes
-    before waits for them.
+    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
+    that comes before waits for them.
     """
 
     @_abc_1.abstractmethod
@@ -97,7 +99,8 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.GradeMathResponse, _abc.Awaitable[_grading_pb2.GradeMathResponse]]:
         """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-        killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of items:
+        killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
+        items:
         GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
         Errors:

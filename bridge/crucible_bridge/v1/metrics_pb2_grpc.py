@@ -102,11 +102,13 @@ class MetricsServiceServicer(object):
         INVALID_ARGUMENT: PROMPT_TOO_LONG.
         NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-        FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT, NO_MODEL_CONFIG,
-        NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of the model).
+        FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT,
+        NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of
+        the model).
         DEADLINE_EXCEEDED: deadline_ms was over before every datum had its log-probabilities.
         UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
-        MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be loaded.
+        MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be
+        loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

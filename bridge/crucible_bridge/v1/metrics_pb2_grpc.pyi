@@ -44,11 +44,13 @@ class MetricsServiceStub:
     INVALID_ARGUMENT: PROMPT_TOO_LONG.
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT, NO_MODEL_CONFIG,
-    NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of the model).
+    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT,
+    NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of
+    the model).
     DEADLINE_EXCEEDED: deadline_ms was over before every datum had its log-probabilities.
     UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
-    MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be loaded.
+    MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be
+    loaded.
     """
     IncorporateKLPenalty: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.IncorporateKLPenaltyRequest, _metrics_pb2.IncorporateKLPenaltyResponse]
     """tinker-cookbook's incorporate_kl_penalty, without changing its input.
@@ -84,11 +86,13 @@ class MetricsServiceAsyncStub(MetricsServiceStub):
     INVALID_ARGUMENT: PROMPT_TOO_LONG.
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT, NO_MODEL_CONFIG,
-    NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of the model).
+    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT,
+    NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of
+    the model).
     DEADLINE_EXCEEDED: deadline_ms was over before every datum had its log-probabilities.
     UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
-    MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be loaded.
+    MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be
+    loaded.
     """
     IncorporateKLPenalty: _aio.UnaryUnaryMultiCallable[_metrics_pb2.IncorporateKLPenaltyRequest, _metrics_pb2.IncorporateKLPenaltyResponse]  # type: ignore[assignment]
     """tinker-cookbook's incorporate_kl_penalty, without changing its input.
@@ -133,11 +137,13 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         INVALID_ARGUMENT: PROMPT_TOO_LONG.
         NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-        FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT, NO_MODEL_CONFIG,
-        NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of the model).
+        FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT,
+        NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED, CHECKPOINT_CHANGED (of
+        the model).
         DEADLINE_EXCEEDED: deadline_ms was over before every datum had its log-probabilities.
         UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
-        MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be loaded.
+        MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY; the field is the datum's, or the model's where that cannot be
+        loaded.
         """
 
     @_abc_1.abstractmethod

@@ -1,4 +1,3 @@
-from crucible_bridge.v1 import evaluation_pb2 as _evaluation_pb2
 from crucible_bridge.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -27,10 +26,10 @@ class SampleItem(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     model_input: _types_pb2.ModelInput
     text: str
-    conversation: _evaluation_pb2.Conversation
+    conversation: _types_pb2.Conversation
     num_samples: int
     seed: int
-    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_evaluation_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class SampleRequest(_message.Message):
     __slots__ = ("model", "items", "sampling", "limits")

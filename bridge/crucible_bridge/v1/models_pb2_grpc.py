@@ -33,7 +33,8 @@ class ModelServiceStub(object):
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
     (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
+    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+    asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
@@ -78,7 +79,8 @@ class ModelServiceServicer(object):
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
     (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
+    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+    asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
@@ -148,7 +150,8 @@ class ModelService(object):
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
     (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
+    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+    asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).

@@ -34,7 +34,8 @@ class ModelServiceStub:
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
     (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
+    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+    asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
@@ -70,7 +71,8 @@ class ModelServiceAsyncStub(ModelServiceStub):
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
     (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
+    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+    asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
@@ -102,7 +104,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
     field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
     (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see OpenAIModel). A call whose client went away asks no more.
+    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+    asks no more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).

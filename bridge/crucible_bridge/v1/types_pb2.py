@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63rucible_bridge/v1/types.proto\x12\x12\x63rucible_bridge.v1\"O\n\x06Tensor\x12(\n\x05\x64type\x18\x01 \x01(\x0e\x32\x19.crucible_bridge.v1.Dtype\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xb5\x01\n\x0fModelInputChunk\x12,\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12/\n\x05image\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.ImageChunkH\x00\x12:\n\x0bimage_asset\x18\x03 \x01(\x0b\x32#.crucible_bridge.v1.ImageAssetChunkH\x00\x42\x07\n\x05\x63hunk\"\\\n\nImageChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"e\n\x0fImageAssetChunk\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"A\n\nModelInput\x12\x33\n\x06\x63hunks\x18\x01 \x03(\x0b\x32#.crucible_bridge.v1.ModelInputChunk\"\xd2\x01\n\x05\x44\x61tum\x12\x33\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\x12\x43\n\x0eloss_fn_inputs\x18\x02 \x03(\x0b\x32+.crucible_bridge.v1.Datum.LossFnInputsEntry\x1aO\n\x11LossFnInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"\xba\x01\n\x07\x43olumns\x12+\n\x07lengths\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x37\n\x06values\x18\x02 \x03(\x0b\x32\'.crucible_bridge.v1.Columns.ValuesEntry\x1aI\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"\x8b\x01\n\x08ModelRef\x12\x12\n\x08\x65mbedded\x18\x01 \x01(\tH\x00\x12/\n\x05local\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.LocalModelH\x00\x12\x31\n\x06openai\x18\x04 \x01(\x0b\x32\x1f.crucible_bridge.v1.OpenAIModelH\x00\x42\x07\n\x05model\"\x1a\n\nLocalModel\x12\x0c\n\x04path\x18\x01 \x01(\t\",\n\x0bOpenAIModel\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"\xb4\x01\n\x0eSamplingParams\x12\x12\n\nmax_tokens\x18\x01 \x01(\x05\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"\xe2\x01\n\x07Metrics\x12\x37\n\x06values\x18\x01 \x03(\x0b\x32\'.crucible_bridge.v1.Metrics.ValuesEntry\x12=\n\tundefined\x18\x02 \x03(\x0b\x32*.crucible_bridge.v1.Metrics.UndefinedEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0eUndefinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x07Problem\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08*\x97\x01\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x44TYPE_U8\x10\x01\x12\x0e\n\nDTYPE_BOOL\x10\x02\x12\r\n\tDTYPE_I32\x10\x03\x12\r\n\tDTYPE_I64\x10\x04\x12\r\n\tDTYPE_F16\x10\x05\x12\x0e\n\nDTYPE_BF16\x10\x06\x12\r\n\tDTYPE_F32\x10\x07\x12\r\n\tDTYPE_F64\x10\x08*\xa3\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n\x0fVERDICT_CORRECT\x10\x01\x12\x15\n\x11VERDICT_INCORRECT\x10\x02\x12\x13\n\x0fVERDICT_PARTIAL\x10\x03\x12\x15\n\x11VERDICT_UNDECIDED\x10\x04\x12\x11\n\rVERDICT_ERROR\x10\x05\x12\x14\n\x10VERDICT_MEASURED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63rucible_bridge/v1/types.proto\x12\x12\x63rucible_bridge.v1\"O\n\x06Tensor\x12(\n\x05\x64type\x18\x01 \x01(\x0e\x32\x19.crucible_bridge.v1.Dtype\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xb5\x01\n\x0fModelInputChunk\x12,\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12/\n\x05image\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.ImageChunkH\x00\x12:\n\x0bimage_asset\x18\x03 \x01(\x0b\x32#.crucible_bridge.v1.ImageAssetChunkH\x00\x42\x07\n\x05\x63hunk\"\\\n\nImageChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"e\n\x0fImageAssetChunk\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"A\n\nModelInput\x12\x33\n\x06\x63hunks\x18\x01 \x03(\x0b\x32#.crucible_bridge.v1.ModelInputChunk\"\xd2\x01\n\x05\x44\x61tum\x12\x33\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\x12\x43\n\x0eloss_fn_inputs\x18\x02 \x03(\x0b\x32+.crucible_bridge.v1.Datum.LossFnInputsEntry\x1aO\n\x11LossFnInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"\xba\x01\n\x07\x43olumns\x12+\n\x07lengths\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x37\n\x06values\x18\x02 \x03(\x0b\x32\'.crucible_bridge.v1.Columns.ValuesEntry\x1aI\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"A\n\x0c\x43onversation\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xfd\x01\n\x08ModelRef\x12\x12\n\x08\x65mbedded\x18\x01 \x01(\tH\x00\x12/\n\x05local\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.LocalModelH\x00\x12\x31\n\x06tinker\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.TinkerModelH\x00\x12\x31\n\x06openai\x18\x04 \x01(\x0b\x32\x1f.crucible_bridge.v1.OpenAIModelH\x00\x12=\n\x0corchestrator\x18\x05 \x01(\x0b\x32%.crucible_bridge.v1.OrchestratorModelH\x00\x42\x07\n\x05model\"\x84\x01\n\nLocalModel\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x19\n\x0c\x61\x64\x61pter_path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x64type\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x0f\n\r_adapter_pathB\t\n\x07_deviceB\x08\n\x06_dtype\"\xa7\x01\n\x0bTinkerModel\x12\x17\n\nmodel_path\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nstate_path\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x17\n\nbase_model\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x14\n\x07service\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\r\n\x0b_model_pathB\r\n\x0b_state_pathB\r\n\x0b_base_modelB\n\n\x08_service\",\n\x0bOpenAIModel\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"!\n\x11OrchestratorModel\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xb4\x01\n\x0eSamplingParams\x12\x12\n\nmax_tokens\x18\x01 \x01(\x05\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"\xe2\x01\n\x07Metrics\x12\x37\n\x06values\x18\x01 \x03(\x0b\x32\'.crucible_bridge.v1.Metrics.ValuesEntry\x12=\n\tundefined\x18\x02 \x03(\x0b\x32*.crucible_bridge.v1.Metrics.UndefinedEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0eUndefinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x07Problem\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08*\x97\x01\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x44TYPE_U8\x10\x01\x12\x0e\n\nDTYPE_BOOL\x10\x02\x12\r\n\tDTYPE_I32\x10\x03\x12\r\n\tDTYPE_I64\x10\x04\x12\r\n\tDTYPE_F16\x10\x05\x12\x0e\n\nDTYPE_BF16\x10\x06\x12\r\n\tDTYPE_F32\x10\x07\x12\r\n\tDTYPE_F64\x10\x08*\xa3\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n\x0fVERDICT_CORRECT\x10\x01\x12\x15\n\x11VERDICT_INCORRECT\x10\x02\x12\x13\n\x0fVERDICT_PARTIAL\x10\x03\x12\x15\n\x11VERDICT_UNDECIDED\x10\x04\x12\x11\n\rVERDICT_ERROR\x10\x05\x12\x14\n\x10VERDICT_MEASURED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,10 +39,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_METRICS_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_METRICS_UNDEFINEDENTRY']._loaded_options = None
   _globals['_METRICS_UNDEFINEDENTRY']._serialized_options = b'8\001'
-  _globals['_DTYPE']._serialized_start=1692
-  _globals['_DTYPE']._serialized_end=1843
-  _globals['_VERDICT']._serialized_start=1846
-  _globals['_VERDICT']._serialized_end=2009
+  _globals['_DTYPE']._serialized_start=2231
+  _globals['_DTYPE']._serialized_end=2382
+  _globals['_VERDICT']._serialized_start=2385
+  _globals['_VERDICT']._serialized_end=2548
   _globals['_TENSOR']._serialized_start=54
   _globals['_TENSOR']._serialized_end=133
   _globals['_MODELINPUTCHUNK']._serialized_start=136
@@ -61,20 +61,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COLUMNS']._serialized_end=983
   _globals['_COLUMNS_VALUESENTRY']._serialized_start=910
   _globals['_COLUMNS_VALUESENTRY']._serialized_end=983
-  _globals['_MODELREF']._serialized_start=986
-  _globals['_MODELREF']._serialized_end=1125
-  _globals['_LOCALMODEL']._serialized_start=1127
-  _globals['_LOCALMODEL']._serialized_end=1153
-  _globals['_OPENAIMODEL']._serialized_start=1155
-  _globals['_OPENAIMODEL']._serialized_end=1199
-  _globals['_SAMPLINGPARAMS']._serialized_start=1202
-  _globals['_SAMPLINGPARAMS']._serialized_end=1382
-  _globals['_METRICS']._serialized_start=1385
-  _globals['_METRICS']._serialized_end=1611
-  _globals['_METRICS_VALUESENTRY']._serialized_start=1516
-  _globals['_METRICS_VALUESENTRY']._serialized_end=1561
-  _globals['_METRICS_UNDEFINEDENTRY']._serialized_start=1563
-  _globals['_METRICS_UNDEFINEDENTRY']._serialized_end=1611
-  _globals['_PROBLEM']._serialized_start=1613
-  _globals['_PROBLEM']._serialized_end=1689
+  _globals['_CONVERSATION']._serialized_start=985
+  _globals['_CONVERSATION']._serialized_end=1050
+  _globals['_CHATMESSAGE']._serialized_start=1052
+  _globals['_CHATMESSAGE']._serialized_end=1096
+  _globals['_MODELREF']._serialized_start=1099
+  _globals['_MODELREF']._serialized_end=1352
+  _globals['_LOCALMODEL']._serialized_start=1355
+  _globals['_LOCALMODEL']._serialized_end=1487
+  _globals['_TINKERMODEL']._serialized_start=1490
+  _globals['_TINKERMODEL']._serialized_end=1657
+  _globals['_OPENAIMODEL']._serialized_start=1659
+  _globals['_OPENAIMODEL']._serialized_end=1703
+  _globals['_ORCHESTRATORMODEL']._serialized_start=1705
+  _globals['_ORCHESTRATORMODEL']._serialized_end=1738
+  _globals['_SAMPLINGPARAMS']._serialized_start=1741
+  _globals['_SAMPLINGPARAMS']._serialized_end=1921
+  _globals['_METRICS']._serialized_start=1924
+  _globals['_METRICS']._serialized_end=2150
+  _globals['_METRICS_VALUESENTRY']._serialized_start=2055
+  _globals['_METRICS_VALUESENTRY']._serialized_end=2100
+  _globals['_METRICS_UNDEFINEDENTRY']._serialized_start=2102
+  _globals['_METRICS_UNDEFINEDENTRY']._serialized_end=2150
+  _globals['_PROBLEM']._serialized_start=2152
+  _globals['_PROBLEM']._serialized_end=2228
 # @@protoc_insertion_point(module_scope)

@@ -121,21 +121,57 @@ class Columns(_message.Message):
     values: _containers.MessageMap[str, Tensor]
     def __init__(self, lengths: _Optional[_Union[Tensor, _Mapping]] = ..., values: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
 
+class Conversation(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
+
+class ChatMessage(_message.Message):
+    __slots__ = ("role", "content")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    content: str
+    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+
 class ModelRef(_message.Message):
-    __slots__ = ("embedded", "local", "openai")
+    __slots__ = ("embedded", "local", "tinker", "openai", "orchestrator")
     EMBEDDED_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
+    TINKER_FIELD_NUMBER: _ClassVar[int]
     OPENAI_FIELD_NUMBER: _ClassVar[int]
+    ORCHESTRATOR_FIELD_NUMBER: _ClassVar[int]
     embedded: str
     local: LocalModel
+    tinker: TinkerModel
     openai: OpenAIModel
-    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ...) -> None: ...
+    orchestrator: OrchestratorModel
+    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., tinker: _Optional[_Union[TinkerModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ..., orchestrator: _Optional[_Union[OrchestratorModel, _Mapping]] = ...) -> None: ...
 
 class LocalModel(_message.Message):
-    __slots__ = ("path",)
+    __slots__ = ("path", "adapter_path", "device", "dtype")
     PATH_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_PATH_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
     path: str
-    def __init__(self, path: _Optional[str] = ...) -> None: ...
+    adapter_path: str
+    device: str
+    dtype: str
+    def __init__(self, path: _Optional[str] = ..., adapter_path: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class TinkerModel(_message.Message):
+    __slots__ = ("model_path", "state_path", "base_model", "service")
+    MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
+    STATE_PATH_FIELD_NUMBER: _ClassVar[int]
+    BASE_MODEL_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    model_path: str
+    state_path: str
+    base_model: str
+    service: str
+    def __init__(self, model_path: _Optional[str] = ..., state_path: _Optional[str] = ..., base_model: _Optional[str] = ..., service: _Optional[str] = ...) -> None: ...
 
 class OpenAIModel(_message.Message):
     __slots__ = ("server", "model")
@@ -144,6 +180,12 @@ class OpenAIModel(_message.Message):
     server: str
     model: str
     def __init__(self, server: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+
+class OrchestratorModel(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class SamplingParams(_message.Message):
     __slots__ = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")

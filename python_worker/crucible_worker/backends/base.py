@@ -10,6 +10,7 @@ BackendError for the rest, whose `retryable` says whether asking again may help.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -26,7 +27,29 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 
-__all__ = ["Backend", "Model", "SamplingClient", "TextSamplingClient", "Tokenizer", "TrainingClient"]
+__all__ = [
+    "Backend",
+    "CookbookTokenizer",
+    "HeldModel",
+    "Model",
+    "Rendered",
+    "SamplingClient",
+    "TextSamplingClient",
+    "Tokenizer",
+    "TrainingClient",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A conversation in tokens."""
+
+    tokens: Sequence[int]
+    """Token ids."""
+    weights: Sequence[float] | None = None
+    """What each token counts, where it is what a model is measured on; None where it is a prompt."""
+    stop: Sequence[str] = ()
+    """Texts that end an answer to it."""
 
 
 class SamplingClient(Protocol):
@@ -52,9 +75,12 @@ class TextSamplingClient(SamplingClient, Protocol):
     """A model whose tokenizer and chat template lie with its server: it is asked in words, too."""
 
     async def sample_text(
-        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> Sequence[SampledSequence]:
-        """Generate `num_samples` continuations of a text, or answers to a conversation, as `sample` does of tokens."""
+        """Generate `num_samples` continuations of a text, or answers to a conversation, as `sample` does of tokens.
+
+        A text that is `plain` is gone on from as it stands; of any other, the server may make a message of a user.
+        """
         ...
 
 
@@ -78,6 +104,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text, where the model has one, whether or not `encode` puts it there."""
+        ...
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether `encode_chat` can be asked; a model without one gets plain text."""
         ...
@@ -92,6 +123,28 @@ class Tokenizer(Protocol):
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         """Token ids of a conversation by the model's own chat template."""
+        ...
+
+
+@runtime_checkable
+class CookbookTokenizer(Protocol):
+    """A tokenizer that is an object of transformers somewhere: tinker-cookbook's renderers can be run on it there."""
+
+    async def render_cookbook(
+        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+    ) -> Rendered:
+        """A conversation as one of tinker-cookbook's renderers has it.
+
+        Args:
+            renderer: its name there.
+            messages: at least one.
+            train_on: None for a prompt; else what of it has weight: last_assistant, all_assistant or all.
+
+        Raises:
+            FailedPrecondition: tinker-cookbook is not installed (EXTRA_NOT_INSTALLED), or has no such renderer for this
+                tokenizer (UNKNOWN_RENDERER).
+            InvalidField: the renderer refuses the conversation.
+        """
         ...
 
 
@@ -125,6 +178,15 @@ class Model(Protocol):
     @property
     def tokenizer(self) -> Tokenizer | None:
         """Its tokenizer; None where only tokens can be sent."""
+        ...
+
+
+class HeldModel(Model, Protocol):
+    """A model that a caller holds, and takes along when it leaves."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the caller has left."""
         ...
 
 

@@ -73,11 +73,17 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     for package in _requirements("local"):
         yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate embedded and local models")
+    for package in _requirements("lora"):
+        yield _check(package, lambda name=package: _version(name, "[lora]"), "put LoRA adapters on local models")
+    for package in _requirements("datasets"):
+        yield _check(package, lambda name=package: _version(name, "[datasets]"), "read data sets of the hub")
     for package in _requirements("text"):
         yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
     yield _check("grading", lambda: _grading(settings), "grade math, in processes of its own")
     for package in _requirements("openai"):
         yield _check(package, lambda name=package: _version(name, "[openai]"), "ask OpenAI-compatible servers")
+    for package in _requirements("tinker"):
+        yield _check(package, lambda name=package: _version(name, "[tinker]"), "ask Tinker services")
     yield _check("embedded models", _embedded, "try everything with no other model")
     yield _check("device", _torch_device, "compute where local models run")
     for tool, purpose in _TOOLS.items():
@@ -162,10 +168,11 @@ def _journal(state_dir: Path) -> str:
     immutable = "" if path.with_name(f"{JOURNAL_FILE}-wal").exists() else "&immutable=1"
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version != SCHEMA_VERSION:
+        if not 0 < version <= SCHEMA_VERSION:
             raise _Missing(f"{path} is of version {version}, this worker writes {SCHEMA_VERSION}")
         (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
-    return f"{path}, evaluations: {count:,}"
+    older = f"; of version {version}, brought to {SCHEMA_VERSION} at the next start" if version < SCHEMA_VERSION else ""
+    return f"{path}, evaluations: {count:,}{older}"
 
 
 @contextlib.contextmanager

@@ -20,9 +20,11 @@ from crucible_worker.cli.options import (
     Config,
     DataRoot,
     Device,
+    HubNetwork,
     Json,
     ModelRoot,
     OpenAIServer,
+    TinkerService,
     settings_or_exit,
 )
 
@@ -35,9 +37,18 @@ __all__ = ["evaluate"]
 
 _Model = Annotated[
     str,
-    typer.Option(metavar="MODEL", help="embedded:NAME@STEP, local:PATH below a model root, or openai:SERVER/MODEL."),
+    typer.Option(
+        metavar="MODEL",
+        help="embedded:NAME@STEP, local:PATH below a model root, openai:SERVER/MODEL, tinker://PATH or tinker:BASE.",
+    ),
 ]
-_Data = Annotated[str, typer.Option(metavar="DATA", help="builtin:NAME, or jsonl:PATH below a data root.")]
+_Data = Annotated[
+    str,
+    typer.Option(
+        metavar="DATA",
+        help="builtin:NAME, jsonl:PATH below a data root, or hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
+    ),
+]
 _Evaluators = Annotated[
     list[str], typer.Option("--evaluator", metavar="[NAME=]KIND", help="nll, accuracy; NAME prefixes keys; repeatable.")
 ]
@@ -75,8 +86,10 @@ def evaluate(
     state_dir: _State = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
+    hub_network: HubNetwork = None,
     device: Device = None,
     openai_server: OpenAIServer = None,
+    tinker_service: TinkerService = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model here and now, without a worker.
@@ -100,7 +113,9 @@ def evaluate(
                 device=device,
                 model_roots=model_root,
                 data_roots=data_root,
+                hub_network=hub_network,
                 openai_servers=openai_server,
+                tinker_services=tinker_service,
             )
         )
         try:

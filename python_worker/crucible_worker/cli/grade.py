@@ -241,7 +241,7 @@ def _graded(grader: MathGrader, lines: Sequence[PairLine], policy: MathPolicy) -
 
 def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
     """Write a chunk: each record with its grade, and each other line with what is wrong."""
-    from crucible_worker.grading.shown import shown
+    from crucible_worker.grading.excerpt import shown
     from crucible_worker.services.grading_answers import noted
 
     following = iter(grades)

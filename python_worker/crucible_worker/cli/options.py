@@ -17,12 +17,14 @@ __all__ = [
     "DataRoot",
     "Device",
     "Host",
+    "HubNetwork",
     "Json",
     "Limit",
     "ModelRoot",
     "OpenAIServer",
     "Port",
     "StateDir",
+    "TinkerService",
     "settings_or_exit",
 ]
 
@@ -49,6 +51,12 @@ ModelRoot = Annotated[
 DataRoot = Annotated[
     list[Path] | None, typer.Option(metavar="DIR", help="Folder below which data sets may lie; repeatable.")
 ]
+HubNetwork = Annotated[
+    bool | None,
+    typer.Option(
+        "--hub-network", help="Fetch data sets from the Hugging Face hub; else only those in its cache here are read."
+    ),
+]
 Device = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="Where models compute: auto, cpu, cuda or cuda:N. [default: auto]")
 ]
@@ -58,6 +66,14 @@ OpenAIServer = Annotated[
         "--openai-server",
         metavar="NAME=URL",
         help="OpenAI-compatible server to ask models of, without a key; with one, in the file. Repeatable.",
+    ),
+]
+TinkerService = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tinker-service",
+        metavar="NAME=URL",
+        help="Tinker service to ask models of, with the key in TINKER_API_KEY; with another, in the file. Repeatable.",
     ),
 ]
 Limit = Annotated[

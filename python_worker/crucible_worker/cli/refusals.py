@@ -30,6 +30,9 @@ _REASON_FLAGS = {
     "UNKNOWN_EMBEDDED_MODEL": "--model",
     "MODEL_NOT_FOUND": "--model",
     "MODEL_REFUSED": "--model",
+    "NO_ADAPTER_CONFIG": "--model",
+    "ADAPTER_REFUSED": "--model",
+    "DEVICE_NOT_FOUND": "--model",
     "PATH_OUT_OF_ROOT": "--model",
 }
 """Of errors that name no field."""

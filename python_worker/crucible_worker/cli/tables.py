@@ -50,6 +50,7 @@ def evaluation_as_data(evaluation: Evaluation) -> dict[str, Any]:
                 "n_scored": result.n_scored,
                 "n_unscored": result.n_unscored,
                 "n_errors": result.n_errors,
+                "n_truncated": result.n_truncated,
                 "problem": _as_data(result.problem),
             }
             for result in evaluation.results

@@ -29,14 +29,28 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import Grade, Grader
-from crucible_worker.grading.shown import shown
+from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
-from crucible_worker.rendering import sample_answers
+from crucible_worker.rendering import (
+    RENDERER_OPTION,
+    answer_of,
+    check_input,
+    check_renderer,
+    sample_answers,
+    without_thinking,
+)
 
-__all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
+__all__ = ["MAX_SAMPLES_PER_PROMPT", "NO_ANSWER", "NO_ANSWER_CUT", "Accuracy", "AccuracyType"]
 
 MAX_SAMPLES_PER_PROMPT = 1_000
 """Answers to one sample."""
+
+NO_ANSWER = "no answer: nothing but thought"
+"""How a verdict came about where thought is all there is."""
+NO_ANSWER_CUT = "no answer: cut at max_tokens while thinking"
+"""The same, where there might have been an answer later on."""
+
+_REMOVE, _KEEP = "remove", "keep"
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -67,6 +81,16 @@ _INFO = EvaluatorInfo(
                 "default": 1,
                 "description": "Answers to each sample; uncertainty is then clustered by sample.",
             },
+            "renderer": dict(RENDERER_OPTION),
+            "thinking": {
+                "type": "string",
+                "enum": [_REMOVE, _KEEP],
+                "default": _REMOVE,
+                "description": (
+                    "remove: what stands between <think> and </think>, or <thinking> and </thinking>, is not graded; "
+                    "a sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded, too."
+                ),
+            },
         },
         "additionalProperties": False,
         "$defs": {name: dict(grader.options_schema) for name, grader in graders.GRADERS.items()},
@@ -88,7 +112,8 @@ class AccuracyType:
 
         Raises:
             InvalidField: `sampling` is missing, there is no such grader, or an option of it is unknown or wrong.
-            FailedPrecondition: the grader needs a library that is not installed, or is a user's and cannot be used.
+            FailedPrecondition: the grader or the renderer needs a library that is not installed, or the grader is a
+                user's and cannot be used.
         """
         if sampling is None:
             raise InvalidField("sampling", "is missing, and accuracy samples answers: give at least max_tokens")
@@ -98,7 +123,14 @@ class AccuracyType:
             name_field='options["grader"]',
             options_field='options["grader_options"]',
         )
-        return Accuracy(grader=grader, sampling=sampling, repeats=options["samples_per_prompt"])
+        check_renderer(options["renderer"])
+        return Accuracy(
+            grader=grader,
+            sampling=sampling,
+            repeats=options["samples_per_prompt"],
+            renderer=options["renderer"],
+            thinking=options["thinking"],
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +143,10 @@ class Accuracy:
     """How to sample."""
     repeats: int = 1
     """Answers to each sample, from 1."""
+    renderer: str = "auto"
+    """How text and conversations become what the model gets, see `crucible_worker.rendering.renderers`."""
+    thinking: str = _REMOVE
+    """Whether thoughts are graded: "remove" or "keep"."""
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot generate.
@@ -122,7 +158,12 @@ class Accuracy:
             raise FailedPrecondition("accuracy needs a sampling client, which the model lacks", reason="MISSING_CLIENT")
 
     def check_sample(self, sample: Sample) -> None:
-        """Nothing: a sample that cannot be asked is an ERROR of its own."""
+        """Refuse a conversation that the renderer takes none of; whatever else cannot be asked is an ERROR of its own.
+
+        Raises:
+            InvalidField: names the conversation.
+        """
+        check_input(sample.input, self.renderer)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Sample one answer, with the sample's own seed where sampling is random, and grade it.
@@ -136,7 +177,7 @@ class Accuracy:
         self.check(context.model)
         answer = await self._sampled(sample, context)
         text, replaced = _SURROGATES.subn("\ufffd", answer.text)
-        grade = await self.grader.grade(text, sample.targets, sample.choices)
+        grade = await self._graded(answer_of(text, self.renderer), sample, answer.stop_reason)
         _check_score(grade)
         return Outcome(
             verdict=grade.verdict,
@@ -155,10 +196,18 @@ class Accuracy:
         by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
         return accuracy([[_score(result) for result in repeats] for _, repeats in by_sample])
 
+    async def _graded(self, said: str, sample: Sample, stop_reason: str) -> Grade:
+        answer = said if self.thinking == _KEEP else without_thinking(said)
+        grade = await self.grader.grade(answer, sample.targets, sample.choices)
+        if answer or not said or not grade.verdict.scored:
+            return grade
+        method = NO_ANSWER_CUT if stop_reason == "length" else NO_ANSWER
+        return Grade(verdict=Verdict.INCORRECT, score=0.0, method=method)
+
     async def _sampled(self, sample: Sample, context: SampleContext) -> SampledSequence:
         random = self.sampling.temperature > 0
         params = dataclasses.replace(self.sampling, seed=context.seed) if random else self.sampling
-        answers = await sample_answers(context.model, sample.input, params)
+        answers = await sample_answers(context.model, sample.input, params, renderer=self.renderer)
         if len(answers) != 1:
             message = f"was asked for one answer and gave {len(answers)}"
             raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)

@@ -30,7 +30,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
-from crucible_worker.rendering import TrainOn, render_supervised
+from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_input, check_renderer, render_supervised
 
 __all__ = ["NLL", "NLLType"]
 
@@ -60,6 +60,7 @@ _INFO = EvaluatorInfo(
                 "default": "last_assistant",
                 "description": "Which messages of a conversation have weight.",
             },
+            "renderer": dict(RENDERER_OPTION),
         },
         "additionalProperties": False,
     },
@@ -76,8 +77,13 @@ class NLLType:
         return _INFO
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled."""
-        return NLL(client=options["client"], train_on=options["train_on"])
+        """Make one; nothing is sampled.
+
+        Raises:
+            FailedPrecondition: the renderer needs a library that is not installed.
+        """
+        check_renderer(options["renderer"])
+        return NLL(client=options["client"], train_on=options["train_on"], renderer=options["renderer"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,8 @@ class NLL:
     """"auto", "training" or "sampling"."""
     train_on: TrainOn = "last_assistant"
     """Which messages of a conversation have weight."""
+    renderer: str = "auto"
+    """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
 
     @property
     def repeats(self) -> int:
@@ -114,11 +122,12 @@ class NLL:
             raise FailedPrecondition(f"nll needs {needed} client, which the model lacks", reason="MISSING_CLIENT")
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a Datum without targets or weights, or with such that do not fit its input.
+        """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
 
         Raises:
-            InvalidField: names the array.
+            InvalidField: names the array, or the conversation that the renderer takes none of.
         """
+        check_input(sample.input, self.renderer)
         if isinstance(sample.input, Datum):
             try:
                 _structure(sample.input)
@@ -137,7 +146,7 @@ class NLL:
             FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
-        datum = await render_supervised(context.model.tokenizer, sample, self.train_on)
+        datum = await render_supervised(context.model.tokenizer, sample, self.train_on, self.renderer)
         targets, weights = _checked(datum)
         if (training := self._training(context.model)) is not None:
             logprobs, method = await _forward(training, datum, targets), "forward"

@@ -27,12 +27,12 @@ from crucible_bridge.types import (
 from crucible_worker.grading import base
 from crucible_worker.grading.choice import MultipleChoice, check_choices
 from crucible_worker.grading.direct import DirectGrader
+from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.format import Format, StepsLeft
 from crucible_worker.grading.normalize import Normalization
 from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.overlap import F1, Bleu, Rouge
 from crucible_worker.grading.regex import Regex
-from crucible_worker.grading.shown import shown
 from crucible_worker.grading.text import Contains, ExactMatch
 
 __all__ = ["score", "scorer_of"]

@@ -8,7 +8,7 @@ makes the worker parse 64 MiB, and so that bytes that are no message are the cal
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -60,15 +60,14 @@ class Interceptor(grpc.aio.ServerInterceptor):
         handle = logged(mapped(handle), method)
         if handler.request_streaming:
             make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
-            return make(handle, handler.request_deserializer, handler.response_serializer)
+            return make(handle, None, handler.response_serializer)
         make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
         return make(handle, None, handler.response_serializer)
 
 
 def _answered(handler: Any) -> Handle:
-    if handler.request_streaming:
-        return handler.stream_unary
-    behaviour, parse = handler.unary_unary, _parser(handler)
+    behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
+    parse = _parser(handler)
 
     async def handle(request: bytes, context: Context) -> Any:
         return await behaviour(parse(request), context)
@@ -78,7 +77,7 @@ def _answered(handler: Any) -> Handle:
 
 def _streamed(handler: Any) -> Handle:
     behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
-    parse = (lambda requests: requests) if handler.request_streaming else _parser(handler)
+    parse = _parser(handler)
 
     # No asynchronous generator: a timer that fires while gRPC sends would not reach what is suspended at a yield.
     async def handle(request: Any, context: Context) -> None:
@@ -89,7 +88,7 @@ def _streamed(handler: Any) -> Handle:
     return handle
 
 
-def _parser(handler: Any) -> Callable[[bytes], Any]:
+def _parser(handler: Any) -> Callable[[Any], Any]:
     deserialize = handler.request_deserializer
 
     def parse(request: bytes) -> Any:
@@ -98,4 +97,8 @@ def _parser(handler: Any) -> Callable[[bytes], Any]:
         except DecodeError:
             raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
 
-    return parse
+    async def parse_each(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield parse(request)
+
+    return parse_each if handler.request_streaming else parse

@@ -2,6 +2,18 @@
 
 from crucible_worker.rendering.asking import sample_answers
 from crucible_worker.rendering.prompts import render_prompt
+from crucible_worker.rendering.renderers import RENDERER_OPTION, answer_of, check_input, check_renderer
 from crucible_worker.rendering.supervised import TrainOn, render_supervised
+from crucible_worker.rendering.thinking import without_thinking
 
-__all__ = ["TrainOn", "render_prompt", "render_supervised", "sample_answers"]
+__all__ = [
+    "RENDERER_OPTION",
+    "TrainOn",
+    "answer_of",
+    "check_input",
+    "check_renderer",
+    "render_prompt",
+    "render_supervised",
+    "sample_answers",
+    "without_thinking",
+]

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model, TextSamplingClient
-from crucible_worker.rendering.prompts import render_prompt
+from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.prompts import messages_of, render_question
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, check_input
 
 __all__ = ["sample_answers"]
 
 
 async def sample_answers(
-    model: Model, input: str | Conversation | Datum | ModelInput, params: SamplingParams, num_samples: int = 1
+    model: Model,
+    input: str | Conversation | Datum | ModelInput,
+    params: SamplingParams,
+    num_samples: int = 1,
+    *,
+    renderer: str = AUTO,
 ) -> Sequence[SampledSequence]:
     """Have a model answer an input.
 
-    Tokens are sent as they are. Text and conversations are rendered by `render_prompt` where the model has a tokenizer;
-    where its sampling side takes words, they are left to its server.
+    Tokens are sent as they are. Text and conversations are rendered here where the model has a tokenizer; where its
+    sampling side takes words, they are left to its server, but for what `role_colon` and `raw` make of them: that is
+    text to go on from. Stop sequences that the renderer brings come behind those of the parameters.
 
     Args:
         model: who is asked.
         input: of a Sample, or tokens.
         params: how to sample.
         num_samples: how many answers.
+        renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: the model has no sampling client (MISSING_CLIENT), or the input cannot be rendered for it.
-        InvalidField: there is nothing to ask, or more than fits.
+        InvalidField: there is nothing to ask, or more than fits; the renderer takes no conversation.
         BackendError: the model could not be asked.
     """
     client = model.sampling
@@ -36,6 +46,34 @@ async def sample_answers(
         raise FailedPrecondition("the model has no sampling client", reason="MISSING_CLIENT")
     if isinstance(input, ModelInput):
         return await client.sample(input, params, num_samples)
-    if isinstance(client, TextSamplingClient) and model.tokenizer is None and not isinstance(input, Datum):
+    if isinstance(input, Datum):
+        return await client.sample(input.model_input, params, num_samples)
+    if model.tokenizer is None and isinstance(client, TextSamplingClient):
+        return await _in_words(client, input, params, num_samples, renderer)
+    rendered = await render_question(model.tokenizer, input, renderer)
+    return await client.sample(ModelInput.of(rendered.tokens), _stopped(params, rendered.stop), num_samples)
+
+
+async def _in_words(
+    client: TextSamplingClient, input: str | Conversation, params: SamplingParams, num_samples: int, renderer: str
+) -> Sequence[SampledSequence]:
+    check_input(input, renderer)
+    if renderer == AUTO:
         return await client.sample_text(input, params, num_samples)
-    return await client.sample(await render_prompt(model.tokenizer, input), params, num_samples)
+    if renderer == CHAT_TEMPLATE:
+        return await client.sample_text(Conversation(tuple(messages_of(input))), params, num_samples)
+    if renderer == ROLE_COLON:
+        text = role_colon.prompt_text(messages_of(input))
+        return await client.sample_text(text, _stopped(params, (role_colon.STOP,)), num_samples, plain=True)
+    if renderer == RAW:
+        return await client.sample_text(input, params, num_samples, plain=True)
+    raise FailedPrecondition(
+        "the model's tokenizer lies with its server, and tinker-cookbook's renderers need one at hand, as local models "
+        "have it",
+        reason="NO_COOKBOOK_TOKENIZER",
+    )
+
+
+def _stopped(params: SamplingParams, stop: Sequence[str]) -> SamplingParams:
+    further = tuple(text for text in stop if text not in params.stop)
+    return dataclasses.replace(params, stop=(*params.stop, *further)) if further else params

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
-from crucible_worker.backends.base import Tokenizer
+from crucible_worker.backends.base import CookbookTokenizer, Rendered, Tokenizer
+from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, check_input
 
-__all__ = ["encode_conversation", "encode_text", "render_prompt", "require_tokenizer"]
+__all__ = [
+    "encode_conversation",
+    "encode_text",
+    "messages_of",
+    "render_prompt",
+    "render_question",
+    "require_cookbook",
+    "require_tokenizer",
+]
 
 
 async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation | Datum) -> ModelInput:
@@ -28,12 +38,41 @@ async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation |
     """
     if isinstance(input, Datum):
         return input.model_input
+    return ModelInput.of((await render_question(tokenizer, input, AUTO)).tokens)
+
+
+async def render_question(tokenizer: Tokenizer | None, input: str | Conversation, renderer: str) -> Rendered:
+    """Render text or a conversation as a prompt, with the stop sequences that the renderer brings.
+
+    Text is one user message to every renderer but `raw`, and to `auto` where the model has no chat template.
+
+    Args:
+        tokenizer: the model's, where it has one.
+        input: of a Sample.
+        renderer: see `renderers.py`.
+
+    Raises:
+        FailedPrecondition: the model has no tokenizer (NO_TOKENIZER), no chat template (NO_CHAT_TEMPLATE), or the
+            renderer is one that cannot be used with it.
+        InvalidField: nothing is left to ask: no message, or no token; or the renderer takes no conversation.
+    """
+    check_input(input, renderer)
     known = require_tokenizer(tokenizer)
-    if isinstance(input, Conversation):
-        tokens = await encode_conversation(known, input.messages, generation_prompt=True)
-    else:
-        tokens = await encode_text(known, input)
-    return ModelInput.of(tokens)
+    if renderer == ROLE_COLON:
+        return await role_colon.encode_prompt(known, messages_of(input))
+    if renderer.startswith(COOKBOOK):
+        messages = messages_of(input)
+        if not messages:
+            raise InvalidField("input.messages", "is empty")
+        return await require_cookbook(known).render_cookbook(renderer.removeprefix(COOKBOOK), messages)
+    if isinstance(input, Conversation) or renderer == CHAT_TEMPLATE:
+        return Rendered(tokens=await encode_conversation(known, messages_of(input), generation_prompt=True))
+    return Rendered(tokens=await encode_text(known, input, plain=renderer == RAW))
+
+
+def messages_of(input: str | Conversation) -> Sequence[ChatMessage]:
+    """The messages of a conversation; text is one message of the user."""
+    return input.messages if isinstance(input, Conversation) else (ChatMessage("user", input),)
 
 
 def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
@@ -47,13 +86,27 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
     return tokenizer
 
 
-async def encode_text(tokenizer: Tokenizer, text: str) -> Sequence[int]:
-    """Tokens of a text that asks something, never none.
+def require_cookbook(tokenizer: Tokenizer) -> CookbookTokenizer:
+    """The tokenizer, if tinker-cookbook's renderers can be run on it.
+
+    Raises:
+        FailedPrecondition: they cannot (NO_COOKBOOK_TOKENIZER).
+    """
+    if not isinstance(tokenizer, CookbookTokenizer):
+        raise FailedPrecondition(
+            "the model's tokenizer is not at hand as tinker-cookbook's renderers need it: local models have such a one",
+            reason="NO_COOKBOOK_TOKENIZER",
+        )
+    return tokenizer
+
+
+async def encode_text(tokenizer: Tokenizer, text: str, *, plain: bool = False) -> Sequence[int]:
+    """Tokens of a text that asks something, never none; `plain` text is no message, whatever the model has.
 
     Raises:
         InvalidField: the text has no tokens.
     """
-    if tokenizer.has_chat_template:
+    if tokenizer.has_chat_template and not plain:
         return await encode_conversation(tokenizer, (ChatMessage("user", text),), generation_prompt=True)
     tokens = await tokenizer.encode(text)
     if not tokens:

@@ -9,8 +9,16 @@ import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
-from crucible_worker.backends.base import Tokenizer
-from crucible_worker.rendering.prompts import encode_conversation, encode_text, require_tokenizer
+from crucible_worker.backends.base import Rendered, Tokenizer
+from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.prompts import (
+    encode_conversation,
+    encode_text,
+    messages_of,
+    require_cookbook,
+    require_tokenizer,
+)
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, check_input
 
 __all__ = ["TrainOn", "render_supervised"]
 
@@ -18,7 +26,9 @@ TrainOn = Literal["last_assistant", "all_assistant", "all"]
 """Which tokens of a conversation count: those of the assistant's last message, of all its messages, or all."""
 
 
-async def render_supervised(tokenizer: Tokenizer | None, sample: Sample, train_on: TrainOn = "last_assistant") -> Datum:
+async def render_supervised(
+    tokenizer: Tokenizer | None, sample: Sample, train_on: TrainOn = "last_assistant", renderer: str = AUTO
+) -> Datum:
     """Render a sample as `target_tokens` and `weights`, of the model input's length.
 
     Input i is followed by target i: the model input is every token but the last, the targets every token but the first.
@@ -30,36 +40,51 @@ async def render_supervised(tokenizer: Tokenizer | None, sample: Sample, train_o
       `last_assistant` it ends with that message. One that ends without a message of the assistant gets the first target
       for it, if the sample has targets.
 
+    That is what `auto` and `chat_template` do. To `raw`, text is plain and no end of sequence is added. To `role_colon`
+    and tinker-cookbook's renderers, text with a target is a message of the user with its answer, and weights are those
+    of tinker-cookbook.
+
     Args:
         tokenizer: the model's, where it has one.
         sample: what to render.
         train_on: what counts in a conversation.
+        renderer: see `renderers.py`.
 
     Returns:
         `target_tokens` int64 and `weights` float32, shape (n,).
 
     Raises:
-        FailedPrecondition: no tokenizer, no chat template, or one that renders a message otherwise when others follow.
-        InvalidField: there is no target, or no message of the assistant.
+        FailedPrecondition: no tokenizer, no chat template, or one that renders a message otherwise when others follow;
+            or the renderer cannot be used with this model.
+        InvalidField: there is no target, or no message of the assistant; or the renderer takes no conversation.
     """
     if isinstance(sample.input, Datum):
         return sample.input
+    check_input(sample.input, renderer)
     known = require_tokenizer(tokenizer)
-    if isinstance(sample.input, Conversation):
+    if renderer == ROLE_COLON or renderer.startswith(COOKBOOK):
+        tokens, weights = await _messages(known, sample.input, sample.targets, train_on, renderer)
+    elif isinstance(sample.input, Conversation):
         tokens, weights = await _conversation(known, _answered(sample.input.messages, sample.targets), train_on)
     else:
-        tokens, weights = await _text(known, sample.input, sample.targets)
+        tokens, weights = await _text(known, sample.input, sample.targets, renderer)
     return Datum(
         model_input=ModelInput.of(tokens[:-1]), loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights[1:]}
     )
 
 
-async def _text(tokenizer: Tokenizer, text: str, targets: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    if not targets:
-        raise InvalidField("targets", "is empty: there is no text to measure")
-    prompt = list(await encode_text(tokenizer, text))
+async def _text(
+    tokenizer: Tokenizer, text: str, targets: Sequence[str], renderer: str
+) -> tuple[np.ndarray, np.ndarray]:
+    _check_targets(targets)
+    # Also where there is none: the error says so.
+    chat = tokenizer.has_chat_template or renderer == CHAT_TEMPLATE
+    if chat and renderer != RAW:
+        prompt = list(await encode_conversation(tokenizer, messages_of(text), generation_prompt=True))
+    else:
+        prompt = list(await encode_text(tokenizer, text, plain=True))
     answer = list(await tokenizer.encode_continuation(targets[0]))
-    if tokenizer.eos_token_id is not None:
+    if tokenizer.eos_token_id is not None and renderer != RAW:
         answer.append(tokenizer.eos_token_id)
     if not answer:
         raise InvalidField("targets[0]", "has no tokens")
@@ -68,21 +93,58 @@ async def _text(tokenizer: Tokenizer, text: str, targets: Sequence[str]) -> tupl
     return np.array(prompt + answer, np.int64), weights
 
 
+async def _messages(
+    tokenizer: Tokenizer, input: str | Conversation, targets: Sequence[str], train_on: TrainOn, renderer: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """As a renderer has it that weighs tokens by itself."""
+    if isinstance(input, str):
+        _check_targets(targets)
+        train_on = "last_assistant"
+    messages, answers = _chosen(_answered(messages_of(input), targets), train_on)
+    if not messages:
+        raise InvalidField("input.messages", "is empty")
+    if renderer == ROLE_COLON:
+        whole = train_on == "all"
+        counted = range(len(messages)) if whole else answers
+        rendered = await role_colon.encode_weighted(tokenizer, messages, counted, headers=whole)
+    else:
+        name = renderer.removeprefix(COOKBOOK)
+        rendered = await require_cookbook(tokenizer).render_cookbook(name, messages, train_on=train_on)
+    return _weighted(rendered)
+
+
+def _weighted(rendered: Rendered) -> tuple[np.ndarray, np.ndarray]:
+    if len(rendered.tokens) < 2:
+        raise InvalidField("input.messages", "renders to less than two tokens: none can be predicted")
+    return np.array(rendered.tokens, np.int64), np.array(rendered.weights, np.float32)
+
+
+def _check_targets(targets: Sequence[str]) -> None:
+    if not targets:
+        raise InvalidField("targets", "is empty: there is no text to measure")
+
+
 def _answered(messages: Sequence[ChatMessage], targets: Sequence[str]) -> Sequence[ChatMessage]:
     if messages and messages[-1].role != "assistant" and targets:
         return (*messages, ChatMessage("assistant", targets[0]))
     return messages
 
 
-async def _conversation(
-    tokenizer: Tokenizer, messages: Sequence[ChatMessage], train_on: TrainOn
-) -> tuple[np.ndarray, np.ndarray]:
+def _chosen(messages: Sequence[ChatMessage], train_on: TrainOn) -> tuple[Sequence[ChatMessage], Sequence[int]]:
+    """The messages to render, and which of them are the assistant's."""
     answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
     if train_on == "last_assistant":
         answers = answers[-1:]
         messages = messages[: answers[0] + 1] if answers else messages
     if not answers and train_on != "all":
         raise InvalidField("input.messages", "has no message of the assistant")
+    return messages, answers
+
+
+async def _conversation(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], train_on: TrainOn
+) -> tuple[np.ndarray, np.ndarray]:
+    messages, answers = _chosen(messages, train_on)
     tokens = list(await encode_conversation(tokenizer, messages, generation_prompt=False))
     if len(tokens) < 2:
         raise InvalidField("input.messages", "renders to less than two tokens: none can be predicted")

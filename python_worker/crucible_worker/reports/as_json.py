@@ -75,6 +75,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_scored": result.n_scored,
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
+        "n_truncated": result.n_truncated,
         "problem": _problem(result.problem),
     }
 

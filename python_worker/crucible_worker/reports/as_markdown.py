@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import Evaluation, Limits, Problem, SampleResult
+from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
@@ -80,12 +80,12 @@ def _titled(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def _evaluators(evaluation: Evaluation) -> Iterator[str]:
-    header = ["evaluator", "kind", "n", "n_scored", "n_unscored", "n_errors", "problem"]
+    header = ["evaluator", "kind", "n", "n_scored", "n_unscored", "n_errors", "n_truncated", "problem"]
     rows = (
         [
             result.evaluator.label,
             result.evaluator.kind,
-            *(f"{count:,}" for count in (result.n, result.n_scored, result.n_unscored, result.n_errors)),
+            *(f"{count:,}" for count in _counts(result)),
             _told(result.problem),
         ]
         for result in evaluation.results
@@ -93,14 +93,19 @@ def _evaluators(evaluation: Evaluation) -> Iterator[str]:
     return _table(header, rows)
 
 
+def _counts(result: EvaluatorResult) -> Sequence[int]:
+    return (result.n, result.n_scored, result.n_unscored, result.n_errors, result.n_truncated)
+
+
 def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
-    header = ["evaluator", "sample", "repeat", "verdict", "extracted", "output", "problem"]
+    header = ["evaluator", "sample", "repeat", "verdict", "stop", "extracted", "output", "problem"]
     rows = (
         [
             sample.evaluator,
             sample.sample_id,
             str(sample.repeat),
             sample.verdict.value,
+            sample.stop_reason,
             sample.extracted,
             sample.output,
             _told(sample.problem),

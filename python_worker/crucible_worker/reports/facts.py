@@ -9,9 +9,11 @@ from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
     Evaluation,
+    HubDataset,
     InlineDataset,
     JsonlDataset,
     SampleResult,
+    format_hub,
     format_model,
 )
 
@@ -57,6 +59,8 @@ def format_dataset(dataset: Dataset) -> str:
             words = [f"builtin:{name}"]
         case JsonlDataset(path):
             words = [f"jsonl:{path}"]
+        case HubDataset():
+            words = [f"hub:{format_hub(dataset.source)}"]
         case InlineDataset():
             words = ["inline"]
     if dataset.limit is not None:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -18,21 +18,32 @@ from crucible_bridge.errors import (
     Unavailable,
 )
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
-from crucible_bridge.types import EvaluateRequest, Problem
+from crucible_bridge.types import EvaluateRequest, PlannedEvaluation, Problem
+from crucible_worker.backends.base import HeldModel, Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.engine import Attempt, Ending
-from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.plan import Plan, Preparer, Sources, make_evaluators
+from crucible_worker.runs.preparation import Plan, Preparer, Sources, make_evaluators
 from crucible_worker.runs.resume import Orphans
 
-__all__ = ["CANCEL_CHECK_SECONDS", "DRAIN_RETRY_SECONDS", "QUEUE_RETRY_SECONDS", "Admission", "draining_error"]
+__all__ = [
+    "CALLER_LEFT",
+    "CANCEL_CHECK_SECONDS",
+    "DRAIN_RETRY_SECONDS",
+    "QUEUE_FULL",
+    "QUEUE_RETRY_SECONDS",
+    "Admission",
+    "draining_error",
+]
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
+QUEUE_FULL = "QUEUE_FULL"
+"""Reason of a refusal that a later call may not meet."""
 QUEUE_RETRY_SECONDS = 5.0
 """What a caller is told to wait when the queue is full."""
 
@@ -40,7 +51,14 @@ _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the worker drains."""
 
+CALLER_LEFT = Problem(reason="CALLER_LEFT", message="the caller that holds the model left", retryable=True)
+"""Why an evaluation is interrupted whose caller holds the model."""
+
 _DRAINING = Problem(reason="DRAINING", message="the worker drains", retryable=True)
+
+
+def _nothing(transaction: Transaction) -> None:
+    """What `admit` does besides, where nobody asks for more."""
 
 
 def draining_error() -> Unavailable:
@@ -80,18 +98,42 @@ class Admission:
         """This worker's attempt at an evaluation, where it has one under way."""
         return self._attempts.get(number)
 
-    async def admit(self, request: EvaluateRequest, *, waited: bool = False) -> tuple[Row, bool]:
+    async def check(self, planned: PlannedEvaluation) -> None:
+        """Refuse what could be started with no model: as `admit` does, but for model and queue.
+
+        Raises:
+            BridgeError: limits, evaluators or data set are refused; nothing was started.
+        """
+        _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
+        try:
+            await self._preparer.load(planned, make_evaluators(planned))
+        except Cancelled:
+            if self.draining:
+                raise draining_error() from None
+            raise
+
+    async def admit(
+        self,
+        request: EvaluateRequest,
+        *,
+        waited: bool = False,
+        model: HeldModel | None = None,
+        also: Callable[[Transaction], None] = _nothing,
+    ) -> tuple[Row, bool]:
         """Start an evaluation or go on with it, unless it has ended or has an owner; and whether it was there already.
 
         Args:
             request: what to run; its id is set.
             waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
+            model: the model, where the caller holds it.
+            also: done in the transaction that makes the evaluation, or goes on with it; what it raises undoes both.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
         # In a task of its own: a caller that goes away in the middle must not leave a claim without an attempt.
-        task = asyncio.create_task(self._claim(request, time.monotonic(), waited=waited))
+        claim = self._claim(request, time.monotonic(), waited=waited, model=model, also=also)
+        task = asyncio.create_task(claim)
         self._claims.add(task)
         task.add_done_callback(self._claimed)
         return await asyncio.shield(task)
@@ -135,6 +177,12 @@ class Admission:
             message = shorten(reason, MAX_PROBLEM_BYTES) or "cancelled"
             attempt.stop(Ending.CANCEL, Problem(reason="CANCELLED", message=message))
 
+    def release(self, model: Model, problem: Problem) -> None:
+        """Interrupt this worker's attempt that asks a model, where there is one: who holds the model is gone."""
+        for attempt in tuple(self._attempts.values()):
+            if attempt.model is model:
+                attempt.stop(Ending.LEFT, problem)
+
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations and interrupt those at work; their ids, once that is committed."""
         self.draining = True
@@ -152,7 +200,15 @@ class Admission:
             await attempt.finished.wait()
         return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
 
-    async def _claim(self, request: EvaluateRequest, received: float, *, waited: bool) -> tuple[Row, bool]:
+    async def _claim(
+        self,
+        request: EvaluateRequest,
+        received: float,
+        *,
+        waited: bool,
+        model: HeldModel | None,
+        also: Callable[[Transaction], None],
+    ) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
         _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
         identity = await self._preparer.identify(request)
@@ -169,8 +225,11 @@ class Admission:
         deadline = asyncio.timeout_at(_deadline(request, row, received))
         try:
             async with deadline:
-                plan = await self._preparer.prepare(request, evaluators)
-            return await self._take_on(request, plan, identity, received)
+                plan = await self._preparer.prepare(request, evaluators, model)
+            taken_on = await self._take_on(request, plan, identity, received, also)
+            if model is not None and model.gone:
+                self.release(model, CALLER_LEFT)
+            return taken_on
         except Cancelled:
             self.refuse_if_unable(request.evaluation_id)
             raise
@@ -185,10 +244,19 @@ class Admission:
         finally:
             self._preparing -= 1
 
-    async def _take_on(self, request: EvaluateRequest, plan: Plan, identity: str, received: float) -> tuple[Row, bool]:
+    async def _take_on(
+        self,
+        request: EvaluateRequest,
+        plan: Plan,
+        identity: str,
+        received: float,
+        also: Callable[[Transaction], None],
+    ) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
-        claimed = await self._journal.submit(
-            lambda transaction: lifecycle.claim(
+
+        def claim(transaction: Transaction) -> lifecycle.Claim:
+            also(transaction)
+            return lifecycle.claim(
                 transaction,
                 self._locks,
                 request,
@@ -198,7 +266,8 @@ class Admission:
                 total=plan.total,
                 worker_id=self._worker_id,
             )
-        )
+
+        claimed = await self._journal.submit(claim)
         if claimed.owned:
             # The record has the limits that hold: this request's, with the deadline of the first.
             limits = request_from_record(claimed.row.request).limits
@@ -230,7 +299,7 @@ class Admission:
             raise ResourceExhausted(
                 f"{taken} evaluations run or wait, the limit of max_queued_evaluations is "
                 f"{self._limits.max_queued_evaluations}",
-                reason="QUEUE_FULL",
+                reason=QUEUE_FULL,
                 retry_after=QUEUE_RETRY_SECONDS,
             )
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model, SamplingClient, TextSamplingClient, Tokenizer, TrainingClient
+from crucible_worker.backends.base import (
+    CookbookTokenizer,
+    Model,
+    Rendered,
+    SamplingClient,
+    TextSamplingClient,
+    Tokenizer,
+    TrainingClient,
+)
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel"]
 
@@ -91,7 +100,7 @@ class GatedModel:
         self.calls = 0
         self.sampling: SamplingClient | None = _gated(self, model.sampling)
         self.training: TrainingClient | None = None if model.training is None else _Training(self, model.training)
-        self.tokenizer: Tokenizer | None = None if model.tokenizer is None else _Tokenizer(gate, model.tokenizer)
+        self.tokenizer: Tokenizer | None = _gated_tokenizer(gate, model.tokenizer)
 
     @property
     def fingerprint(self) -> str:
@@ -110,9 +119,37 @@ class GatedModel:
 
 
 def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:
-    if isinstance(client, TextSamplingClient):
-        return _TextSampling(gated, client)
-    return None if client is None else _Sampling(gated, client)
+    if client is None:
+        return None
+    return _TextSampling(gated, client) if _takes_text(client) else _Sampling(gated, client)
+
+
+def _gated_tokenizer(gate: CallGate, tokenizer: Tokenizer | None) -> Tokenizer | None:
+    if tokenizer is None:
+        return None
+    cookbook = tokenizer  # a name of its own: the guard's answer takes the place of what is known of the type
+    if _knows_cookbook(cookbook):
+        return _CookbookTokenizer(gate, tokenizer, cookbook)
+    return _Tokenizer(gate, tokenizer)
+
+
+def _knows_cookbook(tokenizer: object) -> TypeGuard[CookbookTokenizer]:
+    return _is_cookbook_tokenizer(type(tokenizer))
+
+
+@functools.cache
+def _is_cookbook_tokenizer(kind: type) -> bool:
+    return issubclass(kind, CookbookTokenizer)
+
+
+def _takes_text(client: SamplingClient) -> TypeGuard[TextSamplingClient]:
+    return _is_text_client(type(client))
+
+
+@functools.cache
+def _is_text_client(kind: type[SamplingClient]) -> bool:
+    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
+    return issubclass(kind, TextSamplingClient)
 
 
 class _Sampling:
@@ -139,9 +176,11 @@ class _TextSampling(_Sampling):
         self._text_client = client
 
     async def sample_text(
-        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> Sequence[SampledSequence]:
-        return await self._gated.pass_gate(lambda: self._text_client.sample_text(input, params, num_samples))
+        return await self._gated.pass_gate(
+            lambda: self._text_client.sample_text(input, params, num_samples, plain=plain)
+        )
 
 
 class _Training:
@@ -158,11 +197,12 @@ class _Training:
 class _Tokenizer:
     """Retried like a call of the model, as it may live in the same process, but not counted as one."""
 
-    __slots__ = ("_gate", "_tokenizer", "eos_token_id", "has_chat_template")
+    __slots__ = ("_gate", "_tokenizer", "bos_token_id", "eos_token_id", "has_chat_template")
 
     def __init__(self, gate: CallGate, tokenizer: Tokenizer) -> None:
         self._gate = gate
         self._tokenizer = tokenizer
+        self.bos_token_id = tokenizer.bos_token_id
         self.eos_token_id = tokenizer.eos_token_id
         self.has_chat_template = tokenizer.has_chat_template
 
@@ -174,3 +214,16 @@ class _Tokenizer:
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         return await self._gate.call(lambda: self._tokenizer.encode_chat(messages, generation_prompt=generation_prompt))
+
+
+class _CookbookTokenizer(_Tokenizer):
+    __slots__ = ("_cookbook",)
+
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer, cookbook: CookbookTokenizer) -> None:
+        super().__init__(gate, tokenizer)
+        self._cookbook = cookbook
+
+    async def render_cookbook(
+        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+    ) -> Rendered:
+        return await self._gate.call(lambda: self._cookbook.render_cookbook(renderer, messages, train_on=train_on))

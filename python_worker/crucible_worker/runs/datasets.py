@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,36 +18,28 @@ from crucible_bridge.types import (
     Conversation,
     Dataset,
     Datum,
+    HubDataset,
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
     JsonlDataset,
     ModelInputChunk,
-    Problem,
     Sample,
     TokensChunk,
 )
-from crucible_worker.runs.jsonl import LINE_PROBLEM, Line, find_file, read_lines
+from crucible_worker.runs.hub.loading import read_rows
+from crucible_worker.runs.jsonl import find_file, read_lines
+from crucible_worker.runs.spool import MalformedSample, SpooledSamples, shuffle_key, spool
 
 __all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "load"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class MalformedSample:
-    """What stands in for a line that is no sample: it becomes ERROR with this problem."""
-
-    id: str
-    """The line's index among the file's records."""
-    problem: Problem
-    """What is wrong with it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedDataset:
     """The samples to evaluate on."""
 
-    samples: tuple[Sample | MalformedSample, ...]
-    """In order; every id is there, and unique."""
+    samples: Sequence[Sample | MalformedSample]
+    """In order; every id is there, and unique. Those of a file are read back one at a time."""
     fingerprint: str
     """SHA-256 of these samples, in hexadecimal: equal for equal samples in one order, however they came."""
 
@@ -56,18 +49,23 @@ def load(
     *,
     data_roots: Sequence[Path],
     builtins: Mapping[str, Callable[[], Sequence[Sample]]],
+    spool_dir: Path | None = None,
+    hub_network: bool = False,
     go_on: Callable[[], None] = lambda: None,
 ) -> LoadedDataset:
     """Load a data set. It blocks: call it in a thread.
 
     A sample without an id gets its index in the source, from 0. Shuffling sorts by SHA-256 of seed and id, so that the
     order is the same in every version of Python and adding a sample leaves the others in their order; the limit is
-    applied after it. The whole source is checked, whatever the limit.
+    applied after it. The whole source is checked, whatever the limit; of the hub's, where nothing is shuffled, only so
+    much as the limit asks for.
 
     Args:
         dataset: what to load.
         data_roots: JSONL files lie below these.
         builtins: data sets that ship with the worker, by name.
+        spool_dir: where samples of large files lie while they are evaluated; the system's temporary directory if None.
+        hub_network: whether the Hugging Face hub may be asked, or its cache here alone is read.
         go_on: called for every line of a file; raises to have the loading given up.
 
     Raises:
@@ -76,23 +74,47 @@ def load(
         NotFound: there is no such file or built-in data set.
         PermissionDenied: the path leads out of the data roots, or the file cannot be read.
         FailedPrecondition: a file is asked for, and the worker has no data root.
+        Unavailable: there is no room for the samples (NO_ROOM_FOR_DATASET).
+        BridgeError: the hub's data set cannot be had; see `runs.hub.loading.read_rows`.
     """
     if dataset.limit is not None and dataset.limit < 1:
         raise InvalidField("dataset.limit", f"is {dataset.limit}, at least 1 is needed")
     match dataset.source:
         case InlineDataset(samples):
-            field, loaded = "dataset.inline", _identified(samples, "dataset.inline", "sample")
+            field, loaded = "dataset.inline", _identified(samples, "dataset.inline")
         case JsonlDataset(path):
-            field, loaded = "dataset.jsonl_path", _from_file(path, data_roots, go_on, skip=dataset.skip_malformed)
+            field = "dataset.jsonl_path"
+            lines = read_lines(find_file(path, data_roots, field), field)
+            loaded = spool(lines, spool_dir, field=field, skip_malformed=dataset.skip_malformed, go_on=go_on)
+        case HubDataset():
+            field, loaded = "dataset.hub", _from_hub(dataset, dataset.source, spool_dir, hub_network, go_on)
         case BuiltinDataset(name):
-            field, loaded = "dataset.builtin", _identified(_builtin(name, builtins), "dataset.builtin", "sample")
+            field, loaded = "dataset.builtin", _identified(_builtin(name, builtins), "dataset.builtin")
     if not loaded:
         raise InvalidField(field, "holds no sample", reason="EMPTY_DATASET")
-    if dataset.shuffle_seed is not None:
-        seed = dataset.shuffle_seed
-        loaded = sorted(loaded, key=lambda sample: _shuffle_key(seed, sample.id))
-    samples = tuple(loaded[: dataset.limit])
-    return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples))
+    samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit)
+    return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
+
+
+def _from_hub(
+    dataset: Dataset, source: HubDataset, spool_dir: Path | None, network: bool, go_on: Callable[[], None]
+) -> SpooledSamples:
+    limit = dataset.limit if dataset.shuffle_seed is None else None
+    with contextlib.closing(read_rows(source, network=network, limit=limit, go_on=go_on)) as rows:
+        return spool(
+            rows, spool_dir, field="dataset.hub", noun="row", skip_malformed=dataset.skip_malformed, go_on=go_on
+        )
+
+
+def _ordered(
+    samples: SpooledSamples | list[Sample], shuffle_seed: int | None, limit: int | None
+) -> Sequence[Sample | MalformedSample]:
+    if isinstance(samples, SpooledSamples):
+        samples.ordered(shuffle_seed, limit)
+        return samples
+    if shuffle_seed is not None:
+        samples = sorted(samples, key=lambda sample: shuffle_key(shuffle_seed, sample.id))
+    return tuple(samples[:limit])
 
 
 def _arithmetic() -> Sequence[Sample]:
@@ -112,62 +134,24 @@ def _builtin(name: str, builtins: Mapping[str, Callable[[], Sequence[Sample]]]) 
     return builtins[name]()
 
 
-def _identified(samples: Sequence[Sample], field: str, noun: str) -> list[Sample | MalformedSample]:
-    named: list[Sample | MalformedSample] = [
+def _identified(samples: Sequence[Sample], field: str) -> list[Sample]:
+    named = [
         sample if sample.id else dataclasses.replace(sample, id=str(index)) for index, sample in enumerate(samples)
     ]
-    _refuse_equal_ids([(sample.id, f"{noun} {index}") for index, sample in enumerate(named)], field)
+    first: dict[str, int] = {}
+    for index, sample in enumerate(named):
+        if sample.id in first:
+            message = f"has the id {sample.id[:200]!r} twice: sample {first[sample.id]} and sample {index}"
+            raise InvalidField(field, message, reason="DUPLICATE_SAMPLE_ID")
+        first[sample.id] = index
     return named
 
 
-def _from_file(
-    path: str, data_roots: Sequence[Path], go_on: Callable[[], None], *, skip: bool
-) -> list[Sample | MalformedSample]:
-    field = "dataset.jsonl_path"
-    lines: list[Line] = []
-    for line in read_lines(find_file(path, data_roots, field), field):
-        go_on()
-        lines.append(line)
-    bad = next((line for line in lines if line.sample is None), None)
-    if bad is not None and not skip:
-        raise InvalidField(field, f"line {bad.number} {bad.problem}", reason=LINE_PROBLEM)
-    taken = {line.sample.id for line in lines if line.sample is not None}
-    loaded: list[Sample | MalformedSample] = []
-    for index, line in enumerate(lines):
-        if line.sample is None:
-            loaded.append(_malformed(index, line, taken, field))
-        elif line.sample.id:
-            loaded.append(line.sample)
-        else:
-            loaded.append(dataclasses.replace(line.sample, id=str(index)))
-    _refuse_equal_ids([(sample.id, f"line {line.number}") for sample, line in zip(loaded, lines, strict=True)], field)
-    return loaded
-
-
-def _malformed(index: int, line: Line, taken: set[str], field: str) -> MalformedSample:
-    # A line that is skipped must not take an id from a sample that is there.
-    free = str(index) if str(index) not in taken else f"line {line.number}"
-    problem = Problem(reason=LINE_PROBLEM, message=f"line {line.number} {line.problem}", field=field)
-    return MalformedSample(id=free, problem=problem)
-
-
-def _refuse_equal_ids(places: Sequence[tuple[str, str]], field: str) -> None:
-    first: dict[str, str] = {}
-    for identity, place in places:
-        if identity in first:
-            message = f"has the id {identity[:200]!r} twice: {first[identity]} and {place}"
-            raise InvalidField(field, message, reason="DUPLICATE_SAMPLE_ID")
-        first[identity] = place
-
-
-def _shuffle_key(seed: int, identity: str) -> bytes:
-    return hashlib.sha256(f"{seed}\0{identity}".encode("utf-8", "surrogatepass")).digest()
-
-
-def _fingerprint(samples: Sequence[Sample | MalformedSample]) -> str:
+def _fingerprint(samples: Iterable[Sample | MalformedSample], go_on: Callable[[], None]) -> str:
     # Records of MessagePack tell where they end: their concatenation is as good as a list, and never held at once.
     content, packer = hashlib.sha256(), msgpack.Packer(unicode_errors="surrogatepass")
     for sample in samples:
+        go_on()
         content.update(packer.pack(_canonical(sample)))
     return content.hexdigest()
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
@@ -29,16 +30,17 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
+from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.queries import Row, scored_keys
-from crucible_worker.runs.lifecycle import Place
+from crucible_worker.runs.journal.queries import Row, runs_before
+from crucible_worker.runs.lifecycle import Kept, Place
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.plan import Plan
+from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.summary import summarise
 
@@ -65,12 +67,17 @@ class Ending(enum.Enum):
     FAULT = enum.auto()
     DRAIN = enum.auto()
     JOURNAL = enum.auto()
+    LEFT = enum.auto()
+    """Whoever holds the model has left."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Stopped:
     ending: Ending
     problem: Problem
+
+
+_INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT)
 
 
 class Attempt:
@@ -110,11 +117,22 @@ class Attempt:
         self._gate = CallGate(row.total)
         self._stopped: asyncio.Future[_Stopped] = asyncio.get_running_loop().create_future()
         self._done_now = 0
+        self._to_write: list[Kept] = []
         self._unwritten = 0
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
         self._sample_seconds = _seconds(request.limits.sample_timeout_ms, limits.default_sample_timeout_seconds)
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
+
+    @property
+    def model(self) -> Model:
+        """The model that is asked."""
+        return self._plan.model
+
+    @property
+    def ending(self) -> Ending | None:
+        """What stopped it, if anything did."""
+        return self._stopped.result().ending if self._stopped.done() else None
 
     def start(self, on_finished: Callable[[], object]) -> None:
         """Begin; `on_finished` is called just before `finished` is set."""
@@ -160,7 +178,7 @@ class Attempt:
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(plan.model.load)
             self._last_progress = time.monotonic()
-            items = self._items(await self._journal.read(scored_keys, number))
+            items = self._items(await self._journal.read(runs_before, number))
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._concurrency()):
                     group.create_task(self._take(items))
@@ -179,16 +197,24 @@ class Attempt:
         wanted = self._request.limits.concurrency or self._limits.default_concurrency
         return min(wanted, self._limits.max_concurrency, self.row.total)
 
-    def _items(self, before: Mapping[tuple[int, int, int], tuple[int, bool]]) -> Iterator[tuple[Place, int]]:
+    def _items(self, before: Iterable[int]) -> Iterator[tuple[Place, int]]:
+        rows = zip(*[iter(before)] * 5, strict=True)
+        row = next(rows, None)
+        for place in self._places():
+            key = (place.position, place.evaluator, place.repeat)
+            while row is not None and row[:3] < key:
+                row = next(rows, None)
+            attempts, final = (0, False) if row is None or row[:3] != key else row[3:]
+            if not final:
+                yield place, attempts + 1
+
+    def _places(self) -> Iterator[Place]:
         # Sample by sample, so that several evaluators advance side by side on the one client.
         for position in range(len(self._plan.samples)):
             for index, (_, evaluator) in enumerate(self._plan.evaluators):
-                if index in self._plan.refused:
-                    continue
-                for repeat in range(evaluator.repeats):
-                    attempts, final = before.get((position, index, repeat), (0, False))
-                    if not final:
-                        yield Place(position, index, repeat), attempts + 1
+                if index not in self._plan.refused:
+                    for repeat in range(evaluator.repeats):
+                        yield Place(position, index, repeat)
 
     async def _take(self, items: Iterator[tuple[Place, int]]) -> None:
         for place, attempt in items:
@@ -198,7 +224,7 @@ class Attempt:
             await self._until_unwritten(MAX_UNWRITTEN)
             result = await self._run(place)
             self._last_progress = time.monotonic()
-            self._keep(place, result, attempt)
+            self._keep(Kept(place, result, attempt))
 
     async def _run(self, place: Place) -> SampleResult:
         spec, evaluator = self._plan.evaluators[place.evaluator]
@@ -249,22 +275,29 @@ class Attempt:
             return _error(Problem(reason="NOT_FINITE", message="a score or measurement is not finite"))
         return outcome
 
-    def _keep(self, place: Place, result: SampleResult, attempt: int) -> None:
+    def _keep(self, kept: Kept) -> None:
         if self._stopped.done():
             return
         self._unwritten += 1
+        if not self._to_write:
+            # All that ends in this turn of the loop is submitted together, before anything that comes after it.
+            asyncio.get_running_loop().call_soon(self._write)
+        self._to_write.append(kept)
+
+    def _write(self) -> None:
+        kept, self._to_write = self._to_write, []
         active_ns = self._active_ns()
         future = self._journal.submit(
-            lambda transaction: lifecycle.commit_sample(transaction, self.row, place, result, attempt, active_ns)
+            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns), size=len(kept)
         )
-        future.add_done_callback(self._kept)
+        future.add_done_callback(functools.partial(self._written_now, len(kept)))
 
-    def _kept(self, future: asyncio.Future[None]) -> None:
-        self._unwritten -= 1
+    def _written_now(self, count: int, future: asyncio.Future[None]) -> None:
+        self._unwritten -= count
         self._written.set()
         error = future.exception()
         if error is None:
-            self._done_now += 1
+            self._done_now += count
         else:
             self._fail(error)
 
@@ -338,7 +371,7 @@ class Attempt:
 
     async def _end(self, stopped: _Stopped) -> None:
         active_ns, row, problem = self._active_ns(), self.row, stopped.problem
-        if stopped.ending in (Ending.DRAIN, Ending.JOURNAL):
+        if stopped.ending in _INTERRUPTS:
             await self._submit_end(
                 lambda transaction: lifecycle.interrupt(transaction, self._locks, row, active_ns, problem.message)
             )

@@ -16,10 +16,12 @@ import structlog
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, ReportFormat, SampleResult, Verdict
+from crucible_worker.backends.base import HeldModel
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
+from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import (
     Head,
@@ -32,7 +34,8 @@ from crucible_worker.runs.journal.queries import (
 )
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.plan import Sources
+from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
+from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.streams import EventFilter, EventPage, follow
 
@@ -127,6 +130,10 @@ class Evaluations:
         """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
         self._notes.add(event)
 
+    def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
+        """The plans of this journal; the arguments say how a plan becomes the bytes that are kept, and back."""
+        return EvaluationPlans(self._journal, self._admission, encode, decode)
+
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
         """Start an evaluation, or go on with it; the flag says that it was there already.
 
@@ -155,6 +162,16 @@ class Evaluations:
             if row.state.terminal:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
+
+    async def hold(self, request: EvaluateRequest, model: HeldModel) -> Hold:
+        """Start an evaluation of a model that the caller holds, or go on with it, in place of who held it here before.
+
+        Raises:
+            BridgeError: the request cannot be run, or is at work at another worker; nothing was started.
+        """
+        request = _identified(request)
+        structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
+        return await hold(self._admission, self._journal, self._locks, request, model)
 
     async def get(self, evaluation_id: str) -> Evaluation:
         """An evaluation as it stands.
@@ -354,6 +371,7 @@ class Evaluations:
             max_events=self._limits.max_events_retained,
             evaluation_seconds=self._limits.evaluation_retention_seconds,
             interrupted_seconds=self._limits.interrupted_retention_seconds,
+            plan_seconds=self._limits.plan_retention_seconds + TOUCH_SECONDS,
         )
         while True:
             try:

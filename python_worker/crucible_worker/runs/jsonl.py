@@ -11,6 +11,7 @@ silently. Empty lines at the end do not count, and a byte order mark at the begi
 from __future__ import annotations
 
 import codecs
+import collections
 import dataclasses
 import json
 import math
@@ -29,6 +30,7 @@ __all__ = [
     "bounded_lines",
     "find_file",
     "kind_of",
+    "line_of",
     "parsed_line",
     "read_lines",
 ]
@@ -107,6 +109,16 @@ def read_lines(path: Path, field: str) -> Iterator[Line]:
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason="UNREADABLE", field=field) from error
 
 
+def line_of(number: int, raw: bytes | None) -> Line:
+    """What a line of `bounded_lines` says."""
+    try:
+        return Line(number=number, sample=_sample(parsed_line(raw)))
+    except MalformedLine as error:
+        return Line(number=number, problem=str(error))
+    except RecursionError:  # it could be read, and cannot be written again
+        return Line(number=number, problem="is nested too deeply")
+
+
 def _records(file: BinaryIO) -> Iterator[Line]:
     blank: list[int] = []
     for number, raw in enumerate(bounded_lines(file), start=1):
@@ -116,10 +128,7 @@ def _records(file: BinaryIO) -> Iterator[Line]:
         # Lines were empty before the end after all.
         yield from (Line(number=empty, problem="is empty") for empty in blank)
         blank.clear()
-        try:
-            yield Line(number=number, sample=_sample(parsed_line(raw)))
-        except MalformedLine as error:
-            yield Line(number=number, problem=str(error))
+        yield line_of(number, raw)
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
@@ -174,8 +183,8 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = collections.Counter(key for key, _ in pairs)
+        twice = next(key for key in counts if counts[key] > 1)
         raise MalformedLine(f"has the key {twice[:60]!r} twice")
     return made
 

@@ -36,10 +36,11 @@ from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = [
     "Claim",
+    "Kept",
     "Place",
     "cancel",
     "claim",
-    "commit_sample",
+    "commit_samples",
     "complete",
     "end",
     "interrupt",
@@ -72,6 +73,18 @@ class Place:
     position: int
     evaluator: int
     repeat: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """A result, to be kept and told."""
+
+    place: Place
+    """Where it belongs."""
+    sample: SampleResult
+    """What became of the sample."""
+    attempt: int
+    """How often this sample has been run, from 1."""
 
 
 def claim(
@@ -126,40 +139,42 @@ def mark_running(transaction: Transaction, number: int) -> None:
     transaction.execute("UPDATE evaluations SET state = ? WHERE number = ?", (EvaluationState.RUNNING, number))
 
 
-def commit_sample(
-    transaction: Transaction, row: Row, place: Place, sample: SampleResult, attempt: int, active_ns: int
-) -> None:
-    """Keep what became of a sample, and tell it.
+def commit_samples(transaction: Transaction, row: Row, kept: Sequence[Kept], active_ns: int) -> None:
+    """Keep what became of samples, and tell it: an event for each, in this order.
 
     Args:
         transaction: the transaction.
         row: the evaluation, as it was claimed.
-        place: where the result belongs.
-        sample: the result.
-        attempt: how often this sample has been run, from 1.
+        kept: the results.
         active_ns: time with this owner so far.
     """
-    retryable = sample.verdict is Verdict.ERROR and sample.problem is not None and sample.problem.retryable
-    transaction.execute(
+    # Two statements for all of them: SQLite gives the interpreter's lock away and waits for it again at every one.
+    transaction.executemany(
         "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.number,
-            place.position,
-            place.evaluator,
-            place.repeat,
-            sample.evaluator,
-            sample.verdict.value,
-            attempt,
-            retryable,
-            sample_to_record(sample),
-        ),
+        [_sample_row(row.number, one) for one in kept],
     )
-    event = run_events.sample_complete(row, sample, attempt)
-    last = transaction.append(row.number, (event,))
+    events = [run_events.sample_complete(row, one.sample, one.attempt) for one in kept]
+    last = transaction.append(row.number, events)
     transaction.execute(
-        """UPDATE evaluations SET done = done + 1, unscored = unscored + ?, active_ns = ?, last_sequence = ?
+        """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = ?, last_sequence = ?
            WHERE number = ?""",
-        (not sample.verdict.scored, active_ns, last, row.number),
+        (len(kept), sum(not one.sample.verdict.scored for one in kept), active_ns, last, row.number),
+    )
+
+
+def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
+    place, sample = kept.place, kept.sample
+    retryable = sample.verdict is Verdict.ERROR and sample.problem is not None and sample.problem.retryable
+    return (
+        number,
+        place.position,
+        place.evaluator,
+        place.repeat,
+        sample.evaluator,
+        sample.verdict.value,
+        kept.attempt,
+        retryable,
+        sample_to_record(sample),
     )
 
 

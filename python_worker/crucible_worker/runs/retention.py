@@ -1,4 +1,4 @@
-"""What the journal forgets: the oldest events, evaluations that ended long ago, and those nobody went on with."""
+"""What the journal forgets: old events, evaluations that ended long ago or that nobody went on with, unused plans."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
 from crucible_worker.runs.owners import OwnerLocks
 
@@ -29,6 +30,8 @@ class Retention:
     """Terminal evaluations, record and samples, since they ended."""
     interrupted_seconds: float
     """Interrupted evaluations, since they were interrupted; then they are cancelled."""
+    plan_seconds: float
+    """Plans whose run has no evaluation left, since they were used."""
 
 
 def trim(transaction: Transaction, locks: OwnerLocks, retention: Retention) -> bool:
@@ -36,8 +39,9 @@ def trim(transaction: Transaction, locks: OwnerLocks, retention: Retention) -> b
     now = time.time_ns()
     _cancel_forgotten(transaction, locks, now - int(retention.interrupted_seconds * 1e9))
     more_evaluations = _remove_evaluations(transaction, now - int(retention.evaluation_seconds * 1e9))
+    more_plans = remove_unused(transaction, now - int(retention.plan_seconds * 1e9), CHUNK)
     more_events = _remove_events(transaction, retention.max_events)
-    return more_evaluations or more_events
+    return more_evaluations or more_plans or more_events
 
 
 def _cancel_forgotten(transaction: Transaction, locks: OwnerLocks, before_ns: int) -> None:

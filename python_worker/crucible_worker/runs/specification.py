@@ -5,16 +5,25 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluateRequest, EvaluatorSpec
+from crucible_bridge.types import EvaluateRequest, EvaluationPlan, EvaluatorSpec, ModelRef, PlannedEvaluation
 from crucible_worker.runs.journal.records import pack
 
-__all__ = ["fingerprint", "metric_key", "refuse_equal_keys", "sample_seed"]
+__all__ = [
+    "PlacedKeys",
+    "fingerprint",
+    "metric_key",
+    "plan_fingerprint",
+    "refuse_equal_keys",
+    "sample_seed",
+    "settings_fingerprint",
+    "step_fingerprint",
+]
 
 
 def fingerprint(request: EvaluateRequest) -> str:
@@ -32,7 +41,22 @@ def fingerprint(request: EvaluateRequest) -> str:
         request.run_id,
         request.step,
     )
-    return hashlib.sha256(pack(_canonical(specification))).hexdigest()
+    return _digest(specification)
+
+
+def plan_fingerprint(plan: EvaluationPlan) -> str:
+    """SHA-256 of the whole of a plan, inline samples by content."""
+    return _digest(plan)
+
+
+def settings_fingerprint(planned: PlannedEvaluation) -> str:
+    """SHA-256 of a part of a plan but for its evaluators: equal where one evaluation can have those of both."""
+    return _digest(dataclasses.replace(planned, evaluators=()))
+
+
+def step_fingerprint(plan: str, step: int, model: ModelRef) -> str:
+    """SHA-256 of a plan, by its fingerprint, at a step with its model."""
+    return _digest((plan, step, model))
 
 
 def metric_key(prefix: str, spec: EvaluatorSpec, key: str) -> str:
@@ -40,24 +64,34 @@ def metric_key(prefix: str, spec: EvaluatorSpec, key: str) -> str:
     return f"{prefix}{spec.name}/{key}" if spec.name is not None else f"{prefix}{key}"
 
 
-def refuse_equal_keys(prefix: str, evaluators: Sequence[tuple[EvaluatorSpec, Sequence[str]]]) -> None:
-    """Refuse evaluators of which two would yield the same key.
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlacedKeys:
+    """The keys that an evaluator can yield, and where it stands in a request."""
 
-    Args:
-        prefix: the request's `metric_prefix`.
-        evaluators: each specification with the bare keys that it can yield.
+    path: str
+    """Of its specification: `evaluators[1]`."""
+    prefix: str
+    """What is put before every key."""
+    spec: EvaluatorSpec
+    """The specification."""
+    keys: Sequence[str]
+    """Bare ones."""
+
+
+def refuse_equal_keys(evaluators: Iterable[PlacedKeys]) -> None:
+    """Refuse evaluators of which two would yield the same key.
 
     Raises:
         InvalidField: names the second of the two and the key.
     """
-    owners: dict[str, int] = {}
-    for index, (spec, keys) in enumerate(evaluators):
-        for key in keys:
-            full = metric_key(prefix, spec, key)
-            if owners.setdefault(full, index) != index:
+    owners: dict[str, str] = {}
+    for placed in evaluators:
+        for key in placed.keys:
+            full = metric_key(placed.prefix, placed.spec, key)
+            if owners.setdefault(full, placed.path) != placed.path:
                 raise InvalidField(
-                    f"evaluators[{index}].name",
-                    f"must differ from that of evaluators[{owners[full]}]: both would yield the key {full!r}",
+                    f"{placed.path}.name",
+                    f"must differ from that of {owners[full]}: both would yield the key {full!r}",
                     reason="EQUAL_KEYS",
                 )
 
@@ -66,6 +100,10 @@ def sample_seed(evaluation_seed: int, sample_id: str, repeat: int) -> int:
     """The seed of one sample: a function of these three alone, so that every attempt draws the same."""
     text = f"{evaluation_seed}\0{repeat}\0{sample_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(pack(_canonical(value))).hexdigest()
 
 
 def _canonical(value: Any) -> Any:

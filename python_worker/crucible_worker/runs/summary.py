@@ -69,12 +69,14 @@ class _Counts:
     n: int = 0
     scored: int = 0
     errors: int = 0
+    truncated: int = 0
 
     def through(self, results: Iterator[SampleResult]) -> Iterator[SampleResult]:
         for result in results:
             self.n += 1
             self.scored += result.verdict.scored
             self.errors += result.verdict is Verdict.ERROR
+            self.truncated += result.stop_reason == "length"
             yield result
 
 
@@ -113,6 +115,7 @@ def _result(
         n_scored=counts.scored,
         n_unscored=unscored,
         n_errors=counts.errors,
+        n_truncated=counts.truncated,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )
 

@@ -8,16 +8,27 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.codec.events import event_to_record
-from crucible_bridge.types import BackendInfo, EmbeddedModel, EvaluatorInfo, LocalModel, ModelRef, OpenAIModel
+from crucible_bridge.types import (
+    BackendInfo,
+    EmbeddedModel,
+    EvaluatorInfo,
+    LocalModel,
+    ModelRef,
+    OpenAIModel,
+    OrchestratorModel,
+    TinkerModel,
+)
 from crucible_worker.backends.base import Backend
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.orchestrator import OrchestratorBackend
+from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.pool import GradingPool, share, unshare
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.plan import Sources
+from crucible_worker.runs.preparation import Sources
 
 __all__ = ["Build", "Parts", "build", "build_with"]
 
@@ -62,10 +73,11 @@ async def build(settings: Settings) -> Parts:
     """
     local = LocalBackend(settings.model_roots, settings.device)
     openai = OpenAIBackend(settings.openai_servers)
+    tinker = TinkerBackend(settings.tinker_services)
     return await build_with(
         settings,
-        backends={EmbeddedModel: local, LocalModel: local, OpenAIModel: openai},
-        infos=lambda: (local.info("embedded"), local.info("local"), openai.info()),
+        backends={EmbeddedModel: local, LocalModel: local, OpenAIModel: openai, TinkerModel: tinker},
+        infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
     )
 
 
@@ -80,7 +92,16 @@ async def build_with(
     Raises:
         FailedPrecondition: the state directory cannot be used.
     """
-    sources = Sources(backends=backends, data_roots=settings.data_roots, builtins=BUILTIN_DATASETS)
+    # It needs nothing but to be there: whoever asks it by another call is told which one to make.
+    orchestrator = OrchestratorBackend()
+    backends = {**backends, OrchestratorModel: orchestrator}
+    sources = Sources(
+        backends=backends,
+        data_roots=settings.data_roots,
+        builtins=BUILTIN_DATASETS,
+        spool_dir=settings.state_dir,
+        hub_network=settings.hub_network,
+    )
     evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
     # Its children are forked once it starts.
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
@@ -89,7 +110,7 @@ async def build_with(
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
-        backend_infos=infos,
+        backend_infos=lambda: (*infos(), orchestrator.info()),
         evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,

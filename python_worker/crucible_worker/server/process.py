@@ -9,6 +9,8 @@ import sys
 import structlog
 
 from crucible_bridge.errors import BridgeError
+from crucible_worker.backends.endpoints import withdraw
+from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
@@ -48,12 +50,19 @@ def serve(settings: Settings, *, build: Build = build) -> int:
     guard = ExitGuard(settings.limits.drain_seconds)
     guard.install()
     keep_freed_memory()
+    withdraw(_key_variables(settings))  # children inherit what is there
     sys.setswitchinterval(SWITCH_SECONDS)
     log_writer = configure_logging(settings.log_format, settings.log_level)
     try:
         return asyncio.run(_serve(settings, guard, build))
     finally:
         log_writer.close(LOG_CLOSE_SECONDS)
+
+
+def _key_variables(settings: Settings) -> set[str]:
+    """Variables that hold keys."""
+    asked = (*settings.openai_servers, *settings.tinker_services)
+    return {KEY_VARIABLE, *(endpoint.key_env for endpoint in asked if endpoint.key_env is not None)}
 
 
 async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:

@@ -191,7 +191,7 @@ class Worker:
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
-        evaluation = EvaluationService(parts.evaluations, parts.evaluators)
+        evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
         self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
         self._models = ModelService(parts.models, self._limits)

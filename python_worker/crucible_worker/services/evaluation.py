@@ -8,14 +8,18 @@ from typing import Any
 
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
 from crucible_bridge.codec.events import page_to_v1
+from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluatorInfo
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2
 from crucible_worker.interceptors.methods import Context
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.paging import page_size
+from crucible_worker.services.plans import PlanCalls
 from crucible_worker.telemetry.logging import bind_contextvars
 
 __all__ = ["EvaluationService"]
@@ -30,13 +34,15 @@ SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, 10_000
 """Page size of GetSamples: where none is given, and at most."""
 
 
-class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
+class EvaluationService(PlanCalls, evaluation_pb2_grpc.EvaluationServiceServicer):
     """Evaluations, over the wire."""
 
-    def __init__(self, evaluations: Evaluations, evaluators: Callable[[], Iterable[EvaluatorInfo]]) -> None:
-        """Serve these evaluations; `evaluators` lists the kinds there are."""
-        self._evaluations = evaluations
-        self._evaluators = evaluators
+    def __init__(
+        self, evaluations: Evaluations, evaluators: Callable[[], Iterable[EvaluatorInfo]], limits: WorkerLimits
+    ) -> None:
+        """Serve these evaluations, within the worker's limits; `evaluators` lists the kinds there are."""
+        super().__init__(evaluations.plans(plan_to_record, plan_from_record))
+        self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
 
     async def ListEvaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
         """What evaluators there are."""
@@ -51,6 +57,10 @@ class EvaluationService(evaluation_pb2_grpc.EvaluationServiceServicer):
         """Start, or go on."""
         evaluation, existed = await self._evaluations.start(await _decoded(request.request))
         return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
+
+    def EvaluateWithOrchestratorModel(self, request_iterator: Requests, context: Context) -> Frames:
+        """Run to the end on a model that the caller holds."""
+        return evaluate_held(self._evaluations, self._limits, request_iterator)
 
     async def WatchEvaluation(
         self, request: pb.WatchEvaluationRequest, context: Context

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from crucible_bridge.types import ExtractedAnswer, Grade, GradeItem, Problem
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
+from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.extract import extract
-from crucible_worker.grading.shown import shown
 
 __all__ = ["extracted", "finished", "noted"]
 

@@ -28,10 +28,12 @@ elif "structlog" not in sys.modules and "rich" not in sys.modules:
 else:
     import structlog
 
-__all__ = ["BackgroundWriter", "bind_contextvars", "bound", "configure_logging"]
+__all__ = ["MAX_TEXT_CHARS", "BackgroundWriter", "bind_contextvars", "bound", "configure_logging"]
 
 QUEUE_LINES = 10_000
 """Lines that wait for a slow stderr; what comes beyond is counted and dropped."""
+MAX_TEXT_CHARS = 1_000
+"""Longest text of a line, but for its traceback: a caller's ids are logged before they are refused for their length."""
 
 _QUIET = {"asyncio": logging.WARNING, "grpc": logging.WARNING, "urllib3": logging.WARNING}
 
@@ -111,6 +113,7 @@ def configure_logging(log_format: LogFormat, level: str, stream: TextIO | None =
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _short,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -132,6 +135,14 @@ def configure_logging(log_format: LogFormat, level: str, stream: TextIO | None =
     for name, floor in _QUIET.items():
         logging.getLogger(name).setLevel(max(floor, threshold))
     return writer
+
+
+def _short(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Cut long texts. Tracebacks are no texts yet."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
+            event[key] = f"{value[:MAX_TEXT_CHARS]}\N{HORIZONTAL ELLIPSIS}"
+    return event
 
 
 def _rendering(log_format: LogFormat, *, colors: bool) -> list[structlog.typing.Processor]:

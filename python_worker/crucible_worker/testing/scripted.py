@@ -108,6 +108,11 @@ class ScriptedModel:
         return None
 
     @property
+    def bos_token_id(self) -> int | None:
+        """It has none."""
+        return None
+
+    @property
     def has_chat_template(self) -> bool:
         """It has none: a conversation is its messages' text, one after the other."""
         return True

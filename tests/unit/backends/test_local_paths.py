@@ -5,7 +5,7 @@ import json
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
-from crucible_worker.backends.local.paths import check_files, resolve
+from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def test_an_incomplete_checkpoint_is_refused(root, missing, reason):
     assert caught.value.reason == reason
 
 
-def test_an_adapter_is_refused(root):
-    """An adapter names its base model, which could lie anywhere."""
+def test_an_adapter_is_no_model(root):
+    """It is asked for beside its model, whose name in its configuration is not followed."""
     (root / "model" / "adapter_config.json").write_text('{"base_model_name_or_path": "/etc"}')
 
     with pytest.raises(FailedPrecondition) as caught:
@@ -127,7 +127,64 @@ def test_a_shard_that_lies_outside_is_denied(root):
         check_files(root / "model", [root])
 
 
-@pytest.mark.parametrize("index", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+@pytest.fixture
+def adapter(root):
+    """A directory with an adapter's files."""
+    directory = root / "adapter"
+    directory.mkdir()
+    (directory / "adapter_config.json").write_text('{"base_model_name_or_path": "/etc"}')
+    (directory / "adapter_model.safetensors").write_bytes(b"")
+    return directory
+
+
+def test_an_adapter_of_safetensors_passes(root, adapter):
+    """A pickle beside them is not read."""
+    (adapter / "adapter_model.bin").write_bytes(b"")
+
+    check_adapter(adapter, [root])
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("adapter_config.json", None), "NO_ADAPTER_CONFIG"),
+        (("adapter_model.safetensors", None), "NO_SAFETENSORS"),
+        (("adapter_model.safetensors", "adapter_model.bin"), "PICKLED_WEIGHTS_REFUSED"),
+    ],
+)
+def test_an_incomplete_adapter_is_refused(root, adapter, names, reason):
+    """The error says what is missing, and pickles are never loaded."""
+    missing, instead = names
+    (adapter / missing).rename(adapter / instead if instead else root / "elsewhere")
+
+    with pytest.raises(FailedPrecondition) as caught:
+        check_adapter(adapter, [root])
+
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_an_adapters_file_that_lies_outside_is_denied(root, adapter, name):
+    """A directory inside does not make its links harmless."""
+    (adapter / name).unlink()
+    (adapter / name).symlink_to(root.parent / "outside" / "model.safetensors")
+
+    with pytest.raises(PermissionDenied, match=name.replace(".", r"\.")):
+        check_adapter(adapter, [root])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"weight_map": 3}',
+        '{"weight_map": {"a": 3}}',
+        '{"weight_map": {"a": "\\u0000"}}',
+        "[" * 100_000,
+    ],
+)
 def test_a_malformed_index_is_refused(root, index):
     """Garbage in the index is an error of the files, not a crash."""
     (root / "model" / "model.safetensors.index.json").write_text(index)

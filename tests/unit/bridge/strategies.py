@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
+    LOCAL_DTYPES,
     BackendInfo,
     BuiltinDataset,
     ChatMessage,
@@ -25,11 +26,13 @@ from crucible_bridge.types import (
     EmbeddedModel,
     EvaluateRequest,
     Evaluation,
+    EvaluationPlan,
     EvaluationState,
     EvaluatorInfo,
     EvaluatorKind,
     EvaluatorResult,
     EvaluatorSpec,
+    HubDataset,
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
@@ -39,12 +42,15 @@ from crucible_bridge.types import (
     Metrics,
     ModelInput,
     OpenAIModel,
+    OrchestratorModel,
+    PlannedEvaluation,
     Problem,
     Ragged,
     Sample,
     SampleResult,
     SamplingParams,
     Tensor,
+    TinkerModel,
     TokensChunk,
     Verdict,
     WorkerInfo,
@@ -108,17 +114,40 @@ conversations = st.builds(Conversation, several(st.builds(ChatMessage, name, tex
 samples = st.builds(
     Sample, id=text, input=text | conversations | data, targets=several(text), choices=several(text), metadata=labels
 )
+hub_datasets = st.builds(
+    HubDataset,
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,9}/[A-Za-z0-9][A-Za-z0-9_-]{0,9}", fullmatch=True),
+    split=st.from_regex(r"\w+(\.\w+)*", fullmatch=True),
+    config=optional(st.text("ab&=% é", min_size=1)),
+    revision=optional(st.text("0123456789abcdef", min_size=40, max_size=40)),
+    columns=st.dictionaries(
+        st.sampled_from(["input", "target", "choices", "id"]) | name.map("metadata.{}".format), name, max_size=3
+    ),
+)
 datasets = st.builds(
     Dataset,
-    source=st.builds(InlineDataset, several(samples)) | st.builds(JsonlDataset, text) | st.builds(BuiltinDataset, text),
+    source=st.builds(InlineDataset, several(samples))
+    | st.builds(JsonlDataset, text)
+    | st.builds(BuiltinDataset, text)
+    | hub_datasets,
     limit=optional(st.integers(1, 2**63 - 1)),
     shuffle_seed=optional(i64),
     skip_malformed=st.booleans(),
 )
 models = (
     st.builds(EmbeddedModel, name)
-    | st.builds(LocalModel, name)
+    | st.builds(
+        LocalModel,
+        name,
+        adapter_path=optional(name),
+        device=optional(st.sampled_from(["cpu", "cuda", "cuda:1"])),
+        dtype=optional(st.sampled_from(LOCAL_DTYPES)),
+    )
     | st.builds(OpenAIModel, name.filter(lambda server: "/" not in server), name)
+    | st.builds(OrchestratorModel, name)
+    | st.builds(TinkerModel, base_model=name.filter(lambda base: not base.startswith("//")), service=optional(name))
+    | st.builds(TinkerModel, model_path=name.map("tinker://".__add__), service=optional(name))
+    | st.builds(TinkerModel, state_path=name.map("tinker://run/weights/".__add__), service=optional(name))
 )
 sampling_params = st.builds(
     SamplingParams,
@@ -159,6 +188,25 @@ requests = st.builds(
     labels=labels,
     correlation_id=text,
 )
+planned_evaluations = st.builds(
+    PlannedEvaluation,
+    evaluators=several(specs, min_size=1),
+    dataset=datasets,
+    sampling=optional(sampling_params),
+    limits=limits,
+    metric_prefix=text,
+    labels=labels,
+)
+plans = st.builds(
+    EvaluationPlan,
+    plan_id=name,
+    run_id=name,
+    eval_every=st.integers(0, 2**63 - 1),
+    evaluations=several(planned_evaluations, min_size=1),
+    infrequent_eval_every=st.integers(0, 2**63 - 1),
+    infrequent_evaluations=several(planned_evaluations),
+    correlation_id=text,
+)
 problems = st.builds(Problem, reason=text, message=text, field=text, retryable=st.booleans())
 metrics = st.builds(Metrics, numbers, labels)
 sample_results = st.builds(
@@ -186,6 +234,7 @@ evaluator_results = st.builds(
     n_scored=i64,
     n_unscored=i64,
     n_errors=i64,
+    n_truncated=i64,
     problem=optional(problems),
 )
 evaluations = st.builds(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge.arrays import MAX_DIMENSIONS, as_array, floats, from_tensor, to_tensor
+from crucible_bridge.arrays import MAX_DIMENSIONS, as_array, floats, from_tensor, stored_like, to_tensor
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, Dtype, Tensor
 from tests.unit.bridge import strategies as some
@@ -228,3 +228,44 @@ def test_floats_are_what_arithmetic_needs(dtype: str, expected: str):
     assert result.tolist() == [0.0, 1.0]
     assert (result is array) == (dtype in ("<f4", "<f8"))
     assert floats(to_tensor(array), "x").dtype == expected
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=20))
+def test_bfloat16_is_rounded_to_the_nearest(values: list[float]):
+    """What is stored as bf16 is the nearer of its two neighbours there, NaN stays NaN, infinities stay."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: bf16 is not compared with it")
+    numbers = np.array(values, np.float32)
+
+    stored = stored_like(numbers, Tensor(dtype=Dtype.BF16, shape=(0,), data=b""))
+
+    expected = torch.from_numpy(numbers).to(torch.bfloat16).to(torch.float32).numpy()
+    np.testing.assert_array_equal(floats(stored, "x"), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        (1 + 2**-8 + 2**-40, 0x3F81),  # above the middle by less than float32 holds
+        (1 + 2**-8, 0x3F80),
+        (1 + 3 * 2**-8 - 2**-40, 0x3F81),
+        (1 + 3 * 2**-8, 0x3F82),
+        (-1 - 2**-8 - 2**-40, 0xBF81),
+        (-1 - 3 * 2**-8 + 2**-40, 0xBF81),
+        (2.0**-134 + 2.0**-170, 0x0001),  # subnormal
+        (2.0**-134, 0x0000),
+        (3.3961775292304601e38, 0x7F80),  # the middle of the largest and what would follow it
+        (3.39617752923046e38 * (1 - 2**-50), 0x7F7F),
+        (1e300, 0x7F80),
+        (-1e300, 0xFF80),
+        (math.inf, 0x7F80),
+        (-math.inf, 0xFF80),
+        (math.nan, 0x7FC0),
+        (-0.0, 0x8000),
+    ],
+)
+def test_float64_is_rounded_to_bfloat16_once(value: float, bits: int):
+    """To the nearest of the value itself, not of the float32 next to it."""
+    stored = stored_like(np.array([value]), Tensor(dtype=Dtype.BF16, shape=(1,), data=b""))
+
+    assert isinstance(stored, Tensor)
+    assert np.frombuffer(stored.data, "<u2").tolist() == [bits]

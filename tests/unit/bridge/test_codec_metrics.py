@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crucible_bridge.arrays import floats, stored_like
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
@@ -30,17 +28,13 @@ from crucible_bridge.types import (
     KLSampleTrainRequest,
     MeanNLL,
     MeanNLLRequest,
-    Metrics,
-    ModelRef,
     PassAtKRequest,
-    Ragged,
     SamplingClientMetricsRequest,
     Tensor,
     TrajectoryBatch,
     TrajectoryMetricsRequest,
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
-from crucible_bridge.v1 import types_pb2
 from tests.unit.bridge import strategies as some
 
 SEQUENCES = 3
@@ -291,148 +285,3 @@ def _outcome(decode: Callable[[bytes], Any], data: bytes) -> Any:
         return plain(decode(data))
     except InvalidField as error:
         return (error.field, error.message)
-
-
-def test_sequences_are_read_in_place():
-    """Neither equal nor different lengths are copied."""
-    arrays = [np.arange(size, dtype=np.float32) for size in (4, 4, 7, 0, 4)]
-    data = token_codec.mean_nll_request_to_bytes(MeanNLLRequest(logprobs=arrays, weights=arrays))
-
-    request = token_codec.mean_nll_request_from_bytes(data)
-
-    memory = np.frombuffer(data, np.uint8)
-    for array, original in zip((*request.logprobs, *request.weights), (*arrays, *arrays), strict=True):
-        np.testing.assert_array_equal(array, original)
-        assert not array.flags.writeable
-        assert array.size == 0 or np.shares_memory(array, memory)
-
-
-FITTING: dict[str, Any] = {"logprobs": [np.ones(2), np.ones(1)], "weights": [np.ones(2), np.ones(1)]}
-UNFIT: dict[str, dict[str, list[Any]]] = {
-    "no sequence": {"logprobs": [], "weights": []},
-    "lengths that differ": {"logprobs": [np.ones(2), np.ones(2)]},
-    "numbers of arrays that differ": {"logprobs": [np.ones(2)]},
-    "dtypes that differ": {"logprobs": [np.ones(2), np.ones(1, np.float32)]},
-    "a dtype that is widened": {"logprobs": [np.ones(2, np.float16), np.ones(1, np.float16)]},
-    "two dimensions": {"logprobs": [np.ones((2, 1)), np.ones((1, 1))], "weights": [np.ones((2, 1)), np.ones((1, 1))]},
-    "memory with gaps": {"logprobs": [np.ones(4)[::2], np.ones(1)]},
-    "bf16": {"logprobs": [Tensor(dtype=Dtype.BF16, shape=(2,), data=bytes(4)), np.ones(1)]},
-}
-
-
-def test_columns_that_fit_are_sent_end_to_end():
-    """One tensor a column, and the lengths."""
-    message = pb.ComputeMeanNLLRequest.FromString(token_codec.mean_nll_request_to_bytes(MeanNLLRequest(**FITTING)))
-
-    assert set(message.columns.values) == {"logprobs", "weights"}
-    assert not message.logprobs
-    assert not message.weights
-
-
-@pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
-def test_columns_that_do_not_fit_are_sent_one_by_one(change: dict[str, list[Any]]):
-    """Then the worker says what is wrong with which tensor, or widens it."""
-    columns = {**FITTING, **change}
-
-    message = pb.ComputeMeanNLLRequest.FromString(token_codec.mean_nll_request_to_bytes(MeanNLLRequest(**columns)))
-
-    assert not message.HasField("columns")
-    assert (len(message.logprobs), len(message.weights)) == (len(columns["logprobs"]), len(columns["weights"]))
-
-
-def test_advantages_in_one_are_parted_by_the_lengths_of_the_data():
-    """What columns were asked for comes back as one array a datum; other lengths are refused."""
-    values = np.arange(3.0)
-    sent = KLPenalty(metrics=Metrics.of({}), advantages=Ragged(values, np.array([1, 0, 2])))
-    data = results.kl_penalty_to_bytes(sent)
-
-    assert [array.tolist() for array in results.penalty_of([1, 0, 2], data).advantages] == [[0.0], [], [1.0, 2.0]]
-    assert [array.tolist() for array in results.penalty_of([3], data).advantages] == [[0.0, 1.0, 2.0]]
-    with pytest.raises(InvalidField, match="advantages"):
-        results.penalty_of([1, 1], data)
-
-
-def test_what_repeats_in_a_map_is_what_comes_last():
-    """As protobuf has it, whatever the order of fields."""
-    first, last = (
-        KLSampleTrainRequest(logprobs=[np.array([x])], masks=[np.array([x])], training_logprobs=[]) for x in (1.0, 2.0)
-    )
-    data = [
-        pb.ComputeKLSampleTrainRequest.FromString(token_codec.kl_sample_train_request_to_bytes(x))
-        for x in (first, last)
-    ]
-    merged = pb.ComputeKLSampleTrainRequest()
-    merged.data.add().ParseFromString(b"".join(message.data[0].SerializeToString() for message in data))
-
-    request = token_codec.kl_sample_train_request_from_bytes(merged.SerializeToString())
-
-    assert request.logprobs[0].tolist() == [2.0]
-
-
-def test_a_source_in_two_parts_is_put_together():
-    """Parts of one message may come apart; protobuf merges them, and so is it here."""
-    # Lengths that differ: equal ones would be sent as columns.
-    request = KLPostUpdateRequest(logprobs=[np.ones(1)], masks=[np.ones(2)], updated=[np.array([1.0])])
-    whole = token_codec.kl_post_update_request_to_bytes(request)
-    second = pb.ComputeKLPostUpdateRequest()
-    second.updated.given.tensors.add().CopyFrom(
-        pb.ComputeKLPostUpdateRequest.FromString(whole).updated.given.tensors[0]
-    )
-
-    decoded = token_codec.kl_post_update_request_from_bytes(whole + second.SerializeToString())
-
-    assert not isinstance(decoded.updated, ModelRef)
-    assert [array.tolist() for array in decoded.updated] == [[1.0], [1.0]]
-
-
-@given(st.lists(st.floats(width=32), min_size=1, max_size=20))
-def test_bfloat16_is_rounded_to_the_nearest(values: list[float]):
-    """What is stored as bf16 is the nearer of its two neighbours there, NaN stays NaN, infinities stay."""
-    torch = pytest.importorskip("torch", reason="torch is not installed: bf16 is not compared with it")
-    numbers = np.array(values, np.float32)
-
-    stored = stored_like(numbers, Tensor(dtype=Dtype.BF16, shape=(0,), data=b""))
-
-    expected = torch.from_numpy(numbers).to(torch.bfloat16).to(torch.float32).numpy()
-    np.testing.assert_array_equal(floats(stored, "x"), expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "bits"),
-    [
-        (1 + 2**-8 + 2**-40, 0x3F81),  # above the middle by less than float32 holds
-        (1 + 2**-8, 0x3F80),
-        (1 + 3 * 2**-8 - 2**-40, 0x3F81),
-        (1 + 3 * 2**-8, 0x3F82),
-        (-1 - 2**-8 - 2**-40, 0xBF81),
-        (-1 - 3 * 2**-8 + 2**-40, 0xBF81),
-        (2.0**-134 + 2.0**-170, 0x0001),  # subnormal
-        (2.0**-134, 0x0000),
-        (3.3961775292304601e38, 0x7F80),  # the middle of the largest and what would follow it
-        (3.39617752923046e38 * (1 - 2**-50), 0x7F7F),
-        (1e300, 0x7F80),
-        (-1e300, 0xFF80),
-        (math.inf, 0x7F80),
-        (-math.inf, 0xFF80),
-        (math.nan, 0x7FC0),
-        (-0.0, 0x8000),
-    ],
-)
-def test_float64_is_rounded_to_bfloat16_once(value: float, bits: int):
-    """To the nearest of the value itself, not of the float32 next to it."""
-    stored = stored_like(np.array([value]), Tensor(dtype=Dtype.BF16, shape=(1,), data=b""))
-
-    assert isinstance(stored, Tensor)
-    assert np.frombuffer(stored.data, "<u2").tolist() == [bits]
-
-
-@pytest.mark.parametrize("packed", [b"\x12\x02\x01\x02", b"\x12\x01\x01\x12\x01\x02", b"\x12\x01\x02\x12\x01\x01"])
-def test_a_shape_in_parts_is_read_whole(packed: bytes):
-    """Protobuf joins the parts of a packed field: two numbers are two dimensions, wherever they are parted."""
-    values = np.zeros(2, np.float32).tobytes()
-    tensor = b"\x08\x07" + packed + b"\x1a" + bytes([len(values)]) + values
-    assert types_pb2.Tensor.FromString(tensor).dtype == types_pb2.DTYPE_F32
-    number = pb.ComputeMeanNLLRequest.LOGPROBS_FIELD_NUMBER << 3 | 2
-
-    with pytest.raises(InvalidField, match="one dimension is needed"):
-        token_codec.mean_nll_request_from_bytes(bytes([number, len(tensor)]) + tensor)

@@ -28,6 +28,7 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[A
     "spec": (some.specs, codec.evaluator_spec_to_v1, lambda m: codec.evaluator_spec_from_v1(m, "x")),
     "limits": (some.limits, codec.limits_to_v1, lambda m: codec.limits_from_v1(m, "x")),
     "request": (some.requests, codec.evaluate_request_to_v1, codec.evaluate_request_from_v1),
+    "plan": (some.plans, codec.evaluation_plan_to_v1, codec.evaluation_plan_from_v1),
     "info": (some.evaluator_infos, codec.evaluator_info_to_v1, lambda m: codec.evaluator_info_from_v1(m, "x")),
     "problem": (some.problems, codec.problem_to_v1, codec.problem_from_v1),
     "metrics": (some.metrics, codec.metrics_to_v1, lambda m: codec.metrics_from_v1(m, "x")),

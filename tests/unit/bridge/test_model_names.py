@@ -1,9 +1,11 @@
 """Models as one text: what is written is read again, and what names none is refused."""
 
 import pytest
+from hypothesis import given
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EmbeddedModel, LocalModel, OpenAIModel, format_model, parse_model
+from crucible_bridge.types import EmbeddedModel, LocalModel, OpenAIModel, TinkerModel, format_model, parse_model
+from tests.unit.bridge import strategies as some
 
 
 @pytest.mark.parametrize(
@@ -11,8 +13,19 @@ from crucible_bridge.types import EmbeddedModel, LocalModel, OpenAIModel, format
     [
         ("embedded:arithmetic@600", EmbeddedModel("arithmetic@600")),
         ("local:runs/7/merged", LocalModel("runs/7/merged")),
+        ("local:50%", LocalModel("50%")),
+        ("local:runs/7?adapter=runs/7/lora", LocalModel("runs/7", adapter_path="runs/7/lora")),
+        ("local:big?device=cuda:1&dtype=bfloat16", LocalModel("big", device="cuda:1", dtype="bfloat16")),
+        ("local:what%3F?", LocalModel("what?")),
+        ("local:50%25?adapter=a%26b%3Dc%3F", LocalModel("50%", adapter_path="a&b=c?")),
         ("openai:vllm/org/name:tag", OpenAIModel("vllm", "org/name:tag")),
         ("openai:serve//models/one", OpenAIModel("serve", "/models/one")),
+        ("tinker://run/sampler_weights/final", TinkerModel(model_path="tinker://run/sampler_weights/final")),
+        ("tinker://run/weights/7?service=lab", TinkerModel(state_path="tinker://run/weights/7", service="lab")),
+        ("tinker://run/7?kind=state", TinkerModel(state_path="tinker://run/7")),
+        ("tinker://run/weights/7?kind=model", TinkerModel(model_path="tinker://run/weights/7")),
+        ("tinker:Qwen/Qwen3-8B", TinkerModel(base_model="Qwen/Qwen3-8B")),
+        ("tinker:Qwen/Qwen3-8B?service=lab", TinkerModel(base_model="Qwen/Qwen3-8B", service="lab")),
     ],
 )
 def test_a_model_is_one_text(text, model):
@@ -21,7 +34,41 @@ def test_a_model_is_one_text(text, model):
     assert format_model(model) == text
 
 
-@pytest.mark.parametrize("text", ["", "embedded:", "local:", "openai:", "openai:a", "openai:a/", "openai:/m", "gpt"])
+@given(some.models)
+def test_every_model_is_one_text(model):
+    """Whatever its names hold, what is written is read again."""
+    assert parse_model(format_model(model)) == model
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("local:m?dtype=float8", "model.dtype"),
+        ("local:m?device=tpu", "model.device"),
+        ("local:m?device=cuda:", "model.device"),
+        ("local:m?adapter=", "model.adapter_path"),
+        ("local:?dtype=float32", "model.path"),
+        ("local:m?dtpye=float32", "model"),
+        ("local:m?dtype", "model"),
+        ("local:m?dtype=float32&dtype=float32", "model"),
+        ("local:m%ff?dtype=float32", "model"),
+        ("tinker:m?service=", "model.service"),
+        ("tinker:m?kind=state", "model.state_path"),
+        ("tinker:m?kind=x", "model"),
+        ("tinker:m?rank=8", "model"),
+        ("tinker:?service=lab", "model.base_model"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(text, field):
+    """Unknown ones, those that say nothing or twice, and values that there are not."""
+    with pytest.raises(InvalidField) as caught:
+        parse_model(text)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "text", ["", "embedded:", "local:", "openai:", "openai:a", "openai:a/", "openai:/m", "tinker:", "gpt"]
+)
 def test_text_that_names_no_model_is_refused(text):
     """A scheme and what it needs, both of them."""
     with pytest.raises(InvalidField) as caught:

@@ -93,6 +93,20 @@ def test_a_journal_of_another_version_is_told(settings: Settings, monkeypatch: p
     assert "is of version 99" in journal.detail
 
 
+def test_an_older_journal_is_no_failure(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """A worker brings it up to date; doctor says so, and leaves it as it is."""
+    path = prepare(settings.state_dir)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+
+    journal = _checks(settings, monkeypatch)["journal"]
+
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert journal.ok
+    assert "of version 1, brought to 2" in journal.detail
+
+
 def test_without_a_journal_nothing_is_left_behind(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """The state directory is not even made, and what was tried out is gone."""
     _checks(settings, monkeypatch)

@@ -12,6 +12,7 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
 
@@ -178,12 +179,14 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "state_dir": (str(tmp_path / "state"), tmp_path / "state"),
         "model_root": (str(tmp_path), (tmp_path,)),
         "data_root": (str(tmp_path), (tmp_path,)),
+        "hub_network": ("true", True),
         "device": ("cuda:1", "cuda:1"),
         "grading_processes": ("3", 3),
         "openai_server": (
             "one=http://[::1]:8000/v1",
             (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),
         ),
+        "tinker_service": ("lab=http://[::1]:8000", (TinkerService(name="lab", base_url="http://[::1]:8000"),)),
         "log_format": ("console", "console"),
         "log_level": ("error", "error"),
     }
@@ -205,12 +208,13 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
     # Handlers that end the process are not for the one that runs tests.
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.delenv("CRUCIBLE_GRADING_PROCESSES")
+    monkeypatch.setenv("TINKER_API_KEY", "tml-key")
     values = _values(tmp_path)
     arguments, environment, config = [], {}, tmp_path / "worker.toml"
     if source == "flags":
         for option, (text, _) in values.items():
             flag = f"--{option.replace('_', '-')}"
-            arguments += [flag] if option == "insecure_no_tls" else [flag, text]
+            arguments += [flag] if option in ("insecure_no_tls", "hub_network") else [flag, text]
         arguments += ["--limit", "max_streams=9"]
     elif source == "environment":
         environment = {f"CRUCIBLE_{option.upper()}": text for option, (text, _) in values.items()}
@@ -227,7 +231,12 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
 
     assert result.exit_code == 0, result.output
     (settings,) = started
-    fields = {"model_root": "model_roots", "data_root": "data_roots", "openai_server": "openai_servers"}
+    fields = {
+        "model_root": "model_roots",
+        "data_root": "data_roots",
+        "openai_server": "openai_servers",
+        "tinker_service": "tinker_services",
+    }
     assert {option: getattr(settings, fields.get(option, option)) for option in values} == {
         option: value for option, (_, value) in values.items()
     }

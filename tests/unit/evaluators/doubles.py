@@ -13,6 +13,7 @@ from crucible_worker.evaluators.base import SampleContext
 class Letters:
     """A tokenizer whose tokens are code points; without a chat template."""
 
+    bos_token_id: int | None = None
     eos_token_id: int | None = 0
     has_chat_template: bool = False
 
@@ -33,6 +34,7 @@ class Sampling:
 
     answers: Sequence[str] = ("46",)
     logprobs: Sequence[float | None] = ()
+    stop_reason: str = "stop"
     asked: list[tuple[list[int], SamplingParams]] = dataclasses.field(default_factory=list)
     measured: list[list[int]] = dataclasses.field(default_factory=list)
 
@@ -40,7 +42,9 @@ class Sampling:
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:
         self.asked.append((prompt.tokens().tolist(), params))
-        return [SampledSequence(text=text, tokens=(1,) * len(text)) for text in self.answers]
+        return [
+            SampledSequence(text=text, tokens=(1,) * len(text), stop_reason=self.stop_reason) for text in self.answers
+        ]
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
         self.measured.append(prompt.tokens().tolist())

@@ -7,12 +7,20 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
-from crucible_bridge.types import EvaluatorSpec, Sample, SampleResult, SamplingParams, Verdict
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    EvaluatorSpec,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.accuracy import Accuracy
+from crucible_worker.evaluators.accuracy import NO_ANSWER, NO_ANSWER_CUT, Accuracy
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.grading.base import Grade
-from crucible_worker.grading.shown import MAX_EXTRACTED_CHARS
+from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 
 SAMPLE = Sample(id="a", input="12+34=", targets=("46",))
@@ -107,6 +115,73 @@ async def test_invalid_code_points_are_replaced() -> None:
 
     assert outcome.output == "4\ufffd\ufffd\ufffd6"
     assert outcome.measurements == {"replaced_code_points": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("output", "stop_reason", "verdict", "extracted", "method"),
+    [
+        ("<think>12+34</think>\n46", "stop", Verdict.CORRECT, "46", "exact"),
+        ("<think>46</think>47", "stop", Verdict.INCORRECT, "47", "exact"),
+        ("so it is 46</think>46", "stop", Verdict.CORRECT, "46", "exact"),
+        ("<think>46", "length", Verdict.INCORRECT, "", NO_ANSWER_CUT),
+        ("<think>46", "stop", Verdict.INCORRECT, "", NO_ANSWER),
+        ("<think>46</think>", "stop", Verdict.INCORRECT, "", NO_ANSWER),
+    ],
+)
+async def test_thoughts_are_kept_but_not_graded(
+    output: str, stop_reason: str, verdict: Verdict, extracted: str, method: str
+) -> None:
+    """The record holds the whole output; an answer that is not there is wrong, and whether it was cut is said."""
+    sampling = Sampling(answers=[output], stop_reason=stop_reason)
+
+    outcome = await _accuracy().run(SAMPLE, context(Double(sampling=sampling)))
+
+    assert (outcome.verdict, outcome.score) == (verdict, float(verdict is Verdict.CORRECT))
+    assert (outcome.extracted, outcome.method) == (extracted, method)
+    assert (outcome.output, outcome.stop_reason, outcome.output_tokens) == (output, stop_reason, len(output))
+
+
+async def test_thoughts_are_no_answer_though_an_empty_one_were_right() -> None:
+    """A target that is empty is met by an empty answer, not by thought; where there is none, nothing is decided."""
+    thought = Double(sampling=Sampling(answers=["<think>"]))
+    silence = Double(sampling=Sampling(answers=[""]))
+    empty = Sample(id="a", input="?", targets=("",))
+
+    expected = (await _accuracy().run(empty, context(silence))).verdict
+    assert (await _accuracy().run(Sample(id="a", input="?"), context(thought))).verdict is Verdict.UNDECIDED
+    assert (await _accuracy().run(empty, context(thought))).verdict is not Verdict.CORRECT
+    assert expected in (Verdict.CORRECT, Verdict.UNDECIDED)
+
+
+async def test_thoughts_are_graded_where_they_are_kept() -> None:
+    """Whoever grades the thoughts themselves has them."""
+    sampling = Sampling(answers=["<think>12+34</think>46"])
+
+    outcome = await _accuracy(thinking="keep").run(SAMPLE, context(Double(sampling=sampling)))
+
+    assert (outcome.verdict, outcome.extracted) == (Verdict.INCORRECT, "<think>12+34</think>46")
+
+
+async def test_the_renderer_says_how_to_ask_and_what_the_answer_is() -> None:
+    """role_colon: the form, its stop sequence, and an answer without what surrounds it; the record has it all."""
+    sampling = Sampling(answers=[" 46\n\nUser: 1+1="])
+
+    outcome = await _accuracy(renderer="role_colon").run(SAMPLE, context(Double(sampling=sampling)))
+
+    ((tokens, params),) = sampling.asked
+    assert "".join(map(chr, tokens)) == "User: 12+34=\n\nAssistant:"
+    assert params == dataclasses.replace(GREEDY, stop=("\n\nUser:",))
+    assert (outcome.verdict, outcome.extracted) == (Verdict.CORRECT, "46")
+    assert outcome.output == " 46\n\nUser: 1+1="
+
+
+def test_a_conversation_that_is_never_asked_is_refused_at_the_start() -> None:
+    """The renderer raw takes text alone, whatever the model."""
+    sample = Sample(id="a", input=Conversation((ChatMessage("user", "hi"),)))
+
+    _accuracy().check_sample(sample)
+    with pytest.raises(InvalidField, match=r"^conversation"):
+        _accuracy(renderer="raw").check_sample(sample)
 
 
 @pytest.mark.parametrize("size", [MAX_EXTRACTED_CHARS - 1, MAX_EXTRACTED_CHARS, MAX_EXTRACTED_CHARS + 1])

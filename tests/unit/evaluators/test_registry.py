@@ -1,11 +1,12 @@
 """The registry of evaluators: what is known, what is refused, and at which path."""
 
+import importlib.util
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_bridge.types.results import SampleResult
 from crucible_worker.evaluators import registry
@@ -47,6 +48,12 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
             {"grader": "numeric", "grader_options": {"relative_tolerance": -1}},
             'evaluators[2].options["grader_options"]["relative_tolerance"]',
         ),
+        ("accuracy", {"renderer": "chatml"}, 'evaluators[2].options["renderer"]'),
+        ("accuracy", {"renderer": "tinker:"}, 'evaluators[2].options["renderer"]'),
+        ("accuracy", {"renderer": "raw\n"}, 'evaluators[2].options["renderer"]'),
+        ("accuracy", {"thinking": "hide"}, 'evaluators[2].options["thinking"]'),
+        ("nll", {"renderer": "tinker:a b"}, 'evaluators[2].options["renderer"]'),
+        ("nll", {"thinking": "keep"}, 'evaluators[2].options["thinking"]'),
         ("nll", {"client": "both"}, 'evaluators[2].options["client"]'),
         ("nll", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
         ("nll", {"client": None}, 'evaluators[2].options["client"]'),
@@ -58,6 +65,26 @@ def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any
         _create(kind, **options)
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "nll"])
+@pytest.mark.parametrize("renderer", ["auto", "chat_template", "role_colon", "raw", "tinker:qwen3_5"])
+def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
+    """By name, for whatever renders."""
+    if renderer.startswith("tinker:"):
+        pytest.importorskip("tinker_cookbook", reason="tinker-cookbook is not installed: its renderers are not tested")
+
+    assert _create(kind, renderer=renderer).renderer == renderer
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "nll"])
+def test_a_renderer_of_what_is_not_installed_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first sample, with what to install."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(FailedPrecondition, match="pip install tinker-cookbook") as caught:
+        _create(kind, renderer="tinker:qwen3")
+    assert caught.value.reason == "EXTRA_NOT_INSTALLED"
 
 
 @pytest.mark.parametrize("count", [1, MAX_SAMPLES_PER_PROMPT, 4.0])

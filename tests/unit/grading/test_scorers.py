@@ -27,9 +27,9 @@ from crucible_worker.grading import format
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.choice import MAX_CHOICES, MAX_MENTIONS
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.json_document import MAX_STEPS
 from crucible_worker.grading.scorers import score, scorer_of
-from crucible_worker.grading.shown import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.text import ExactMatch
 
 CASES = Path(__file__).parents[2] / "cases" / "text" / "scores.jsonl"

@@ -1,11 +1,15 @@
 """How a model is asked: in tokens where it has a tokenizer, in words where its server has it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from crucible_bridge.errors import Cancelled, FailedPrecondition
+from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Rendered
 from crucible_worker.rendering import sample_answers
+from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
 
@@ -22,6 +26,7 @@ class WordyModel:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
+        self.params: list[SamplingParams] = []
 
     @property
     def sampling(self):
@@ -34,8 +39,9 @@ class WordyModel:
         self.asked.append(prompt)
         return [SampledSequence(text="tokens", tokens=(1,))] * num_samples
 
-    async def sample_text(self, input, params, num_samples=1):
-        self.asked.append(input)
+    async def sample_text(self, input, params, num_samples=1, *, plain=False):
+        self.asked.append(f"plain: {input}" if plain else input)
+        self.params.append(params)
         return [SampledSequence(text="words", tokens=(), token_count=2)] * num_samples
 
     async def compute_logprobs(self, prompt):
@@ -83,3 +89,84 @@ async def test_a_model_that_generates_nothing_is_refused():
     with pytest.raises(FailedPrecondition) as caught:
         await sample_answers(ScriptedModel(sampled=False), "hi", PARAMS)
     assert caught.value.reason == "MISSING_CLIENT"
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize(
+    ("renderer", "input", "asked", "stop"),
+    [
+        ("chat_template", "hi", CONVERSATION, ()),
+        ("chat_template", CONVERSATION, CONVERSATION, ()),
+        ("role_colon", "hi", "plain: User: hi\n\nAssistant:", (STOP,)),
+        ("role_colon", CONVERSATION, "plain: User: hi\n\nAssistant:", (STOP,)),
+        ("raw", "hi", "plain: hi", ()),
+    ],
+)
+async def test_renderers_in_words(gated, renderer, input, asked, stop):
+    """The template is the server's; what is rendered here is text to go on from, ended by its stop sequences."""
+    wordy = WordyModel()
+    model = GatedModel(wordy, CallGate(10)) if gated else wordy
+
+    await sample_answers(model, input, PARAMS, renderer=renderer)
+
+    assert wordy.asked == [asked]
+    assert wordy.params == [SamplingParams(max_tokens=8, stop=stop)]
+
+
+async def test_what_words_cannot_say_is_refused():
+    """A conversation has no raw text, and tinker-cookbook's renderers need a tokenizer."""
+    with pytest.raises(InvalidField, match=r"^conversation") as caught:
+        await sample_answers(WordyModel(), CONVERSATION, PARAMS, renderer="raw")
+    assert caught.value.reason == "RAW_CONVERSATION"
+    with pytest.raises(FailedPrecondition, match="at hand") as refused:
+        await sample_answers(WordyModel(), "hi", PARAMS, renderer="tinker:qwen3")
+    assert refused.value.reason == "NO_COOKBOOK_TOKENIZER"
+
+
+@dataclasses.dataclass
+class AskedInTokens(ScriptedModel):
+    """Keeps how it was to be sampled."""
+
+    params: list[SamplingParams] = dataclasses.field(default_factory=list)
+
+    async def sample(self, prompt, params, num_samples=1):
+        self.params.append(params)
+        return await super().sample(prompt, params, num_samples)
+
+
+@pytest.mark.parametrize(("given", "sent"), [((), (STOP,)), (("\n",), ("\n", STOP)), ((STOP, "\n"), (STOP, "\n"))])
+async def test_stop_sequences_come_behind_those_of_the_request(given, sent):
+    """Each once; and a prompt that is tokens already brings none."""
+    model = AskedInTokens()
+    params = SamplingParams(max_tokens=99, stop=given)
+
+    (answer,) = await sample_answers(model, "hi", params, renderer="role_colon")
+    await sample_answers(model, ModelInput.of([7]), params, renderer="role_colon")
+
+    assert answer.text == "USER: HI\n\nASSISTANT:"
+    assert [one.stop for one in model.params] == [sent, given]
+
+
+async def test_a_tokenizer_that_is_not_at_hand_takes_no_cookbook_renderer():
+    """A model may have one that answers by itself alone."""
+    with pytest.raises(FailedPrecondition) as caught:
+        await sample_answers(GatedModel(ScriptedModel(), CallGate(10)), "hi", PARAMS, renderer="tinker:qwen3")
+    assert caught.value.reason == "NO_COOKBOOK_TOKENIZER"
+
+
+class RenderingModel(ScriptedModel):
+    """Its tokenizer renders: the name and the roles, as code points."""
+
+    async def render_cookbook(self, renderer, messages, *, train_on=None):
+        text = f"{renderer}:{','.join(message.role for message in messages)}"
+        return Rendered(tokens=[ord(character) for character in text], stop=("END",))
+
+
+async def test_cookbook_renderers_pass_the_gate():
+    """Behind the gate a tokenizer can do what it could before; its renderings are not counted as calls."""
+    model = GatedModel(RenderingModel(), CallGate(10))
+
+    (answer,) = await sample_answers(model, CONVERSATION, SamplingParams(max_tokens=99), renderer="tinker:qwen3")
+
+    assert answer.text == "QWEN3:USER"
+    assert model.calls == 1

@@ -8,6 +8,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
 from crucible_worker.rendering import render_prompt, render_supervised
+from crucible_worker.rendering.prompts import render_question
 
 BOS, EOS = 1, 2
 
@@ -18,6 +19,7 @@ class CharacterTokenizer:
 
     has_chat_template: bool = False
     eos_token_id: int | None = EOS
+    bos_token_id: int | None = BOS
     bos: tuple[int, ...] = (BOS,)
     drops_earlier_thoughts: bool = False
 
@@ -95,6 +97,55 @@ async def test_what_renders_to_nothing_is_invalid():
         await render_prompt(CharacterTokenizer(bos=()), "")
     with pytest.raises(InvalidField, match=r"^input\.messages is empty"):
         await render_prompt(CharacterTokenizer(has_chat_template=True), conversation())
+
+
+@pytest.mark.parametrize(
+    ("renderer", "template", "expected"),
+    [
+        ("auto", False, chr(BOS) + "1+1="),
+        ("auto", True, "u[1+1=]a["),
+        ("chat_template", True, "u[1+1=]a["),
+        ("raw", False, chr(BOS) + "1+1="),
+        ("raw", True, chr(BOS) + "1+1="),
+        ("role_colon", True, chr(BOS) + "User: 1+1=\n\nAssistant:"),
+    ],
+)
+async def test_the_renderer_decides_what_a_text_becomes(renderer, template, expected):
+    """The model's chat template is used where it is asked for, and by auto where there is one."""
+    rendered = await render_question(CharacterTokenizer(has_chat_template=template), "1+1=", renderer)
+
+    assert "".join(map(chr, rendered.tokens)) == expected
+
+
+async def test_a_chat_template_that_is_asked_for_must_be_there():
+    """Plain text is never taken in its place, to ask or to measure."""
+    for work in (
+        render_question(CharacterTokenizer(), "1+1=", "chat_template"),
+        render_supervised(CharacterTokenizer(), Sample(input="1+1=", targets=("2",)), renderer="chat_template"),
+    ):
+        with pytest.raises(FailedPrecondition) as caught:
+            await work
+        assert caught.value.reason == "NO_CHAT_TEMPLATE"
+
+
+async def test_raw_takes_no_conversation():
+    """Roles have no place in text as it stands."""
+    for work in (
+        render_question(CharacterTokenizer(), conversation(("user", "hi")), "raw"),
+        render_supervised(CharacterTokenizer(), Sample(input=conversation(("assistant", "hi"))), renderer="raw"),
+    ):
+        with pytest.raises(InvalidField, match=r"^conversation has roles") as caught:
+            await work
+        assert caught.value.reason == "RAW_CONVERSATION"
+
+
+async def test_a_raw_target_stands_alone():
+    """Text as it stands has no end of sequence, though the model has one, and no template."""
+    sample = Sample(input="1+1=", targets=("2",))
+    datum = await render_supervised(CharacterTokenizer(has_chat_template=True), sample, renderer="raw")
+
+    assert counted(datum) == "2"
+    assert datum.model_input.tokens().tolist() == [BOS, *map(ord, "1+1=")]
 
 
 async def test_only_the_target_of_a_text_counts():

@@ -45,7 +45,7 @@ def _evaluation(step: int | None = 400, **changes: Any) -> Evaluation:
     )
     problem = Problem(reason="TOO_MANY_UNSCORED", message="3 of 8 samples are unscored")
     result = EvaluatorResult(
-        evaluator=SPEC, metrics=METRICS, n=8, n_scored=5, n_unscored=3, n_errors=2, problem=problem
+        evaluator=SPEC, metrics=METRICS, n=8, n_scored=5, n_unscored=3, n_errors=2, n_truncated=4, problem=problem
     )
     fields: dict[str, Any] = {
         "evaluation_id": f"e-{step}",
@@ -75,7 +75,7 @@ def test_markdown_says_what_was_found() -> None:
     assert ["strict/accuracy", "0.75"] in cells
     assert ["strict/accuracy_stderr", "only one sample was scored"] in cells
     problem = "TOO_MANY_UNSCORED: 3 of 8 samples are unscored"
-    assert ["strict", "accuracy", "8", "5", "3", "2", problem] in cells
+    assert ["strict", "accuracy", "8", "5", "3", "2", "4", problem] in cells
     assert ["concurrency", "8"] in cells
     assert ["model", "embedded:arithmetic@400"] in cells
     assert ["step", "400"] in cells
@@ -105,6 +105,13 @@ def test_columns_are_ids_where_steps_do_not_tell(steps: tuple[int | None, int | 
     one, other = (_evaluation(step, evaluation_id=name) for step, name in zip(steps, "ab"))
 
     assert _cells(render_markdown([one, other], {}))[0] == ["metric", "a", "b"]
+
+
+def test_a_failed_sample_says_whether_it_was_cut() -> None:
+    """An answer that ended at max_tokens is told from one that the model ended."""
+    cells = _cells(render_markdown([_evaluation()], {"e-400": [_failure(stop_reason="length")]}))
+
+    assert ["strict", "12+34", "0", "incorrect", "length", "-", "no idea", "-"] in cells
 
 
 @pytest.mark.parametrize("count", [MAX_FAILURES - 1, MAX_FAILURES, MAX_FAILURES + 1])
@@ -157,7 +164,7 @@ def test_no_text_breaks_a_table(text: str) -> None:
 
     row = report.rstrip("\n").splitlines()[-1]
     # A pipe divides cells unless a backslash stands before it; every other backslash comes in pairs.
-    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) == 8
+    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) == 9
     report.encode("utf-8")
 
 
@@ -179,6 +186,7 @@ def test_json_says_what_was_found() -> None:
     assert first["metrics"] == {"strict/accuracy": 0.75}
     assert first["undefined"] == {"strict/accuracy_stderr": "only one sample was scored"}
     assert first["evaluators"][0]["n_unscored"] == 3
+    assert first["evaluators"][0]["n_truncated"] == 4
     assert first["evaluators"][0]["problem"]["reason"] == "TOO_MANY_UNSCORED"
     assert first["evaluators"][0]["options"] == {"grader": "numeric"}
     assert first["sampling"]["max_tokens"] == 4

@@ -67,4 +67,5 @@ async def commit(journal: Journal, row: Row, position: int, verdict: Verdict = V
     """Keep the result of a sample of the first evaluator, or of another one."""
     place = lifecycle.Place(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
     result = SampleResult(evaluator="nll", sample_id=str(position), repeat=place.repeat, verdict=verdict, **fields)
-    await journal.submit(lambda transaction: lifecycle.commit_sample(transaction, row, place, result, 1, 0))
+    kept = lifecycle.Kept(place, result, 1)
+    await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, [kept], 0))

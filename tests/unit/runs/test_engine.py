@@ -15,7 +15,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import engine, lifecycle, streams
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.journal import queries
-from crucible_worker.runs.plan import Sources
+from crucible_worker.runs.preparation import Sources
 from crucible_worker.testing import STALL, ScriptedBackend, ScriptedModel
 from tests.unit.runs.journals import request
 
@@ -103,14 +103,14 @@ async def test_results_that_wait_for_the_writer_are_bounded(tmp_path, monkeypatc
     async with evaluations_of(tmp_path, model) as evaluations:
         standing, go = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
-        commit = lifecycle.commit_sample
+        commit = lifecycle.commit_samples
 
         def stand_still(*arguments):
             loop.call_soon_threadsafe(standing.set)
             go.wait(10)
             commit(*arguments)
 
-        monkeypatch.setattr(lifecycle, "commit_sample", stand_still)
+        monkeypatch.setattr(lifecycle, "commit_samples", stand_still)
         running = asyncio.create_task(evaluations.evaluate(asked(limits=Limits(concurrency=2))))
         await standing.wait()
         for _ in range(200):
@@ -122,6 +122,26 @@ async def test_results_that_wait_for_the_writer_are_bounded(tmp_path, monkeypatc
     assert (evaluation.state, evaluation.done) == (EvaluationState.COMPLETED, 20)
 
 
+async def test_what_ends_together_is_written_together(tmp_path, monkeypatch):
+    """Results of one turn of the loop are one submission, each with its event, and each is kept once."""
+    written = []
+    commit = lifecycle.commit_samples
+
+    def counted(transaction, row, kept, active_ns):
+        written.append(len(kept))
+        commit(transaction, row, kept, active_ns)
+
+    monkeypatch.setattr(lifecycle, "commit_samples", counted)
+    async with evaluations_of(tmp_path, ScriptedModel(latency=0.01)) as evaluations:
+        evaluation = await evaluations.evaluate(asked(limits=Limits(concurrency=10)))
+        events = await events_of(evaluations)
+    ids = [str(index) for index in range(20)]
+    assert sum(written) == 20
+    assert len(written) < 20
+    assert sorted((e.metadata["sample_id"] for e in events if e.kind is EventKind.SAMPLE_COMPLETE), key=int) == ids
+    assert (evaluation.done, evaluation.metrics.values["accuracy"]) == (20, 1.0)
+
+
 @pytest.mark.parametrize("ending", ["complete", "cancel", "stall", "deadline", "drain"])
 async def test_an_attempt_leaves_nothing_behind(tmp_path, ending):
     """However it ends: no task, no owner's lock, no call in flight is left of it."""
@@ -129,7 +149,8 @@ async def test_an_attempt_leaves_nothing_behind(tmp_path, ending):
     model = ScriptedModel(fault=lambda call: STALL if stalls else None)
     limits = {
         "stall": Limits(stall_timeout_ms=20),
-        "deadline": Limits(deadline_ms=20),
+        # It counts from the request on: enough for the start on a machine that is busy.
+        "deadline": Limits(deadline_ms=1_000),
     }.get(ending, Limits())
     async with evaluations_of(tmp_path, model) as evaluations:
         before = asyncio.all_tasks()

@@ -39,6 +39,24 @@ def test_a_new_directory_has_a_new_log(tmp_path):
     assert _log_id(tmp_path / "a") != _log_id(tmp_path / "b")
 
 
+def test_journal_of_an_older_version_is_brought_to_the_present_one(tmp_path):
+    """What it has stays, what it lacks is there afterwards, and a second worker finds it done."""
+    path = prepare(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE plans; DROP TABLE plan_steps; PRAGMA user_version = 1;")
+    connection.execute("INSERT INTO events VALUES (1, 0, 'kind', 'run', x'01')")
+    connection.commit()
+    connection.close()
+    identity = _log_id(tmp_path)
+
+    assert _log_id(tmp_path) == identity
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    assert connection.execute("SELECT run_id FROM events").fetchall() == [("run",)]
+    assert connection.execute("SELECT COUNT(*) FROM plans, plan_steps").fetchone() == (0,)
+    connection.close()
+
+
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99])
 def test_journal_of_another_version_is_refused(tmp_path, version):
     """FAILED_PRECONDITION, JOURNAL_VERSION, and the file is left alone."""

@@ -61,6 +61,18 @@ async def test_submissions_are_applied_in_order_and_answered_with_their_results(
     assert await asyncio.gather(*futures) == list(range(2 * MAX_BATCH + 3)) == applied
 
 
+@pytest.mark.parametrize(("size", "together"), [(MAX_BATCH - 1, 2), (MAX_BATCH, 1), (MAX_BATCH + 1, 1), (0, 3)])
+async def test_a_transaction_is_bounded_by_the_size_of_what_it_writes(journal, monkeypatch, size, together):
+    """Other workers' writers wait for no more than a batch: what is large enough is written alone."""
+    batches = []
+    write = journal._writer._write
+    monkeypatch.setattr(journal._writer, "_write", lambda batch: batches.append(len(batch)) or write(batch))
+    async with Gate(journal):
+        futures = [journal.submit(lambda transaction: None, size) for _ in range(3)]
+    await asyncio.gather(*futures)
+    assert batches[:2] == [1, together]  # the gate was first
+
+
 async def test_sequences_are_gap_free_over_batches(journal):
     """Events get the next sequences, in order of submission, from 1; the head says the last."""
     for _ in range(3):

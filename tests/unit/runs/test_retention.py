@@ -7,12 +7,12 @@ import pytest
 from crucible_bridge.errors import NotFound
 from crucible_bridge.types import EvaluationState, Metrics, Problem
 from crucible_worker.runs import lifecycle, retention
-from crucible_worker.runs.journal import queries
+from crucible_worker.runs.journal import plans, queries
 from crucible_worker.runs.retention import Retention
 from tests.unit.runs.journals import append, claim, commit, open_journal, owner_locks
 
 DAY = 24 * 3600.0
-KEEP = Retention(max_events=10**6, evaluation_seconds=DAY, interrupted_seconds=DAY)
+KEEP = Retention(max_events=10**6, evaluation_seconds=DAY, interrupted_seconds=DAY, plan_seconds=DAY)
 
 
 @pytest.fixture
@@ -154,3 +154,57 @@ async def test_forgotten_evaluations_are_cancelled(journal, locks, age, cancelle
         assert evaluation.problem.reason == "RETENTION"
         assert evaluation.ended_unix_ns > time.time_ns() - 60e9
         assert evaluation.metrics == Metrics({})
+
+
+async def keep_plan(journal, plan_id, run_id, *steps):
+    """Keep a plan of some steps, used two days ago."""
+
+    def write(transaction):
+        plans.keep(transaction, plan_id, run_id, "f", b"record")
+        for step in steps:
+            plans.take(transaction, plan_id, step, (0, 1), "sf", f"{plan_id}-step-{step}-0")
+        transaction.execute("UPDATE plans SET used_ns = used_ns - ?", (int(2 * DAY * 1e9),))
+
+    await journal.submit(write)
+
+
+async def test_plans_go_when_they_are_old_and_their_run_has_no_evaluation(journal, locks):
+    """A plan goes with its steps after its time; while its run has evaluations, or it is used, it stays."""
+    row = (await claim(journal, locks)).row
+    await journal.submit(lambda t: t.execute("UPDATE evaluations SET run_id = 'has one'"))
+    for plan_id, run_id in (("held", "has one"), ("old", "none"), ("used", "none")):
+        await keep_plan(journal, plan_id, run_id, 1, 2)
+    await journal.submit(lambda t: plans.touch(t, "used", "f"))
+    await trimmed(journal, locks)
+
+    async def kept():
+        found = [await journal.read(plans.find_plan, plan_id) for plan_id in ("held", "old", "used")]
+        return [row.plan_id for row in found if row is not None]
+
+    assert await kept() == ["held", "used"]
+    assert await journal.read(plans.step_rows, "old", 1) == {}
+    assert len(await journal.read(plans.step_rows, "held", 1)) == 2
+
+    await end(journal, locks, row)
+    await long_ago(journal, "ended_ns", 2 * DAY)
+    await trimmed(journal, locks)
+    assert await kept() == ["used"]
+
+
+async def test_steps_of_a_plan_go_by_chunks_and_the_plan_last(journal, locks, monkeypatch):
+    """While steps are left, their plan is."""
+    monkeypatch.setattr(retention, "CHUNK", 3)
+    await keep_plan(journal, "p", "run", 1, 2)
+    left = []
+    while await journal.submit(lambda t: retention.trim(t, locks, KEEP)):
+        count = sum([len(await journal.read(plans.step_rows, "p", step)) for step in (1, 2)])
+        left.append((count, await journal.read(plans.find_plan, "p") is not None))
+    assert left == [(1, True), (0, False)]
+
+
+async def test_a_plan_that_is_gone_cannot_be_used(journal):
+    """Whoever read a plan before it was removed is told so, and nothing is written."""
+    for gone in (journal.submit(lambda t: plans.touch(t, "p", "f")), journal.read(plans.record_of, "p")):
+        with pytest.raises(NotFound) as caught:
+            await gone
+        assert caught.value.reason == "UNKNOWN_PLAN"

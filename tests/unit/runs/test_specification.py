@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluatorSpec
-from crucible_worker.runs.specification import fingerprint, metric_key, refuse_equal_keys, sample_seed
+from crucible_worker.runs.specification import PlacedKeys, fingerprint, metric_key, refuse_equal_keys, sample_seed
 from tests.unit.bridge.strategies import labels, limits, plain, text
 from tests.unit.bridge.strategies import requests as any_requests
 from tests.unit.runs.journals import request
@@ -107,8 +107,15 @@ def test_equal_keys_across_names_are_refused():
     """A collision counts however it comes about: a name with a slash may make another one's key."""
     bare = EvaluatorSpec(kind="x")
     named = EvaluatorSpec(kind="y", name="a")
-    refuse_equal_keys("", [(bare, ("nll", "b/nll")), (named, ("nll",))])
+    refuse_equal_keys(
+        [PlacedKeys("evaluators[0]", "", bare, ("nll", "b/nll")), PlacedKeys("evaluators[1]", "", named, ("nll",))]
+    )
     with pytest.raises(InvalidField) as caught:
-        refuse_equal_keys("p/", [(bare, ("nll", "a/nll")), (named, ("nll",))])
+        refuse_equal_keys(
+            [
+                PlacedKeys("evaluators[0]", "p/", bare, ("nll", "a/nll")),
+                PlacedKeys("evaluators[1]", "p/", named, ("nll",)),
+            ]
+        )
     assert (caught.value.field, caught.value.reason) == ("evaluators[1].name", "EQUAL_KEYS")
     assert "p/a/nll" in str(caught.value)

@@ -9,8 +9,9 @@ from typing import Literal
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import BackendInfo, EmbeddedModel, LocalModel, ModelRef
+from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.model import HostedModel, HostedModels
-from crucible_worker.backends.local.paths import check_files, resolve
+from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
 
@@ -19,6 +20,7 @@ __all__ = ["LocalBackend"]
 Kind = Literal["local", "embedded"]
 
 _NEEDED = ("torch", "transformers")
+_NEEDED_BY_ADAPTERS = ("peft",)
 
 
 class LocalBackend:
@@ -28,7 +30,7 @@ class LocalBackend:
 
     Args:
         model_roots: directories below which local models may lie; without one, only embedded models open.
-        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
     """
 
     def __init__(self, model_roots: Sequence[Path] = (), device: str = "auto") -> None:
@@ -38,7 +40,7 @@ class LocalBackend:
 
     def info(self, kind: Kind = "local") -> BackendInfo:
         """What this backend is for local models or for embedded ones. Imports nothing."""
-        missing = _missing()
+        missing = _missing(_NEEDED, "local")
         if kind == "embedded":
             return BackendInfo(name="embedded", models=registry.names(), unavailable=missing)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
@@ -51,26 +53,37 @@ class LocalBackend:
             NotFound: there is no such model.
             PermissionDenied: the path leads out of the roots.
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), or the files are refused
-                (PICKLED_WEIGHTS_REFUSED, NO_SAFETENSORS, NO_MODEL_CONFIG, ADAPTER_REFUSED, MODEL_REFUSED).
+                (PICKLED_WEIGHTS_REFUSED, NO_SAFETENSORS, NO_MODEL_CONFIG, NO_ADAPTER_CONFIG, ADAPTER_REFUSED,
+                MODEL_REFUSED).
             BackendError: the host failed; retryable if it died.
         """
-        if missing := _missing():
+        if missing := _missing(_NEEDED, "local"):
             raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
         match model:
             case EmbeddedModel(name):
-                directory = registry.path(name)
-            case LocalModel(path):
-                directory = resolve(self._roots, path)
-                check_files(directory, self._roots)
+                checkpoint = Checkpoint(directory=registry.path(name))
+            case LocalModel():
+                checkpoint = self._find(model)
             case _:
                 raise InvalidField("model", f"is a {type(model).__name__}, neither local nor embedded")
-        return await self._models.open(directory)
+        return await self._models.open(checkpoint)
 
     async def aclose(self) -> None:
         """End the host, within a second. Idempotent."""
         await self._host.aclose()
 
+    def _find(self, model: LocalModel) -> Checkpoint:
+        directory = resolve(self._roots, model.path)
+        check_files(directory, self._roots)
+        adapter = None
+        if model.adapter_path is not None:
+            if missing := _missing(_NEEDED_BY_ADAPTERS, "lora"):
+                raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+            adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
+            check_adapter(adapter, self._roots)
+        return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
 
-def _missing() -> str:
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    return f"{' and '.join(absent)} not installed: install crucible-bridge[local]" if absent else ""
+
+def _missing(needed: Sequence[str], extra: str) -> str:
+    absent = [name for name in needed if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(absent)} not installed: install crucible-bridge[{extra}]" if absent else ""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import NotFound
-from crucible_worker.backends.local.paths import model_files
+from crucible_worker.backends.local.checkpoint import Checkpoint
+from crucible_worker.backends.local.paths import adapter_files, model_files
 
 __all__ = ["Fingerprints"]
 
@@ -30,20 +32,31 @@ class Fingerprints:
     def __init__(self) -> None:
         self._digests: dict[_Key, bytes] = {}
 
-    def of(self, directory: Path) -> str:
+    def of(self, checkpoint: Checkpoint) -> str:
         """The fingerprint of a checkpoint, 64 hexadecimal digits. Reads files: call it in a thread.
 
+        An adapter and a type that is asked for make another model; the device does not.
+
         Raises:
-            NotFound: the directory, or a file while it was read, is gone.
+            NotFound: a directory, or a file while it was read, is gone.
         """
+        total = self._of_files(checkpoint.directory, model_files(checkpoint.directory))
+        if checkpoint.adapter is not None:
+            total.update(b"adapter" + self._of_files(checkpoint.adapter, adapter_files(checkpoint.adapter)).digest())
+        if checkpoint.dtype is not None:
+            total.update(b"dtype" + checkpoint.dtype.encode())
+        return total.hexdigest()
+
+    def _of_files(self, directory: Path, files: Sequence[Path]) -> hashlib._Hash:
         total = hashlib.sha256()
-        for file in model_files(directory):
+        for file in files:
             try:
                 digest = self._digest(file)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 raise NotFound(f"{file.name!r} of {directory.name!r} is gone", reason="MODEL_NOT_FOUND") from None
-            total.update(len(file.name).to_bytes(4, "little") + file.name.encode() + digest)
-        return total.hexdigest()
+            # A name may be any bytes.
+            total.update(len(file.name).to_bytes(4, "little") + os.fsencode(file.name) + digest)
+        return total
 
     def _digest(self, file: Path) -> bytes:
         status = file.stat()

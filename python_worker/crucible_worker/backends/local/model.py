@@ -9,13 +9,14 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Rendered
+from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.frames import NOT_OPEN, floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
@@ -27,10 +28,14 @@ __all__ = ["HostedModel", "HostedModels"]
 class _Facts:
     """What the host says of a model that it has opened."""
 
+    key: str
+    """What the host calls it: models of one fingerprint on two devices are two."""
     context: int | None
     """Tokens that fit; None where the model names no limit."""
     vocabulary: int
     """Token ids are below this."""
+    bos: int | None
+    """The token that begins a text."""
     eos: int | None
     """The end-of-sequence token."""
     has_tokenizer: bool
@@ -45,57 +50,67 @@ class HostedModels:
     def __init__(self, host: HostProcess) -> None:
         self.host = host
         self._fingerprints = Fingerprints()
-        self._open: dict[str, _Facts] = {}
+        self._open: dict[tuple[str, str | None], _Facts] = {}
         self._life = 0
 
-    async def open(self, directory: Path) -> HostedModel:
-        """The checkpoint that lies in a directory now; the host is not asked before its `load`.
+    async def open(self, checkpoint: Checkpoint) -> HostedModel:
+        """The checkpoint as its files are now; the host is not asked before its `load`.
 
         Raises:
-            NotFound: the directory is gone.
+            NotFound: a directory is gone.
         """
-        fingerprint = await asyncio.to_thread(self._fingerprints.of, directory)
-        return HostedModel(models=self, directory=directory, fingerprint=fingerprint)
+        fingerprint = await asyncio.to_thread(self._fingerprints.of, checkpoint)
+        return HostedModel(models=self, checkpoint=checkpoint, fingerprint=fingerprint)
 
-    async def call(self, op: str, directory: Path, fingerprint: str, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
         """Ask a model, wherever it is open; it is opened again if need be."""
         while True:
-            await self.ensure(directory, fingerprint)
+            facts = await self.ensure(checkpoint, fingerprint)
             try:
-                return await self.host.call(op, model=fingerprint, **fields)
+                return await self.host.call(op, model=facts.key, **fields)
             except BridgeError as error:
                 if error.reason != NOT_OPEN:
                     raise
-            self._open.pop(fingerprint, None)
+            self._open.pop((fingerprint, checkpoint.device), None)
 
-    async def ensure(self, directory: Path, fingerprint: str) -> _Facts:
+    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> _Facts:
         """Have the host hold a model, and return what it says of it.
 
         Raises:
-            FailedPrecondition: the files cannot be loaded, or are no longer those of the fingerprint.
+            FailedPrecondition: the files cannot be loaded, or are no longer those of the fingerprint; this machine has
+                no such device (DEVICE_NOT_FOUND).
             BackendError: the host failed.
         """
         if self._life != self.host.life:
             self._open.clear()
-        facts = self._open.get(fingerprint)
+        facts = self._open.get((fingerprint, checkpoint.device))
         if facts is not None:
             return facts
-        facts = _Facts(**await self.host.call("open", model=fingerprint, path=str(directory)))
+        answer = await self.host.call(
+            "open",
+            fingerprint=fingerprint,
+            path=str(checkpoint.directory),
+            adapter=None if checkpoint.adapter is None else str(checkpoint.adapter),
+            dtype=checkpoint.dtype,
+            device=checkpoint.device,
+        )
+        facts = _Facts(**answer)
         # Looked at after the loading: a checkpoint that was replaced meanwhile must not pass for the one asked for.
-        if await asyncio.to_thread(self._fingerprints.of, directory) != fingerprint:
-            await self.host.call("close", model=fingerprint)
-            raise FailedPrecondition(f"the checkpoint {directory.name!r} has changed", reason="CHECKPOINT_CHANGED")
+        if await asyncio.to_thread(self._fingerprints.of, checkpoint) != fingerprint:
+            await self.host.call("close", model=facts.key)
+            name = checkpoint.directory.name
+            raise FailedPrecondition(f"the checkpoint {name!r} has changed", reason="CHECKPOINT_CHANGED")
         self._life = self.host.life
-        self._open[fingerprint] = facts
+        self._open[fingerprint, checkpoint.device] = facts
         return facts
 
 
 class HostedModel:
     """A model in the host, bound to the content of its checkpoint: a file that changes makes its calls fail."""
 
-    def __init__(self, *, models: HostedModels, directory: Path, fingerprint: str) -> None:
+    def __init__(self, *, models: HostedModels, checkpoint: Checkpoint, fingerprint: str) -> None:
         self._models = models
-        self._directory = directory
+        self._checkpoint = checkpoint
         self._fingerprint = fingerprint
         self._facts: _Facts | None = None
         self._tokenizer: _HostedTokenizer | None = None
@@ -196,7 +211,7 @@ class HostedModel:
 
     async def call(self, op: str, **fields: Any) -> Any:
         """Ask the host about this model."""
-        return await self._models.call(op, self._directory, self._fingerprint, **fields)
+        return await self._models.call(op, self._checkpoint, self._fingerprint, **fields)
 
     async def _score(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
         items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets)) for tokens, targets in pairs]
@@ -205,7 +220,7 @@ class HostedModel:
     async def _known(self) -> _Facts:
         facts = self._facts
         if facts is None:
-            facts = await self._models.ensure(self._directory, self._fingerprint)
+            facts = await self._models.ensure(self._checkpoint, self._fingerprint)
             self._facts = facts
             self._tokenizer = _HostedTokenizer(self, facts) if facts.has_tokenizer else None
         return facts
@@ -222,6 +237,11 @@ class _HostedTokenizer:
     def eos_token_id(self) -> int | None:
         """The end-of-sequence token."""
         return self._facts.eos
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text."""
+        return self._facts.bos
 
     @property
     def has_chat_template(self) -> bool:
@@ -251,6 +271,18 @@ class _HostedTokenizer:
             generation_prompt=generation_prompt,
         )
         return tuple(tokens_from_bytes(tokens).tolist())
+
+    async def render_cookbook(
+        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+    ) -> Rendered:
+        """A conversation as one of tinker-cookbook's renderers has it, see `CookbookTokenizer`."""
+        answer = await self._model.call(
+            "render",
+            renderer=renderer,
+            messages=[{"role": message.role, "content": message.content} for message in messages],
+            train_on=train_on,
+        )
+        return Rendered(**answer)
 
     async def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         tokens = await self._model.call("encode", text=text, special=special)

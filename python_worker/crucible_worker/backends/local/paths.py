@@ -1,4 +1,4 @@
-"""Which directories may be loaded as models: below a model root, safetensors only, no adapters.
+"""Which directories may be loaded, as models or as adapters on them: below a model root, safetensors only.
 
 A model reference is user input: nothing that it names may lead out of the roots, not through `..`, not through symbolic
 links, not through the index of a sharded checkpoint.
@@ -12,7 +12,20 @@ from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 
-__all__ = ["check_files", "model_files", "resolve"]
+__all__ = [
+    "ADAPTER_CONFIG",
+    "ADAPTER_WEIGHTS",
+    "adapter_files",
+    "check_adapter",
+    "check_files",
+    "model_files",
+    "resolve",
+]
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""What an adapter is."""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+"""Its weights."""
 
 _RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """Configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
@@ -20,12 +33,13 @@ _PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
 _INDEX = "model.safetensors.index.json"
 
 
-def resolve(roots: Sequence[Path], path: str) -> Path:
-    """Find a model's directory, real path, below one of the roots.
+def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path:
+    """Find the directory of a model or an adapter, real path, below one of the roots.
 
     Args:
         roots: directories; the first that has the path wins.
         path: relative to a root.
+        field: where the path was given.
 
     Raises:
         FailedPrecondition: there is no root.
@@ -36,7 +50,7 @@ def resolve(roots: Sequence[Path], path: str) -> Path:
     if not roots:
         raise FailedPrecondition("the worker has no model root; start it with --model-root", reason="NO_MODEL_ROOT")
     if not path or "\0" in path:
-        raise InvalidField("model.path", f"is {path!r}, not the path of a directory")
+        raise InvalidField(field, f"is {path!r}, not the path of a directory")
     # An escape is answered alike whatever is there: the answer must not tell what exists outside.
     escaped = False
     for root in roots:
@@ -71,7 +85,7 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
     """Refuse a checkpoint that cannot be loaded safely.
 
     Raises:
-        FailedPrecondition: no config.json, no safetensors, or an adapter, which would name another model to load.
+        FailedPrecondition: no config.json, no safetensors, or an adapter, which is no model by itself.
         PermissionDenied: a file, or a shard that the index names, lies outside of the roots.
     """
     files = model_files(directory)
@@ -83,14 +97,44 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
                 reason="PICKLED_WEIGHTS_REFUSED",
             )
         raise FailedPrecondition(f"{directory.name!r} holds no *.safetensors", reason="NO_SAFETENSORS")
-    if "adapter_config.json" in names:
+    if ADAPTER_CONFIG in names:
         raise FailedPrecondition(
-            f"{directory.name!r} is an adapter; merge it into its base model first", reason="ADAPTER_REFUSED"
+            f"{directory.name!r} is an adapter: name the model that it belongs to, and it as the adapter",
+            reason="ADAPTER_REFUSED",
         )
     if "config.json" not in names:
         raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason="NO_MODEL_CONFIG")
+    _refuse_outside(directory, (*files, *_shards(directory)), roots)
+
+
+def adapter_files(directory: Path) -> tuple[Path, ...]:
+    """The files that make an adapter what it is; what a training run leaves beside them does not count."""
+    return directory / ADAPTER_CONFIG, directory / ADAPTER_WEIGHTS
+
+
+def check_adapter(directory: Path, roots: Sequence[Path]) -> None:
+    """Refuse an adapter that cannot be loaded safely.
+
+    Raises:
+        FailedPrecondition: no adapter_config.json, or no adapter_model.safetensors.
+        PermissionDenied: one of them lies outside of the roots.
+    """
+    config, weights = adapter_files(directory)
+    if not config.is_file():
+        raise FailedPrecondition(f"{directory.name!r} holds no {ADAPTER_CONFIG}", reason="NO_ADAPTER_CONFIG")
+    if not weights.is_file():
+        if any(file.suffix in _PICKLED_SUFFIXES for file in directory.iterdir()):
+            raise FailedPrecondition(
+                f"the adapter {directory.name!r} holds pickled weights, which can run code; save it as safetensors",
+                reason="PICKLED_WEIGHTS_REFUSED",
+            )
+        raise FailedPrecondition(f"the adapter {directory.name!r} holds no {ADAPTER_WEIGHTS}", reason="NO_SAFETENSORS")
+    _refuse_outside(directory, (config, weights), roots)
+
+
+def _refuse_outside(directory: Path, files: Sequence[Path], roots: Sequence[Path]) -> None:
     real_roots = [root.resolve() for root in roots]
-    for file in (*files, *_shards(directory)):
+    for file in files:
         if not any(file.resolve().is_relative_to(root) for root in real_roots):
             raise PermissionDenied(
                 f"{file.name!r} of the model {directory.name!r} lies outside of the model roots",
@@ -103,8 +147,11 @@ def _shards(directory: Path) -> list[Path]:
     if not index.is_file():
         return []
     try:
-        return [directory / name for name in set(json.loads(index.read_bytes())["weight_map"].values())]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        names = set(json.loads(index.read_bytes())["weight_map"].values())
+        if any("\0" in name for name in names):
+            raise ValueError("a name holds a zero byte")
+        return [directory / name for name in names]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FailedPrecondition(
             f"{_INDEX} of {directory.name!r} is malformed: {error}", reason="MODEL_REFUSED"
         ) from error

@@ -122,7 +122,7 @@ class HostProcess:
     """The child process that runs models, and calls to it.
 
     Args:
-        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
     """
 
     def __init__(self, device: str = "auto") -> None:

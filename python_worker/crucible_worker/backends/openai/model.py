@@ -72,9 +72,11 @@ class RemoteModel:
         return await self._several(_tokens(prompt), params, num_samples, chat=False)
 
     async def sample_text(
-        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> tuple[SampledSequence, ...]:
         """Generate answers to a conversation, or to text as the server's settings say; a request each, all at once.
+
+        Text that is `plain` is a completion, whatever the settings say.
 
         Raises:
             InvalidField: there is nothing to ask, or more than the context holds (PROMPT_TOO_LONG).
@@ -86,7 +88,7 @@ class RemoteModel:
             return await self._several(input, params, num_samples, chat=True)
         if not input:
             raise InvalidField("input", "is empty: a model needs at least one token")
-        return await self._several(input, params, num_samples, chat=self._server.text == "chat")
+        return await self._several(input, params, num_samples, chat=not plain and self._server.text == "chat")
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
         """Log-probability of every token of a prompt given those before it, nats; the first is None.

@@ -92,9 +92,9 @@ class Journal:
 
         return await self._loop.run_in_executor(self._readers, apply)
 
-    def submit(self, function: Callable[[Transaction], T]) -> asyncio.Future[T]:
+    def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
         """Have a function applied to the next transaction; see `Writer.submit`."""
-        return self._writer.submit(function)
+        return self._writer.submit(function, size)
 
     async def aclose(self) -> None:
         """Write what was submitted, then close everything."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from crucible_worker.runs.journal.records import request_from_record, result_fro
 
 __all__ = [
     "Head",
+    "Reads",
     "Row",
     "evaluation_of",
     "find",
@@ -22,7 +24,7 @@ __all__ = [
     "read_events",
     "read_samples",
     "results_of",
-    "scored_keys",
+    "runs_before",
 ]
 
 SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
@@ -242,13 +244,18 @@ def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleRes
         yield sample_from_record(label, verdict, record)
 
 
-def scored_keys(source: Reads, number: int) -> dict[tuple[int, int, int], tuple[int, bool]]:
-    """What was run before: (position, evaluator, repeat) -> (attempts so far, whether it is final).
+def runs_before(source: Reads, number: int) -> array[int]:
+    """What was run before, in the data set's order; five numbers each, as there may be millions.
 
-    Final is every verdict but an error that may go away when it is asked again.
+    They are: position, evaluator, repeat, attempts so far, and whether it is final (1 or 0): every verdict is but an
+    error that may go away when it is asked again.
     """
-    sql = "SELECT position, evaluator, repeat, attempt, retryable FROM samples WHERE number = ?"
-    return {tuple(key): (attempt, not retryable) for *key, attempt, retryable in source.execute(sql, (number,))}
+    sql = """SELECT position, evaluator, repeat, attempt, NOT retryable FROM samples WHERE number = ?
+             ORDER BY position, evaluator, repeat"""
+    rows = array("q")
+    for row in source.execute(sql, (number,)):
+        rows.extend(row)
+    return rows
 
 
 def _row(values: Sequence[Any]) -> Row:

@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluatorResult,
     EvaluatorSpec,
+    HubDataset,
     InlineDataset,
     JsonlDataset,
     Limits,
@@ -27,7 +28,9 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
     Verdict,
+    format_hub,
     format_model,
+    parse_hub,
     parse_model,
 )
 
@@ -162,6 +165,8 @@ def _source_to_pair(source: DatasetSource) -> tuple[str, str]:
             return "inline", ""
         case JsonlDataset(path):
             return "jsonl", path
+        case HubDataset():
+            return "hub", format_hub(source)
         case BuiltinDataset(name):
             return "builtin", name
 
@@ -170,6 +175,8 @@ def _source_from_pair(pair: Sequence[str]) -> DatasetSource:
     kind, name = pair
     if kind == "jsonl":
         return JsonlDataset(name)
+    if kind == "hub":
+        return parse_hub(name)
     if kind == "builtin":
         return BuiltinDataset(name)
     return InlineDataset(())

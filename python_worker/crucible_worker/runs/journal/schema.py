@@ -16,8 +16,8 @@ __all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare
 
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
-SCHEMA_VERSION = 1
-"""Kept as SQLite's `user_version`; a journal of another one is refused."""
+SCHEMA_VERSION = 2
+"""Kept as SQLite's `user_version`; an older journal is brought to it, a newer one refused."""
 BUSY_SECONDS = 5.0
 """How long a writer waits for the writers of other workers before it calls the journal unwritable."""
 
@@ -84,6 +84,29 @@ CREATE TABLE events (
 CREATE TABLE probe (one INTEGER PRIMARY KEY CHECK (one = 1), filling BLOB NOT NULL);
 """
 
+_PLAN_TABLES = """
+-- A plan; its record is the whole of it, inline samples included.
+CREATE TABLE plans (
+    plan_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    record BLOB NOT NULL,
+    used_ns INTEGER NOT NULL
+);
+-- Which evaluation evaluates a part of a plan at a step; the fingerprint is that of the step with its model.
+CREATE TABLE plan_steps (
+    plan_id TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    evaluation_id TEXT NOT NULL,
+    PRIMARY KEY (plan_id, step, part)
+) WITHOUT ROWID;
+"""
+
+_CHANGES = {0: _TABLES + _PLAN_TABLES, 1: _PLAN_TABLES}
+"""What brings a journal of each version to the present one; 0 is an empty file."""
+
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open one connection, in autocommit: transactions are begun and ended by name.
@@ -104,7 +127,7 @@ def prepare(state_dir: Path) -> Path:
         The journal's path.
 
     Raises:
-        FailedPrecondition: the directory cannot be used, or the journal is of another version.
+        FailedPrecondition: the directory cannot be used, or the journal is of a newer version.
     """
     path = state_dir / JOURNAL_FILE
     try:
@@ -126,13 +149,14 @@ def _create(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
         return
-    if version != 0:
+    if version not in _CHANGES:
         raise FailedPrecondition(
             f"the journal is of version {version}, this worker writes {SCHEMA_VERSION}: use another --state-dir",
             reason="JOURNAL_VERSION",
         )
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION};")
-    connection.execute("INSERT INTO head VALUES (1, ?, ?, 0, 1)", (uuid.uuid4().hex, time.time_ns()))
+    connection.executescript(f"BEGIN IMMEDIATE; {_CHANGES[version]} PRAGMA user_version = {SCHEMA_VERSION};")
+    if version == 0:
+        connection.execute("INSERT INTO head VALUES (1, ?, ?, 0, 1)", (uuid.uuid4().hex, time.time_ns()))
     connection.execute("COMMIT")
 
 

@@ -11,7 +11,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from crucible_worker.runs.journal.schema import connect
 __all__ = ["MAX_BATCH", "JournalUnavailable", "Transaction", "Writer"]
 
 MAX_BATCH = 1024
-"""Submissions in one SQLite transaction."""
+"""Size of the submissions, together, after which an SQLite transaction takes no further one."""
 RETRY_SECONDS = 1.0
 """What a caller is told to wait while the journal cannot be used."""
 
@@ -56,6 +56,10 @@ class Transaction:
         """Run one statement."""
         return self._connection.execute(sql, parameters)
 
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run one statement for every row."""
+        self._connection.executemany(sql, rows)
+
     def append(self, number: int, events: Sequence[Event]) -> int:
         """Give events the next sequences of the log; returns the last. `number` is their evaluation's, or 0."""
         first = self.sequence + 1
@@ -82,11 +86,12 @@ class Transaction:
 
 
 class _Submission:
-    __slots__ = ("error", "function", "future", "result")
+    __slots__ = ("error", "function", "future", "result", "size")
 
-    def __init__(self, function: Callable[[Transaction], Any], future: asyncio.Future[Any]) -> None:
+    def __init__(self, function: Callable[[Transaction], Any], future: asyncio.Future[Any], size: int) -> None:
         self.function = function
         self.future = future
+        self.size = size
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -122,17 +127,21 @@ class Writer:
         self._closing = False
         self._thread.start()
 
-    def submit(self, function: Callable[[Transaction], Any]) -> asyncio.Future[Any]:
+    def submit(self, function: Callable[[Transaction], Any], size: int = 1) -> asyncio.Future[Any]:
         """Have a function applied in the next batch; the future is done after its commit.
 
         A BridgeError that the function raises undoes that function alone and is the future's; so is any other error.
         When the batch cannot be written, every future of it gets JournalUnavailable.
+
+        Args:
+            function: what to apply.
+            size: how much it writes, in events or so: other workers' writers wait for as long as a batch takes.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closing:
             future.set_exception(JournalUnavailable("the worker is draining", reason="DRAINING"))
             return future
-        self._queue.put(_Submission(function, future))
+        self._queue.put(_Submission(function, future, size))
         return future
 
     async def close(self) -> None:
@@ -145,18 +154,23 @@ class Writer:
     def _run(self) -> None:
         stopping = False
         while not stopping:
-            batch = [self._queue.get()]
-            while len(batch) < MAX_BATCH:
-                try:
-                    batch.append(self._queue.get_nowait())
-                except queue.Empty:
-                    break
+            batch = self._gathered()
             if _STOP in batch:
                 stopping = True
                 batch.remove(_STOP)
             if batch:
                 self._write(batch)
         self._connection.close()
+
+    def _gathered(self) -> list[Any]:
+        """What has been submitted until now: at least one, and no more once it is large enough."""
+        batch, size = [self._queue.get()], 0
+        while batch[-1] is not _STOP and (size := size + batch[-1].size) < MAX_BATCH:
+            try:
+                batch.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return batch
 
     def _write(self, batch: list[_Submission]) -> None:
         failure = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import queue
 from collections import OrderedDict
@@ -14,9 +15,11 @@ import numpy as np
 import torch
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError, InvalidField
+from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.local.frames import NOT_OPEN, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, to_backend_error
+from crucible_worker.rendering import tinker_cookbook
 
 __all__ = ["MAX_OPEN_MODELS", "Engine"]
 
@@ -32,7 +35,7 @@ class Engine:
     Models load in one thread and compute in another; tokenizers answer at once, in the caller's.
 
     Args:
-        device: "auto", "cpu" or "cuda".
+        device: where models compute that name none: "auto", "cpu", "cuda" or "cuda:N".
         answer: sends a result or an error; called from several threads.
     """
 
@@ -43,6 +46,8 @@ class Engine:
         self._inbox: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
         self._models: OrderedDict[str, Scheduler] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        # The first one imports tinker-cookbook, a second or two in which the pipe has to be read.
+        self._renderer = ThreadPoolExecutor(1, thread_name_prefix="renderer")
 
     def submit(self, message: dict[str, Any]) -> None:
         """Take a request; it is answered in any case."""
@@ -53,6 +58,8 @@ class Engine:
                     self._loader.submit(self._load, identity, message)
                 case "encode" | "encode_chat":
                     self._answer(identity, self._encode(op, message))
+                case "render":
+                    self._renderer.submit(self._render, identity, message)
                 case "score" | "sample" | "abort" | "close":
                     self._inbox.put((op, identity, message))
                 case _:
@@ -90,7 +97,7 @@ class Engine:
             case "loaded":
                 key, loaded = content
                 self._install(key, loaded)
-                self._answer(identity, loaded.facts())
+                self._answer(identity, {"key": key, **loaded.facts()})
             case "score":
                 self._open(content).add_scoring(identity, content)
             case "sample":
@@ -112,10 +119,20 @@ class Engine:
         return scheduler
 
     def _load(self, identity: int, message: dict[str, Any]) -> None:
-        key = message["model"]
         try:
+            device = resolve_device(message["device"] or self._device_name)
+            key = f"{message['fingerprint']} on {device}"
             scheduler = self._models.get(key)
-            loaded = scheduler.loaded if scheduler else load(Path(message["path"]), resolve_device(self._device_name))
+            loaded = (
+                scheduler.loaded
+                if scheduler
+                else load(
+                    Path(message["path"]),
+                    device,
+                    adapter=None if message["adapter"] is None else Path(message["adapter"]),
+                    dtype=message["dtype"],
+                )
+            )
         except Exception as error:  # whatever it is, it is answered; the host goes on
             self._answer_error(identity, error)
         else:
@@ -129,11 +146,25 @@ class Engine:
             self._models[key] = Scheduler(loaded, self._answer)
         self._models.move_to_end(key)
 
-    def _encode(self, op: str, message: dict[str, Any]) -> bytes:
+    def _render(self, identity: int, message: dict[str, Any]) -> None:
+        try:
+            messages = [ChatMessage(**plain) for plain in message["messages"]]
+            rendered = tinker_cookbook.render(
+                self._tokenizer(message), message["renderer"], messages, train_on=message["train_on"]
+            )
+        except Exception as error:  # whatever it is, it is answered; the host goes on
+            self._answer_error(identity, error)
+        else:
+            self._answer(identity, dataclasses.asdict(rendered))
+
+    def _tokenizer(self, message: dict[str, Any]) -> Any:
         scheduler = self._models.get(message["model"])
         if scheduler is None:
             raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
-        tokenizer = scheduler.loaded.tokenizer
+        return scheduler.loaded.tokenizer
+
+    def _encode(self, op: str, message: dict[str, Any]) -> bytes:
+        tokenizer = self._tokenizer(message)
         if op == "encode":
             tokens = _encode_text(tokenizer, message["text"], special=message["special"])
         else:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_worker.backends.local.host.adapters import apply_adapter
+from crucible_worker.backends.local.host.refusals import refusing
 
 __all__ = ["LoadedModel", "load", "resolve_device"]
 
@@ -66,6 +66,7 @@ class LoadedModel:
         return {
             "context": self.context,
             "vocabulary": self.vocabulary,
+            "bos": None if tokenizer is None else tokenizer.bos_token_id,
             "eos": None if tokenizer is None else tokenizer.eos_token_id,
             "has_tokenizer": tokenizer is not None,
             "has_chat_template": tokenizer is not None and bool(tokenizer.chat_template),
@@ -73,22 +74,40 @@ class LoadedModel:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device that "auto", "cpu" or "cuda" means here."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def load(directory: Path, device: torch.device) -> LoadedModel:
-    """Load a model and its tokenizer.
-
-    On a CPU weights become float32, whatever they are on disk: half precision is slow there, and rounds differently
-    from one processor to the next. On CUDA they stay as they are.
+    """The device that "auto", "cpu", "cuda" or "cuda:N" means here; "cuda" is the first.
 
     Raises:
-        FailedPrecondition: the files are no causal language model, damaged, or need code of their own.
+        FailedPrecondition: this machine has no such device.
     """
-    model, tokenizer, missing = _read(directory, device)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not count):
+        return torch.device("cpu")
+    index = int(name.partition(":")[2] or 0)
+    if index >= count:
+        there = f"CUDA devices here: {count}" if count else "there is no CUDA here"
+        raise FailedPrecondition(f"the device {name!r} cannot be used: {there}", reason="DEVICE_NOT_FOUND")
+    return torch.device("cuda", index)
+
+
+def load(
+    directory: Path, device: torch.device, *, adapter: Path | None = None, dtype: str | None = None
+) -> LoadedModel:
+    """Load a model and its tokenizer, which stays its own where there is an adapter.
+
+    Unless a type is asked for, weights become float32 on a CPU, whatever they are on disk: half precision is slow
+    there, and rounds differently from one processor to the next. On CUDA they stay as they are.
+
+    Args:
+        directory: the model's.
+        device: where it computes.
+        adapter: directory of a LoRA adapter.
+        dtype: element type of the weights.
+
+    Raises:
+        FailedPrecondition: the files are no causal language model, or no adapter of it; they are damaged, or need code
+            of their own.
+    """
+    model, tokenizer, missing = _read(directory, _wanted_dtype(dtype, device))
     if missing:
         # transformers would go on with random ones.
         raise FailedPrecondition(
@@ -102,6 +121,9 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         raise FailedPrecondition(
             f"{type(model).__name__} takes no cache, without which it cannot generate here", reason="MODEL_REFUSED"
         )
+    vocabulary = min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size)
+    if adapter is not None:
+        apply_adapter(model, adapter)
     model.eval().requires_grad_(False)
     _detach_from_files(model)
     model.to(device)
@@ -110,7 +132,7 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
         tokenizer=tokenizer,
         device=device,
         context=_context(model.config, tokenizer),
-        vocabulary=min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size),
+        vocabulary=vocabulary,
         stop_tokens=_stop_tokens(model, tokenizer),
         arguments=arguments,
         cache_argument=cache_argument,
@@ -119,16 +141,22 @@ def load(directory: Path, device: torch.device) -> LoadedModel:
     )
 
 
-def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None, list[str]]:
+def _wanted_dtype(dtype: str | None, device: torch.device) -> torch.dtype | str:
+    if dtype is not None:
+        return getattr(torch, dtype)
+    return torch.float32 if device.type == "cpu" else "auto"
+
+
+def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, list[str]]:
     """Model and tokenizer as transformers makes them of the files, and the names of weights that no file has.
 
     Raises:
         FailedPrecondition: transformers cannot.
     """
-    try:
+    with refusing(directory, "MODEL_REFUSED"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
-            dtype=torch.float32 if device.type == "cpu" else "auto",
+            dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
@@ -136,24 +164,6 @@ def _read(directory: Path, device: torch.device) -> tuple[Any, Any | None, list[
         )
         model, report = loaded
         tokenizer = _load_tokenizer(directory)
-    except torch.OutOfMemoryError:
-        raise
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ImportError,
-        RuntimeError,
-        SafetensorError,
-    ) as error:
-        # transformers says with any of these that it cannot make a model of what it found.
-        if "can't allocate memory" in str(error):
-            raise
-        raise FailedPrecondition(
-            f"{directory.name!r} cannot be loaded: {_first_line(error)}", reason="MODEL_REFUSED"
-        ) from error
     return model, tokenizer, sorted(report["missing_keys"])
 
 
@@ -193,9 +203,3 @@ def _joins_batches(config: Any) -> bool:
     # Subclasses of DynamicLayer are sliding windows; recurrent layers are none.
     layers = DynamicCache(config=config).layers
     return all(isinstance(layer, DynamicLayer) for layer in layers)
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"malformed JSON: {error}"
-    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -33,7 +33,15 @@ class Row:
     """One sample of one request, token by token."""
 
     def __init__(
-        self, *, request: Request, index: int, prompt: Sequence[int], limit: int, stop: Sequence[str], chooser: Chooser
+        self,
+        *,
+        request: Request,
+        index: int,
+        prompt: Sequence[int],
+        limit: int,
+        stop: Sequence[str],
+        stop_tokens: frozenset[int],
+        chooser: Chooser,
     ) -> None:
         self.request = request
         self.index = index
@@ -43,6 +51,7 @@ class Row:
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._stop = stop
+        self._stop_tokens = stop_tokens
         # Every token has at least a byte of text, but for special ones: this many tokens hold any stop string that the
         # last token can have completed. Decoding only them keeps a long text from being decoded anew for every token.
         self._tail = max((len(text.encode()) for text in stop), default=0) + 8
@@ -65,7 +74,7 @@ class Row:
         """
         self.tokens.append(choice.token)
         self._logprobs.append(choice.logprob)
-        if choice.token in loaded.stop_tokens or self._stopped(loaded):
+        if choice.token in self._stop_tokens or self._stopped(loaded):
             return self._result(loaded, "stop")
         return self._result(loaded, "length") if len(self.tokens) >= self.limit else None
 
@@ -86,8 +95,9 @@ class Row:
         }
 
 
-def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any]) -> list[Row]:
+def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], loaded: LoadedModel) -> list[Row]:
     """The rows of a request to sample: one per sample wanted."""
+    stop_tokens = loaded.stop_tokens | _special(message["stop"], loaded)
     return [
         Row(
             request=request,
@@ -95,6 +105,7 @@ def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any]) 
             prompt=prompt,
             limit=message["max_tokens"],
             stop=message["stop"],
+            stop_tokens=stop_tokens,
             chooser=Chooser(
                 temperature=message["temperature"],
                 top_p=message["top_p"],
@@ -105,6 +116,14 @@ def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any]) 
         )
         for index in range(len(request.results))
     ]
+
+
+def _special(stop: Sequence[str], loaded: LoadedModel) -> frozenset[int]:
+    """The tokens that stop strings name: a special token has no text in an answer, where it could be found."""
+    if not stop or loaded.tokenizer is None:
+        return frozenset()
+    added = loaded.tokenizer.added_tokens_decoder
+    return frozenset(index for index, token in added.items() if token.special and token.content in stop)
 
 
 def _decode(loaded: LoadedModel, tokens: list[int]) -> str:

@@ -61,7 +61,7 @@ class Scheduler:
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for samples."""
         request = self._requests[identity] = Request(identity, [None] * message["num_samples"])
-        self._waiting.extend(make_rows(request, tokens_from_bytes(message["prompt"]).tolist(), message))
+        self._waiting.extend(make_rows(request, tokens_from_bytes(message["prompt"]).tolist(), message, self.loaded))
 
     def abort(self, identity: int) -> None:
         """Forget a request; unknown ones were answered already."""

@@ -6,18 +6,20 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
+    Dataset,
     DatasetSource,
     EvaluateRequest,
     EvaluatorSpec,
     InlineDataset,
     ModelRef,
+    PlannedEvaluation,
     Problem,
     Sample,
 )
@@ -25,9 +27,9 @@ from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
-from crucible_worker.runs.specification import fingerprint, refuse_equal_keys
+from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
-__all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "make_evaluators"]
+__all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of", "make_evaluators"]
 
 PREPARATIONS = 2
 """Data sets that are loaded at once."""
@@ -45,6 +47,10 @@ class Sources:
     """JSONL data sets lie below these."""
     builtins: Mapping[str, Callable[[], Sequence[Sample]]]
     """Data sets that ship with the worker."""
+    spool_dir: Path | None = None
+    """Where samples of large data sets lie while they are evaluated; the system's temporary directory if None."""
+    hub_network: bool = False
+    """Whether data sets may be fetched from the Hugging Face hub, or only those in its cache here are read."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +75,8 @@ class Plan:
         return len(self.samples) * sum(evaluator.repeats for evaluator in able)
 
 
-def make_evaluators(request: EvaluateRequest) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
-    """Make a request's evaluators.
+def make_evaluators(request: EvaluateRequest | PlannedEvaluation) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
+    """Make a request's evaluators, or those of a part of a plan.
 
     Raises:
         InvalidField: one is unknown, has wrong options, or would yield a key that another one yields.
@@ -78,9 +84,20 @@ def make_evaluators(request: EvaluateRequest) -> tuple[tuple[EvaluatorSpec, Eval
     made = tuple(
         (spec, registry.create(spec, index, request.sampling)) for index, spec in enumerate(request.evaluators)
     )
-    keys = [(spec, tuple(registry.info(spec.kind).keys)) for spec in request.evaluators]
-    refuse_equal_keys(request.metric_prefix, keys)
+    refuse_equal_keys(keys_of(request))
     return made
+
+
+def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Iterator[PlacedKeys]:
+    """The keys that evaluators can yield; all of them are known.
+
+    Args:
+        request: whose evaluators.
+        path: where it stands, put before each evaluator's.
+    """
+    for index, spec in enumerate(request.evaluators):
+        keys = tuple(registry.info(spec.kind).keys)
+        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, keys)
 
 
 class Preparer:
@@ -95,8 +112,18 @@ class Preparer:
         """The fingerprint of a request's specification."""
         return await self._in_thread(fingerprint, request)
 
-    async def prepare(self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> Plan:
+    async def prepare(
+        self,
+        request: EvaluateRequest,
+        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
+        held: Model | None = None,
+    ) -> Plan:
         """Load the data set and find the model; gives up when it is cancelled, or this is closed.
+
+        Args:
+            request: what to run.
+            evaluators: its evaluators.
+            held: the model, where the caller holds it; else that of the request is opened.
 
         Raises:
             BridgeError: either cannot be had; see `runs.datasets.load` and `Backend.open`.
@@ -108,9 +135,8 @@ class Preparer:
                 reason="NO_BACKEND",
                 field="model",
             )
-        _check_data(request.dataset.source, evaluators)
-        loaded = await self._load(request)
-        model = await backend.open(request.model)
+        loaded = await self.load(request, evaluators)
+        model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
         for index, (_, evaluator) in enumerate(evaluators):
             try:
@@ -125,12 +151,23 @@ class Preparer:
             model=model,
         )
 
+    async def load(
+        self, request: EvaluateRequest | PlannedEvaluation, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
+    ) -> LoadedDataset:
+        """Check the samples of a request, and load its data set; gives up like `prepare`.
+
+        Raises:
+            BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
+        """
+        _check_data(request.dataset.source, evaluators)
+        return await self._load(request.dataset)
+
     def close(self) -> None:
         """Have whatever is being loaded, or waits for that, give up."""
         self._closed = True
         self._threads.shutdown(wait=False)
 
-    async def _load(self, request: EvaluateRequest) -> LoadedDataset:
+    async def _load(self, dataset: Dataset) -> LoadedDataset:
         wanted = True
 
         def go_on() -> None:
@@ -140,9 +177,11 @@ class Preparer:
         try:
             return await self._in_thread(
                 load,
-                request.dataset,
+                dataset,
                 data_roots=self._sources.data_roots,
                 builtins=self._sources.builtins,
+                spool_dir=self._sources.spool_dir,
+                hub_network=self._sources.hub_network,
                 go_on=go_on,
             )
         finally:

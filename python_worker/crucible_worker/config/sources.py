@@ -1,4 +1,4 @@
-"""What a worker is told: flags before environment before file, read into one frozen Settings.
+"""Flags before environment before file, read into one Settings.
 
 The file is TOML with the fields of Settings as keys, and a table `limits`. In the environment a field is CRUCIBLE_ and
 its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable says nothing. A list has
@@ -9,23 +9,19 @@ the file, or in the environment below CRUCIBLE_, is refused.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 import re
-import stat
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, cast, get_args
 
-from crucible_worker.backends.openai.servers import OpenAIServer, read_servers
+from crucible_worker.backends.openai.servers import read_servers
+from crucible_worker.backends.tinker.services import read_services
+from crucible_worker.config.settings import LogFormat, Settings, SettingsError
 from crucible_worker.limits import WorkerLimits
 
-__all__ = ["DEFAULT_PORT", "ENVIRONMENT_PREFIX", "LogFormat", "Settings", "SettingsError", "load_settings"]
-
-DEFAULT_PORT = 50051
-"""Where a worker listens unless told otherwise."""
+__all__ = ["ENVIRONMENT_PREFIX", "load_settings"]
 
 ENVIRONMENT_PREFIX = "CRUCIBLE_"
 """Before the name of a field in the environment."""
@@ -33,114 +29,9 @@ ENVIRONMENT_PREFIX = "CRUCIBLE_"
 CONFIG_VARIABLE = "CRUCIBLE_CONFIG"
 """Names the file where no flag does."""
 
-LogFormat = Literal["json", "console"]
-
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-_T = TypeVar("_T")
-
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-_TOKEN = re.compile(r"[\x21-\x7e]+")
-
-
-class SettingsError(Exception):
-    """The worker is told something that cannot be, or that would not be safe; the text is for the operator."""
-
-
-def _default_state_dir() -> Path:
-    given = os.environ.get("XDG_STATE_HOME", "")
-    # The base directory specification: a relative path there is to be ignored.
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
-    return base / "crucible-bridge"
-
-
-def _default_log_format() -> LogFormat:
-    return "console" if sys.stderr.isatty() else "json"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Everything that a worker is told at its start."""
-
-    host: str = "127.0.0.1"
-    """Name or address to listen on."""
-    port: int = DEFAULT_PORT
-    """Port to listen on; 0 picks one."""
-    unix_socket: Path | None = None
-    """Unix socket to listen on, in place of host and port."""
-    token_file: Path | None = None
-    """File with the token that callers must show."""
-    tls_cert: Path | None = None
-    """Certificate chain, PEM."""
-    tls_key: Path | None = None
-    """Its key, PEM."""
-    insecure_no_tls: bool = False
-    """Let other machines call without TLS, where something else encrypts; the token is still needed."""
-    ready_file: Path | None = None
-    """Where to write `host:port` once the worker serves."""
-    state_dir: Path = dataclasses.field(default_factory=_default_state_dir)
-    """Folder of the journal, shared by the workers of a machine."""
-    model_roots: tuple[Path, ...] = ()
-    """Folders below which local models may lie."""
-    data_roots: tuple[Path, ...] = ()
-    """Folders below which data sets may lie."""
-    device: str = "auto"
-    """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
-    grading_processes: int | None = None
-    """Child processes that grade math; one a core, from 2 to 4, if None; with 0 the worker grades no math."""
-    openai_servers: tuple[OpenAIServer, ...] = ()
-    """OpenAI-compatible servers that models may be asked of."""
-    log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
-    """Lines for machines or for people; for people where stderr is a terminal."""
-    log_level: str = "info"
-    """The least severe that is logged."""
-    limits: WorkerLimits = WorkerLimits()
-    """Bounds."""
-
-    @property
-    def tls(self) -> tuple[Path, Path] | None:
-        """Files of the certificate chain and of its key; None for plain text."""
-        return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
-
-    @property
-    def token(self) -> str | None:
-        """The token, read from its file; None where callers need none.
-
-        Raises:
-            SettingsError: the file is missing, empty or not a token, or everybody on this machine could read it.
-        """
-        return None if self.token_file is None else _read_token(self.token_file)
-
-    @property
-    def reachable_by_others(self) -> bool:
-        """Whether other machines could call."""
-        return self.unix_socket is None and not _is_loopback(self.host)
-
-    def validate(self) -> Settings:
-        """Return itself, or refuse what cannot work and what would not be safe.
-
-        Raises:
-            SettingsError: the first thing that is wrong.
-        """
-        if not 0 <= self.port <= 65535:
-            raise SettingsError(f"port is {self.port}, not 0 to 65535")
-        _check_grading_processes(self.grading_processes)
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise SettingsError("TLS needs both --tls-cert and --tls-key")
-        for path in self.tls or ():
-            if not path.is_file():
-                raise SettingsError(f"TLS file {path} does not exist")
-        _ = self.token  # refuses a bad one
-        if self.reachable_by_others:
-            _check_exposure(self)
-        for kind, roots in (("model root", self.model_roots), ("data root", self.data_roots)):
-            for root in roots:
-                if not root.is_dir():
-                    raise SettingsError(f"{kind} {root} is not a folder")
-        for server in self.openai_servers:
-            _told(server.check)
-        _check_limits(self.limits)
-        return self
 
 
 def load_settings(
@@ -297,16 +188,16 @@ def _device(value: Any, base: Path) -> str:
     return value
 
 
-def _openai_servers(value: Any, base: Path) -> tuple[OpenAIServer, ...]:
-    return _told(lambda: read_servers(value, base))
+def _endpoints(read: _Reader) -> _Reader:
+    """Its ValueError, which repeats no secret, as a SettingsError, which repeats no value either."""
 
+    def told(value: Any, base: Path) -> Any:
+        try:
+            return read(value, base)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
 
-def _told(read: Callable[[], _T]) -> _T:
-    """What it returns; its ValueError, which repeats no secret, is a SettingsError that repeats no value either."""
-    try:
-        return read()
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
+    return told
 
 
 _FIELDS: Mapping[str, _Reader] = {
@@ -321,9 +212,11 @@ _FIELDS: Mapping[str, _Reader] = {
     "state_dir": _path,
     "model_roots": _paths,
     "data_roots": _paths,
+    "hub_network": _flag,
     "device": _device,
     "grading_processes": _whole,
-    "openai_servers": _openai_servers,
+    "openai_servers": _endpoints(read_servers),
+    "tinker_services": _endpoints(read_services),
     "log_format": _one_of(*get_args(LogFormat)),
     "log_level": _one_of(*LOG_LEVELS),
 }
@@ -332,6 +225,7 @@ _OPTIONS: Mapping[str, str] = {
     "model_roots": "model_root",
     "data_roots": "data_root",
     "openai_servers": "openai_server",
+    "tinker_services": "tinker_service",
 }
 """Fields that hold several values, and the names of the options that give one each."""
 
@@ -340,55 +234,3 @@ _FIELD_OF: Mapping[str, str] = {option: field for field, option in _OPTIONS.item
 _LIMITS: Mapping[str, _Reader] = {
     field.name: _whole if field.type == "int" else _number for field in dataclasses.fields(WorkerLimits)
 }
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may come to mean another address at any time
-
-
-def _check_exposure(settings: Settings) -> None:
-    where = f"other machines can reach {settings.host}"
-    if settings.token_file is None:
-        raise SettingsError(f"{where}: --token-file is needed, and TLS (or --insecure-no-tls)")
-    if settings.tls is None and not settings.insecure_no_tls:
-        raise SettingsError(f"{where}: --tls-cert and --tls-key are needed, or --insecure-no-tls where others encrypt")
-
-
-def _read_token(path: Path) -> str:
-    try:
-        if path.stat().st_mode & stat.S_IROTH:
-            raise SettingsError(f"token file {path} is readable by everybody: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise SettingsError(f"cannot read token file {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        token = "not ASCII"
-    if not token:
-        raise SettingsError(f"token file {path} is empty")
-    if not _TOKEN.fullmatch(token):
-        raise SettingsError(f"token file {path} holds more than one word of printable ASCII")
-    return token
-
-
-def _check_grading_processes(count: int | None) -> None:
-    if not count:
-        return
-    from crucible_worker.grading.pool import MAX_CHILDREN, MIN_CHILDREN  # no other setting needs it
-
-    if not MIN_CHILDREN <= count <= MAX_CHILDREN:
-        raise SettingsError(f"grading_processes is {count}, neither 0 nor {MIN_CHILDREN} to {MAX_CHILDREN}")
-
-
-def _check_limits(limits: WorkerLimits) -> None:
-    for name, value in dataclasses.asdict(limits).items():
-        if not 0 < value < float("inf"):
-            raise SettingsError(f"limit {name} is {value}, not above zero")
-    if limits.default_concurrency > limits.max_concurrency:
-        raise SettingsError(
-            f"limit default_concurrency is {limits.default_concurrency}, above max_concurrency {limits.max_concurrency}"
-        )

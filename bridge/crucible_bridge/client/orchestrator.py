@@ -1,0 +1,236 @@
+"""An orchestrator that holds a model: the other end of EvaluateWithOrchestratorModel, and how one is written.
+
+    -> start {request, window, calls}
+    <- accepted {evaluation, existed, window}
+    <- question {id, ...}       -> answer {id, ...}, at any time, in any order
+    <- withdrawn id             nobody waits for that answer any more
+    <- ended {evaluation}
+
+When the stream breaks, the evaluation is interrupted, and the same start on a new stream goes on with it: questions are
+asked again but for those whose samples were written down, so an answer that found no stream is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import functools
+import inspect
+import logging
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.arrays import as_array, floats
+from crucible_bridge.channel import MAX_MESSAGE_BYTES
+from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.exchange import Exchange
+from crucible_bridge.codec import orchestrator as codec
+from crucible_bridge.errors import BackendError, BridgeError, InvalidField
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import (
+    Answer,
+    EvaluateRequest,
+    Evaluation,
+    Forwarded,
+    ForwardQuestion,
+    HeldStart,
+    LogprobsQuestion,
+    OrchestratorCall,
+    Question,
+    SampleQuestion,
+)
+from crucible_bridge.v1 import evaluation_pb2 as pb
+from crucible_bridge.v1 import orchestrator_pb2
+
+__all__ = [
+    "BACKOFF_SECONDS",
+    "DEFAULT_PATIENCE_SECONDS",
+    "DEFAULT_WINDOW",
+    "MAX_BACKOFF_SECONDS",
+    "Answerer",
+    "Orchestrator",
+    "evaluate_here",
+]
+
+DEFAULT_WINDOW = 32
+"""Calls of the model at once, where the caller does not say."""
+DEFAULT_PATIENCE_SECONDS = 60.0
+"""How long a broken stream is tried to be opened again, where the caller does not say."""
+BACKOFF_SECONDS = 0.05
+"""Wait before the first attempt to come back; doubled each time, and drawn evenly from half of it to all of it."""
+MAX_BACKOFF_SECONDS = 5.0
+"""Longest wait between two attempts, where the worker does not ask for another one."""
+
+_METHODS = {
+    OrchestratorCall.SAMPLE: "sample",
+    OrchestratorCall.LOGPROBS: "compute_logprobs",
+    OrchestratorCall.FORWARD: "forward",
+}
+_log = logging.getLogger(__name__)
+
+
+async def evaluate_here(
+    calls: Calls, method: Any, request: EvaluateRequest, model: object, *, window: int, patience: float
+) -> Evaluation:
+    """Run an evaluation on a model of this process; see `EvaluationClient.evaluate_with_orchestrator_model`."""
+    if window < 1:
+        raise InvalidField("window", f"is {window}, must be at least 1")
+    # The id is made here, so that it is known when the very first stream breaks.
+    request = dataclasses.replace(request, evaluation_id=request.evaluation_id or uuid.uuid4().hex)
+    answerer = Answerer(model, window)
+    try:
+        start = HeldStart(request=request, window=window, calls=answerer.calls)
+        return await Orchestrator(calls, method, start, answerer).run(patience)
+    finally:
+        answerer.close()
+
+
+class Answerer:
+    """A model as questions see it: any object that has one of three methods, coroutines or plain ones.
+
+    - `sample(prompt, params, num_samples)`: SampledSequences for a text, a Conversation or a ModelInput. A
+      text that is to be gone on from as it stands comes with `plain=True` besides.
+    - `compute_logprobs(model_input)`: a value for each token, nats, the first of which means nothing (None, as a rule).
+    - `forward(data)`: for each Datum an array of log-probabilities of its `target_tokens`, nats.
+
+    A BridgeError that one raises becomes the problem of its question, and is asked again if it is retryable. So are
+    OSErrors, such as lost connections and time-outs; any other exception is final. Plain methods run in threads.
+    """
+
+    def __init__(self, model: object, threads: int) -> None:
+        """Ask this model, by at most so many threads at once."""
+        self.calls = frozenset(call for call, name in _METHODS.items() if callable(getattr(model, name, None)))
+        """What it can be asked for."""
+        if not self.calls:
+            raise InvalidField("model", f"is a {type(model).__name__}, without sample, compute_logprobs or forward")
+        self._model = model
+        self._threads = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="orchestrator-model")
+
+    async def answer(self, question: Question) -> Answer:
+        """Ask the model; what it fails with is an answer as well."""
+        try:
+            return await self._answer(question)
+        except BridgeError as error:
+            return problem_of(error)
+        except Exception as error:
+            # Its text stays here: what the worker is told, it writes down for good.
+            _log.warning("the model failed", exc_info=error)
+            text = f"{type(error).__name__} in the orchestrator's model; see its log"
+            return problem_of(BackendError(text, retryable=isinstance(error, OSError)))
+
+    def close(self) -> None:
+        """Let the threads go; calls in them may still end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _answer(self, question: Question) -> Answer:
+        match question:
+            case SampleQuestion():
+                asked = (question.prompt, question.sampling, question.num_samples)
+                return tuple(await self._call("sample", *asked, **({"plain": True} if question.plain else {})))
+            case LogprobsQuestion():
+                values = await self._call("compute_logprobs", question.sequence)
+                return np.array(values[1:], np.float64)
+            case ForwardQuestion():
+                arrays: Sequence[Any] = await self._call("forward", question.data)
+                return Forwarded(tuple(floats(as_array(array, field="logprobs"), "logprobs") for array in arrays))
+
+    async def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        method = functools.partial(getattr(self._model, name), *arguments, **named)
+        if inspect.iscoroutinefunction(method):
+            return await method()
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, method)
+        return await result if inspect.isawaitable(result) else result
+
+
+class Orchestrator:
+    """Answers the questions of one evaluation, from stream to stream, until it has ended."""
+
+    def __init__(self, calls: Calls, method: Any, start: HeldStart, answerer: Answerer) -> None:
+        """See `run`.
+
+        Args:
+            calls: of the client.
+            method: of the stub.
+            start: what to begin every stream with; its request has an evaluation_id.
+            answerer: the model.
+        """
+        self._calls, self._method, self._answerer = calls, method, answerer
+        self._first = pb.EvaluateWithOrchestratorModelRequest(start=codec.start_to_v1(start))
+        self._accepted = False
+
+    async def run(self, patience: float) -> Evaluation:
+        """Stay until the evaluation has ended.
+
+        Args:
+            patience: seconds to try for when the stream breaks, or cannot be opened, until it is accepted again.
+
+        Raises:
+            BridgeError: the evaluation is refused, taken over, or the worker did not come back in time.
+        """
+        loop = asyncio.get_running_loop()
+        attempt, until = 0, loop.time() + patience
+        while True:
+            self._accepted = False
+            try:
+                return await self._stay()
+            except BridgeError as error:
+                if self._accepted:
+                    attempt, until = 0, loop.time() + patience
+                wait = _backoff(attempt) if error.retry_after is None else error.retry_after
+                if not error.retryable or loop.time() + wait > until:
+                    raise
+            attempt += 1
+            await asyncio.sleep(wait)
+
+    async def _stay(self) -> Evaluation:
+        """One stream, from its start to its end."""
+        answering: dict[int, asyncio.Task[None]] = {}
+        async with self._calls.exchange(self._method) as stream:
+            await stream.write(self._first)
+            try:
+                async for frame in stream.frames():
+                    match frame.WhichOneof("frame"):
+                        case "accepted":
+                            self._accepted = True
+                        case "question":
+                            task = asyncio.create_task(self._answer(stream, frame.question, answering))
+                            answering[frame.question.id] = task
+                        case "withdrawn":
+                            if (task := answering.pop(frame.withdrawn, None)) is not None:
+                                task.cancel()
+                        case "ended":
+                            return codec.ended_from_v1(frame.ended).evaluation
+                        case _:
+                            _log.debug("a frame that this version does not know")
+            finally:
+                for task in answering.values():
+                    task.cancel()
+        raise BackendError("the stream ended before the evaluation", reason="STREAM_ENDED")
+
+    async def _answer(
+        self, stream: Exchange, asked: orchestrator_pb2.OrchestratorQuestion, answering: dict[int, asyncio.Task[None]]
+    ) -> None:
+        try:
+            answer = await self._answerer.answer(codec.question_from_v1(asked))
+            message = codec.answer_to_v1(asked.id, answer)
+        except InvalidField as error:
+            # A question that this version cannot read, or an answer that no message can hold.
+            message = codec.answer_to_v1(asked.id, problem_of(error))
+        frame = pb.EvaluateWithOrchestratorModelRequest(answer=message)
+        if (size := frame.ByteSize()) > MAX_MESSAGE_BYTES:
+            # It would break the stream, and so would the answer to the same question on the next one.
+            error = BackendError(f"the answer has {size:,} bytes", reason="ANSWER_TOO_LARGE", retryable=False)
+            frame = pb.EvaluateWithOrchestratorModelRequest(answer=codec.answer_to_v1(asked.id, problem_of(error)))
+        # First, so that a withdrawal does not stop a message half-way.
+        answering.pop(asked.id, None)
+        await stream.write(frame)
+
+
+def _backoff(attempt: int) -> float:
+    ceiling = min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** min(attempt, 16))
+    return random.uniform(ceiling / 2, ceiling)

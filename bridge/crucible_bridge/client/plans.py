@@ -1,0 +1,107 @@
+"""The calls of EvaluationService that are about plans, typed."""
+
+# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from crucible_bridge.client.calls import Calls
+from crucible_bridge.codec.fields import sendable
+from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.codec.plans import evaluation_plan_to_v1
+from crucible_bridge.codec.results import evaluation_from_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, parse_model
+from crucible_bridge.v1 import evaluation_pb2
+
+__all__ = ["PlanCalls", "RegisteredPlan", "StartedEvaluation"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StartedEvaluation:
+    """The answer to StartEvaluation, and part of that to NotifyStep."""
+
+    evaluation: Evaluation
+    """As it stands."""
+    existed: bool
+    """It was there already (and goes on, if it was interrupted)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredPlan:
+    """The answer to RegisterPlan."""
+
+    fingerprint: str
+    """SHA-256 of the plan, in hexadecimal."""
+    existed: bool
+    """It was there already."""
+
+
+class PlanCalls:
+    """What is evaluated while a run trains: registered once, then told of its steps."""
+
+    def __init__(self, calls: Calls, stub: Any) -> None:
+        self._calls = calls
+        self._stub = stub
+
+    async def register_plan(self, plan: EvaluationPlan, *, timeout: float | None = None) -> RegisteredPlan:
+        """Keep a plan for the steps to come; the same plan again changes nothing.
+
+        Args:
+            plan: what to evaluate, and how often.
+            timeout: seconds for the call.
+
+        Raises:
+            InvalidField: an evaluator, an option or a data set is refused; the path begins at the plan.
+            AlreadyExists: the id belongs to another plan.
+        """
+        if not isinstance(plan, EvaluationPlan):
+            raise InvalidField("plan", f"is a {type(plan).__name__}, not an EvaluationPlan")
+        message = evaluation_pb2.RegisterPlanRequest(plan=evaluation_plan_to_v1(plan))
+        return await self._calls.unary(
+            self._stub.RegisterPlan,
+            message,
+            lambda reply: RegisteredPlan(fingerprint=reply.fingerprint, existed=reply.existed),
+            timeout,
+        )
+
+    async def notify_step(
+        self, plan_id: str, step: int, model: ModelRef | str, *, last: bool = False, timeout: float | None = None
+    ) -> tuple[StartedEvaluation, ...]:
+        """Start what is due at a step, and do not wait for it; the same call again starts nothing twice.
+
+        Args:
+            plan_id: of a plan that is registered.
+            step: which step, from 0.
+            model: as it is after this step; a ModelRef, or text as `parse_model` reads it.
+            last: training ends with it: everything is due.
+            timeout: seconds for the call.
+
+        Returns:
+            What is due; empty where nothing is.
+
+        Raises:
+            NotFound: there is no such plan.
+            AlreadyExists: evaluations of this step are of another model.
+            ResourceExhausted: the queue is full: `not_started` in its metadata names evaluations to call again for.
+        """
+        reference = parse_model(model) if isinstance(model, str) else model
+        with sendable("notify_step"):
+            message = evaluation_pb2.NotifyStepRequest(
+                plan_id=plan_id, step=step, model=model_ref_to_v1(reference), last=last
+            )
+        return await self._calls.unary(
+            self._stub.NotifyStep,
+            message,
+            lambda reply: tuple(
+                StartedEvaluation(
+                    evaluation=evaluation_from_v1(started.evaluation, f"evaluations[{index}].evaluation"),
+                    existed=started.existed,
+                )
+                for index, started in enumerate(reply.evaluations)
+            ),
+            timeout,
+        )

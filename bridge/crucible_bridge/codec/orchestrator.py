@@ -1,0 +1,276 @@
+"""The frames of EvaluateWithOrchestratorModel <-> v1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crucible_bridge.codec.bulk import vector_from_v1
+from crucible_bridge.codec.data import (
+    array_to_v1,
+    conversation_from_v1,
+    conversation_to_v1,
+    datum_from_v1,
+    datum_to_v1,
+    model_input_from_v1,
+    model_input_to_v1,
+)
+from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
+from crucible_bridge.codec.fields import EnumPair, at_least, child, sendable
+from crucible_bridge.codec.models import sampling_params_from_v1, sampling_params_to_v1
+from crucible_bridge.codec.results import evaluation_from_v1, evaluation_to_v1, problem_from_v1, problem_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Answer,
+    Conversation,
+    Forwarded,
+    ForwardQuestion,
+    HeldAccepted,
+    HeldEnded,
+    HeldStart,
+    LogprobsQuestion,
+    ModelInput,
+    OrchestratorCall,
+    OrchestratorModel,
+    Problem,
+    Question,
+    SampledSequence,
+    SampleQuestion,
+)
+from crucible_bridge.v1 import evaluation_pb2, types_pb2
+from crucible_bridge.v1 import orchestrator_pb2 as pb
+
+__all__ = [
+    "STOP_REASONS",
+    "accepted_from_v1",
+    "accepted_to_v1",
+    "answer_from_v1",
+    "answer_to_v1",
+    "ended_from_v1",
+    "ended_to_v1",
+    "question_from_v1",
+    "question_to_v1",
+    "start_from_v1",
+    "start_to_v1",
+]
+
+STOP_REASONS = ("stop", "length")
+"""Why a continuation can have ended."""
+
+_CALL = EnumPair(OrchestratorCall, pb.OrchestratorCall, "ORCHESTRATOR_CALL_")
+
+
+def start_to_v1(start: HeldStart) -> evaluation_pb2.OrchestratorStart:
+    """Encode the first frame of an orchestrator.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    request = evaluate_request_to_v1(start.request)
+    with sendable("start"):
+        calls = sorted(_CALL.to_v1(call) for call in start.calls)
+        return evaluation_pb2.OrchestratorStart(request=request, window=start.window, calls=calls)
+
+
+def start_from_v1(message: evaluation_pb2.OrchestratorStart) -> HeldStart:
+    """Decode the first frame of an orchestrator; paths begin at the fields of the evaluation's request.
+
+    Raises:
+        InvalidField: a field is missing or wrong, or the model is none that an orchestrator holds.
+    """
+    request = evaluate_request_from_v1(message.request)
+    if not isinstance(request.model, OrchestratorModel):
+        raise InvalidField("model", f"is a {type(request.model).__name__}: only an OrchestratorModel is asked here")
+    at_least(message.window, 1, "start.window")
+    if not message.calls:
+        raise InvalidField("start.calls", "is empty, at least one is needed")
+    calls = frozenset(_CALL.all_from_v1(message.calls, "start.calls"))
+    return HeldStart(request=request, window=message.window, calls=calls)
+
+
+def accepted_to_v1(accepted: HeldAccepted) -> evaluation_pb2.OrchestratorAccepted:
+    """Encode that an evaluation is at work."""
+    return evaluation_pb2.OrchestratorAccepted(
+        evaluation=evaluation_to_v1(accepted.evaluation), existed=accepted.existed, window=accepted.window
+    )
+
+
+def accepted_from_v1(message: evaluation_pb2.OrchestratorAccepted) -> HeldAccepted:
+    """Decode that an evaluation is at work."""
+    return HeldAccepted(
+        evaluation=evaluation_from_v1(message.evaluation, "accepted.evaluation"),
+        existed=message.existed,
+        window=message.window,
+    )
+
+
+def ended_to_v1(ended: HeldEnded) -> evaluation_pb2.OrchestratorEnded:
+    """Encode how an evaluation ended."""
+    return evaluation_pb2.OrchestratorEnded(
+        evaluation=evaluation_to_v1(ended.evaluation), ignored_answers=ended.ignored_answers
+    )
+
+
+def ended_from_v1(message: evaluation_pb2.OrchestratorEnded) -> HeldEnded:
+    """Decode how an evaluation ended."""
+    return HeldEnded(
+        evaluation=evaluation_from_v1(message.evaluation, "ended.evaluation"), ignored_answers=message.ignored_answers
+    )
+
+
+def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
+    """Encode something to ask, by its id.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    with sendable("question"):
+        match question:
+            case SampleQuestion():
+                return pb.OrchestratorQuestion(id=number, sample=_sample_to_v1(question))
+            case LogprobsQuestion(sequence=sequence):
+                asked = pb.LogprobsQuestion(sequence=model_input_to_v1(sequence))
+                return pb.OrchestratorQuestion(id=number, logprobs=asked)
+            case ForwardQuestion(data=data):
+                return pb.OrchestratorQuestion(id=number, forward=pb.ForwardQuestion(data=map(datum_to_v1, data)))
+
+
+def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
+    """Decode something to ask.
+
+    Raises:
+        InvalidField: it asks nothing, or something is wrong in it.
+    """
+    match message.WhichOneof("question"):
+        case "sample":
+            return _sample_from_v1(message.sample, "question.sample")
+        case "logprobs":
+            return LogprobsQuestion(
+                sequence=model_input_from_v1(message.logprobs.sequence, "question.logprobs.sequence")
+            )
+        case "forward":
+            data = (
+                datum_from_v1(datum, f"question.forward.data[{index}]")
+                for index, datum in enumerate(message.forward.data)
+            )
+            return ForwardQuestion(data=tuple(data))
+        case _:
+            raise InvalidField("question", "asks nothing")
+
+
+def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
+    """Encode what the model answered to the question of this id.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    with sendable("answer"):
+        match answer:
+            case Problem():
+                return pb.OrchestratorAnswer(id=number, problem=problem_to_v1(answer))
+            case np.ndarray():
+                return pb.OrchestratorAnswer(id=number, logprobs=array_to_v1(answer))
+            case Forwarded(logprobs):
+                return pb.OrchestratorAnswer(id=number, forward=pb.AnsweredForward(logprobs=map(array_to_v1, logprobs)))
+            case _:
+                sample = pb.AnsweredSample(sequences=map(_sequence_to_v1, answer))
+                return pb.OrchestratorAnswer(id=number, sample=sample)
+
+
+def answer_from_v1(message: pb.OrchestratorAnswer) -> Answer:
+    """Decode what the model answered; arrays are views of the message's bytes.
+
+    Raises:
+        InvalidField: there is no answer in it, or it is malformed.
+    """
+    match message.WhichOneof("answer"):
+        case "sample":
+            return tuple(
+                _sequence_from_v1(sequence, f"answer.sample.sequences[{index}]")
+                for index, sequence in enumerate(message.sample.sequences)
+            )
+        case "logprobs":
+            return _floats_from_v1(message.logprobs, "answer.logprobs")
+        case "forward":
+            arrays = (
+                _floats_from_v1(array, f"answer.forward.logprobs[{index}]")
+                for index, array in enumerate(message.forward.logprobs)
+            )
+            return Forwarded(tuple(arrays))
+        case "problem":
+            return problem_from_v1(message.problem)
+        case _:
+            raise InvalidField("answer", "holds none")
+
+
+def _sample_to_v1(question: SampleQuestion) -> pb.SampleQuestion:
+    message = pb.SampleQuestion(
+        num_samples=question.num_samples, sampling=sampling_params_to_v1(question.sampling), plain=question.plain
+    )
+    match question.prompt:
+        case str():
+            message.text = question.prompt
+        case Conversation():
+            message.conversation.CopyFrom(conversation_to_v1(question.prompt))
+        case ModelInput():
+            message.model_input.CopyFrom(model_input_to_v1(question.prompt))
+    return message
+
+
+def _sample_from_v1(message: pb.SampleQuestion, field: str) -> SampleQuestion:
+    match message.WhichOneof("prompt"):
+        case "text":
+            prompt: str | Conversation | ModelInput = message.text
+        case "conversation":
+            prompt = conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "model_input":
+            prompt = model_input_from_v1(message.model_input, child(field, "model_input"))
+        case _:
+            raise InvalidField(field, "has no prompt")
+    at_least(message.num_samples, 1, child(field, "num_samples"))
+    sampling = sampling_params_from_v1(message.sampling, child(field, "sampling"))
+    return SampleQuestion(prompt=prompt, sampling=sampling, num_samples=message.num_samples, plain=message.plain)
+
+
+def _sequence_to_v1(sequence: SampledSequence) -> pb.AnsweredSequence:
+    logprobs = None if sequence.logprobs is None else array_to_v1(np.array(sequence.logprobs, np.float64))
+    tokens = array_to_v1(np.array(sequence.tokens, np.int64)) if sequence.tokens else None
+    return pb.AnsweredSequence(
+        text=sequence.text.encode("utf-8", "surrogatepass"),
+        tokens=tokens,
+        logprobs=logprobs,
+        stop_reason=sequence.stop_reason,
+        output_tokens=sequence.token_count,
+    )
+
+
+def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequence:
+    tokens: tuple[int, ...] = ()
+    if message.HasField("tokens"):
+        array = vector_from_v1(message.tokens, child(field, "tokens"))
+        if array.dtype.name not in ("int32", "int64"):
+            raise InvalidField(child(field, "tokens"), f"holds {array.dtype}, not token ids")
+        tokens = tuple(array.tolist())
+    logprobs = None
+    if message.HasField("logprobs"):
+        logprobs = tuple(_floats_from_v1(message.logprobs, child(field, "logprobs")).tolist())
+        if tokens and len(logprobs) != len(tokens):
+            raise InvalidField(child(field, "logprobs"), f"has {len(logprobs):,} values for {len(tokens):,} tokens")
+    if message.stop_reason not in STOP_REASONS:
+        raise InvalidField(child(field, "stop_reason"), f"is {message.stop_reason[:60]!r}, not stop or length")
+    count = message.output_tokens if message.HasField("output_tokens") else None
+    if count is not None:
+        at_least(count, 0, child(field, "output_tokens"))
+    return SampledSequence(
+        text=message.text.decode(errors="replace"),
+        tokens=tokens,
+        logprobs=logprobs,
+        stop_reason=message.stop_reason,
+        token_count=count,
+    )
+
+
+def _floats_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    array = vector_from_v1(message, field)
+    if array.dtype.kind != "f":
+        raise InvalidField(field, f"holds {array.dtype}, not log-probabilities")
+    return array

@@ -1,0 +1,84 @@
+"""Data sets of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types.spelling import read_spelling, write_spelling
+
+__all__ = ["HubDataset", "format_hub", "parse_hub"]
+
+_COLUMN_KEYS = ("input", "target", "targets", "choices", "id")
+_METADATA = "metadata."
+_PLACES = ("split", "config", "revision")
+_REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
+_SPLIT = re.compile(r"\w+(\.\w+)*")
+_CONFIG = re.compile(r"(?!\.{1,2}$)[^<>:/\\|?*\0]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HubDataset:
+    """A split of a data set of the Hugging Face hub, or of the worker's cache of it.
+
+    As one text: "hub:OWNER/NAME?split=SPLIT", then "&config=", "&revision=" and columns, such as "&input=question".
+    """
+
+    repo_id: str
+    """"OWNER/NAME"."""
+    split: str = dataclasses.field(kw_only=True)
+    """"test"."""
+    config: str | None = dataclasses.field(default=None, kw_only=True)
+    """Its configuration, needed where there are several."""
+    revision: str | None = dataclasses.field(default=None, kw_only=True)
+    """Commit of the repository, 40 hexadecimal digits; if None, the latest: of the hub, or of the worker's cache."""
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
+    """Which column is what: keys are "input", "target" or "targets", "choices", "id", and "metadata.NAME" for what an
+    evaluator's options name; values are columns, a field of one behind a dot ("choices.text"). If empty, the columns
+    called "input", "target", "targets", "choices" and "id", as far as they are there."""
+
+    def checked(self, field: str) -> HubDataset:
+        """Itself, if there can be such a data set.
+
+        Raises:
+            InvalidField: names what cannot be, below `field`.
+        """
+        if not _REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
+            raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
+        if not _SPLIT.fullmatch(self.split):
+            raise InvalidField(f"{field}.split", f"is {self.split[:60]!r}, not the name of a split")
+        if self.config is not None and not _CONFIG.fullmatch(self.config):
+            raise InvalidField(f"{field}.config", f"is {self.config[:60]!r}, not the name of a configuration")
+        if self.revision is not None and not _COMMIT.fullmatch(self.revision):
+            raise InvalidField(f"{field}.revision", f"is {self.revision[:60]!r}, not a commit's 40 hexadecimal digits")
+        for key, column in self.columns.items():
+            if key not in _COLUMN_KEYS and not (key.startswith(_METADATA) and key != _METADATA):
+                known = ", ".join(_COLUMN_KEYS)
+                raise InvalidField(f"{field}.columns", f"has the key {key[:60]!r}; there are {known} and metadata.NAME")
+            if not column:
+                raise InvalidField(f'{field}.columns["{key}"]', "is empty")
+        if "target" in self.columns and "targets" in self.columns:
+            raise InvalidField(f"{field}.columns", 'has both "target" and "targets"')
+        return self
+
+
+def parse_hub(text: str) -> HubDataset:
+    """Read "OWNER/NAME?split=SPLIT&...".
+
+    Raises:
+        InvalidField: it names no split, or what cannot be.
+    """
+    repo_id, options = read_spelling(text, "dataset")
+    places = {key: options.pop(key) for key in _PLACES if key in options}
+    if "split" not in places:
+        raise InvalidField("dataset.split", f"is not given, as in hub:{repo_id[:200]}?split=test")
+    return HubDataset(repo_id, **places, columns=options).checked("dataset")
+
+
+def format_hub(source: HubDataset) -> str:
+    """Write what `parse_hub` reads."""
+    places = {key: value for key in _PLACES if (value := getattr(source, key)) is not None}
+    return write_spelling(source.repo_id, {**places, **source.columns})

@@ -1,0 +1,51 @@
+"""How something with options is spelled in one text: NAME, or NAME?KEY=VALUE&KEY=VALUE.
+
+Behind the first "?" stand options. Where there is one, "%", "?", "&" and "=" are spelled %25, %3F, %26 and %3D in what
+they would part; a text without a "?" is a name as it stands. So every name is spelled in one way, and read back.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+
+from crucible_bridge.errors import InvalidField
+
+__all__ = ["read_spelling", "write_spelling"]
+
+_QUOTED = str.maketrans({"%": "%25", "?": "%3F", "&": "%26", "=": "%3D"})
+
+
+def write_spelling(name: str, options: Mapping[str, str]) -> str:
+    """Spell a name and its options, in their order."""
+    if not options and "?" not in name:
+        return name
+    pairs = (f"{key.translate(_QUOTED)}={value.translate(_QUOTED)}" for key, value in options.items())
+    return f"{name.translate(_QUOTED)}?{'&'.join(pairs)}"
+
+
+def read_spelling(text: str, field: str) -> tuple[str, dict[str, str]]:
+    """Read what `write_spelling` writes.
+
+    Raises:
+        InvalidField: an option is no KEY=VALUE, is there twice, or a "%" begins no byte of UTF-8.
+    """
+    name, separator, rest = text.partition("?")
+    if not separator:
+        return name, {}
+    options: dict[str, str] = {}
+    for part in rest.split("&") if rest else ():
+        key, equals, value = (_unquoted(piece, field) for piece in part.partition("="))
+        if not (key and equals):
+            raise InvalidField(field, f"has the option {part[:60]!r}, which is not KEY=VALUE")
+        if key in options:
+            raise InvalidField(field, f"has the option {key[:60]!r} twice")
+        options[key] = value
+    return _unquoted(name, field), options
+
+
+def _unquoted(text: str, field: str) -> str:
+    try:
+        return urllib.parse.unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidField(field, f"has {text[:60]!r}, where a % begins no byte of UTF-8") from None

@@ -1,0 +1,227 @@
+"""What a worker is told of others that it may ask over the network: addresses, and where their keys lie.
+
+Requests name an endpoint, never an address or a key. Nothing that is refused here repeats a value, as one might be a
+key in the wrong place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+__all__ = [
+    "Kind",
+    "Reader",
+    "check_name",
+    "check_way",
+    "checked_url",
+    "read_endpoints",
+    "read_flag",
+    "read_key",
+    "read_number",
+    "read_path",
+    "read_text",
+    "read_whole",
+    "withdraw",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_KEY = re.compile(r"[\x21-\x7e]+")
+
+_withdrawn: dict[str, str] = {}
+"""Variables that `withdraw` took out of the environment."""
+
+_T = TypeVar("_T")
+
+Reader = Callable[[Any, Path], Any]
+"""Reads a value of TOML; paths are relative to the folder. ValueError: what it wants."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[_T]):
+    """A kind of endpoints, as settings have them."""
+
+    setting: str
+    """Key of their table: "openai_servers"."""
+    noun: str
+    """What one is called: "OpenAI-compatible server"."""
+    article: str
+    """What goes before it."""
+    make: Callable[..., _T]
+    """Makes one of its `name` and of what its table says."""
+    readers: Mapping[str, Reader]
+    """What may be said of one."""
+    required: str = "base_url"
+    """What must be said of one; empty where nothing must."""
+
+    def where(self, name: str) -> str:
+        """One of them, for an error."""
+        return f"{self.noun} {name!r}"
+
+
+def read_endpoints(kind: Kind[_T], value: Any, base: Path) -> tuple[_T, ...]:
+    """Read endpoints from a TOML table of tables, or from texts "NAME=URL".
+
+    Args:
+        kind: of all of them.
+        value: a table by name, a sequence of texts, or texts separated by blanks.
+        base: folder that paths are relative to.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    if isinstance(value, Mapping):
+        return tuple(_from_table(kind, name, table, base) for name, table in value.items())
+    texts = value.split() if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{kind.setting} is no table of {kind.noun.split()[-1]}s by name, and no list of NAME=URL")
+    pairs = [_pair(kind, text) for text in texts]
+    names = [name for name, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{kind.where(twice[0])} is given twice")
+    return tuple(kind.make(name=name, base_url=url) for name, url in pairs)
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuse what is no name.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{where}: a name has letters, digits, '.', '_' and '-' alone")
+
+
+def checked_url(text: str, where: str) -> SplitResult:
+    """Read an address.
+
+    Raises:
+        ValueError: it is none, or holds more than an address.
+    """
+    try:
+        url = urlsplit(text)
+        _ = url.port  # refuses what is none
+    except ValueError:
+        raise ValueError(f"{where} is no URL") from None
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError(f"{where} is no http or https URL")
+    if "@" in url.netloc or url.query or url.fragment:
+        raise ValueError(f"{where} holds more than an address and a path: a key belongs into key_file or key_env")
+    return url
+
+
+def check_way(url: SplitResult, where: str) -> None:
+    """Refuse a way on which a key could be read.
+
+    Raises:
+        ValueError: it leaves the machine without TLS.
+    """
+    if url.scheme == "http" and not _is_loopback(url):
+        raise ValueError(f"{where}: its key would cross the network in the clear: https, or insecure_no_tls = true")
+
+
+def read_key(key_file: Path | None, key_env: str | None, where: str) -> str | None:
+    """A key, read from where it lies; None where it lies nowhere.
+
+    Raises:
+        ValueError: it is not there, empty or no key, or everybody on this machine could read it.
+    """
+    if key_file is not None and key_env is not None:
+        raise ValueError(f"{where}: key_file and key_env are one setting, and both are given")
+    if key_env is not None:
+        text, origin = os.environ.get(key_env, _withdrawn.get(key_env, "")).strip(), f"variable {key_env}"
+    elif key_file is not None:
+        text, origin = _read_file(key_file, where), f"file {key_file}"
+    else:
+        return None
+    if not _KEY.fullmatch(text):
+        raise ValueError(f"{where}: {origin} holds no key: one word of printable ASCII")
+    return text
+
+
+def withdraw(variables: Iterable[str]) -> None:
+    """Take keys out of this process's environment: no child inherits them, and `read_key` still finds them."""
+    for variable in variables:
+        if variable in os.environ:
+            _withdrawn[variable] = os.environ.pop(variable)
+
+
+def read_text(value: Any, base: Path) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def read_path(value: Any, base: Path) -> Path:
+    """A path."""
+    return base / Path(read_text(value, base)).expanduser()
+
+
+def read_flag(value: Any, base: Path) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def read_whole(value: Any, base: Path) -> int:
+    """A whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError("a whole number")
+    return value
+
+
+def read_number(value: Any, base: Path) -> float:
+    """A number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError("a number")
+    return float(value)
+
+
+def _pair(kind: Kind[Any], text: str) -> tuple[str, str]:
+    name, separator, url = text.partition("=")
+    if not (name and separator and url):
+        raise ValueError(f"{kind.article} {kind.noun} is given as NAME=URL")
+    return name, url
+
+
+def _from_table(kind: Kind[_T], name: str, table: Any, base: Path) -> _T:
+    where = kind.where(name)
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where} is no table")
+    if kind.required and kind.required not in table:
+        raise ValueError(f"{where} has no {kind.required}")
+    fields: dict[str, Any] = {}
+    for key, value in table.items():
+        reader = kind.readers.get(key)
+        if reader is None:
+            raise ValueError(f"{where}: there is no {key!r}; there are {', '.join(kind.readers)}")
+        try:
+            fields[key] = reader(value, base)
+        except ValueError as error:
+            raise ValueError(f"{where}: {key} is not {error}") from None
+    return kind.make(name=name, **fields)
+
+
+def _is_loopback(url: SplitResult) -> bool:
+    try:
+        return url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
+    except ValueError:
+        return False  # a name may come to mean another address at any time
+
+
+def _read_file(path: Path, where: str) -> str:
+    try:
+        if path.stat().st_mode & stat.S_IROTH:
+            raise ValueError(f"{where}: key file {path} is readable by everybody: chmod 600 {path}")
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise ValueError(f"{where}: cannot read key file {path}: {error.strerror}") from None

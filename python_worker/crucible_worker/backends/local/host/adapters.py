@@ -1,0 +1,104 @@
+"""LoRA adapters: from a directory to layers within a model.
+
+The layers stay beside the weights. Merged into weights of 16 bits, the small changes of a young adapter would be lost
+to rounding; and where input and output embeddings are one tensor, an adapter of the one would change the other.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.errors import FailedPrecondition
+from crucible_worker.backends.local.host.refusals import refusing
+from crucible_worker.backends.local.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+
+__all__ = ["apply_adapter"]
+
+_TAKEN = frozenset(
+    {
+        "alpha_pattern",
+        "bias",
+        "exclude_modules",
+        "fan_in_fan_out",
+        "layers_pattern",
+        "layers_to_transform",
+        "lora_alpha",
+        "lora_bias",
+        "modules_to_save",
+        "r",
+        "rank_pattern",
+        "target_modules",
+        "use_dora",
+        "use_rslora",
+    }
+)
+"""Fields of a configuration that decide what the layers compute."""
+_OF_TRAINING = frozenset(
+    {
+        "auto_mapping",
+        "base_model_name_or_path",
+        "inference_mode",
+        "init_lora_weights",
+        "lora_dropout",
+        "peft_type",
+        "peft_version",
+        "revision",
+        "task_type",
+    }
+)
+"""Fields that make no difference once it is trained."""
+_HARMLESS_BEGINNINGS = (True, False, "gaussian", "orthogonal", "eva")
+"""Of `init_lora_weights`: those that leave the model's own weights as they are. Others train against changed ones."""
+
+
+def apply_adapter(model: Any, directory: Path) -> None:
+    """Put an adapter's layers into a model, in place.
+
+    The configuration is read field by field: peft would import a module that it names.
+
+    Args:
+        model: a transformers model.
+        directory: holds adapter_config.json and adapter_model.safetensors.
+
+    Raises:
+        FailedPrecondition: it is no LoRA adapter of this model, is damaged, or asks for what is not done here (reason
+            ADAPTER_REFUSED).
+    """
+    # Only here: models without an adapter need no peft.
+    from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    with refusing(directory, "ADAPTER_REFUSED"):
+        config = json.loads((directory / ADAPTER_CONFIG).read_bytes())
+        _check_config(directory, config, LoraConfig().to_dict())
+        weights = load_file(directory / ADAPTER_WEIGHTS)
+        wrapped = PeftModel(model, LoraConfig(**{key: config[key] for key in _TAKEN & config.keys()}))
+        missing = get_peft_model_state_dict(wrapped, save_embedding_layers=False).keys() - weights.keys()
+        unknown = set_peft_model_state_dict(wrapped, weights).unexpected_keys
+    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        # Not every place of a model hands such a number on: what it says would look well.
+        raise _refused(directory, "holds weights that are not finite")
+    if missing or unknown:
+        lacks = f"lacks {len(missing)} weights, the first is {min(missing)}" if missing else ""
+        holds = f"holds {len(unknown)} weights without a place, the first is {unknown[0]}" if unknown else ""
+        raise _refused(directory, " and ".join(filter(None, (lacks, holds))))
+
+
+def _check_config(directory: Path, config: Any, defaults: dict[str, Any]) -> None:
+    if not isinstance(config, dict):
+        raise _refused(directory, "has a configuration that is no object")
+    if config.get("peft_type") != "LORA":
+        raise _refused(directory, f"is of type {str(config.get('peft_type'))[:60]!r}, not LORA")
+    if config.get("init_lora_weights", True) not in _HARMLESS_BEGINNINGS:
+        begun = str(config["init_lora_weights"])[:60]
+        raise _refused(directory, f"was begun by {begun!r}, which changes the model's own weights")
+    for name in sorted(config.keys() - _TAKEN - _OF_TRAINING):
+        # A field that this peft does not know is at rest where it is empty.
+        if config[name] != defaults.get(name) and config[name]:
+            raise _refused(directory, f"asks for {name[:60]!r}, which is not done here")
+
+
+def _refused(directory: Path, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"the adapter {directory.name!r} {why}", reason="ADAPTER_REFUSED")

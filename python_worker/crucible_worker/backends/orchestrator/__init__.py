@@ -1,0 +1,7 @@
+"""Models that their orchestrator holds: it is asked over the stream on which it asked for the evaluation."""
+
+from crucible_worker.backends.orchestrator.backend import OrchestratorBackend
+from crucible_worker.backends.orchestrator.model import HeldModel
+from crucible_worker.backends.orchestrator.session import Asked, Session, Withdrawn
+
+__all__ = ["Asked", "HeldModel", "OrchestratorBackend", "Session", "Withdrawn"]

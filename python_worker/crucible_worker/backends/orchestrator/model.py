@@ -1,0 +1,175 @@
+"""A model that its orchestrator holds: every call of it is a question, and every answer is looked at."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.problems import shorten
+from crucible_bridge.types import (
+    Answer,
+    Conversation,
+    Datum,
+    Forwarded,
+    ForwardQuestion,
+    LogprobsQuestion,
+    ModelInput,
+    OrchestratorCall,
+    Problem,
+    Question,
+    SampledSequence,
+    SampleQuestion,
+    SamplingParams,
+)
+from crucible_worker.backends.orchestrator.session import Session
+
+__all__ = ["MAX_REASON_BYTES", "MAX_TEXT_BYTES", "HeldModel"]
+
+MAX_REASON_BYTES = 64
+"""Of an orchestrator's own reason for having no answer, so many are kept."""
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+"""Of a continuation: a page of samples must be able to carry any of them, whatever U+FFFD has made of it."""
+
+
+class HeldModel:
+    """The model at the other end of a session."""
+
+    def __init__(self, name: str, calls: frozenset[OrchestratorCall], session: Session) -> None:
+        """Ask a session.
+
+        Args:
+            name: the orchestrator's own.
+            calls: what it can be asked for.
+            session: how.
+        """
+        self._name, self._calls, self._session = name, calls, session
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of its name and of what it can be asked for: the worker knows nothing else of it."""
+        identity = ("orchestrator", self._name, sorted(self._calls))
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody is there any more who would answer."""
+        return self._session.closed
+
+    async def load(self) -> None:
+        """Nothing to do: that is the orchestrator's affair."""
+
+    @property
+    def sampling(self) -> HeldModel | None:
+        """Itself, where it samples or computes log-probabilities."""
+        return self if self._calls & {OrchestratorCall.SAMPLE, OrchestratorCall.LOGPROBS} else None
+
+    @property
+    def training(self) -> HeldModel | None:
+        """Itself, where it makes forward passes."""
+        return self if OrchestratorCall.FORWARD in self._calls else None
+
+    @property
+    def tokenizer(self) -> None:
+        """It lies with the orchestrator."""
+        return
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> tuple[SampledSequence, ...]:
+        """Have tokens continued.
+
+        Raises:
+            FailedPrecondition: the model does not sample (MISSING_CLIENT).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        return await self._sample(SampleQuestion(prompt=prompt, sampling=params, num_samples=num_samples))
+
+    async def sample_text(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
+    ) -> tuple[SampledSequence, ...]:
+        """Have text or a conversation continued, as the orchestrator renders it; errors as of `sample`."""
+        return await self._sample(SampleQuestion(prompt=input, sampling=params, num_samples=num_samples, plain=plain))
+
+    async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
+        """Log-probability of every token of a prompt given those before it, nats; the first is None.
+
+        Raises:
+            InvalidField: the prompt is empty, or holds an image.
+            FailedPrecondition: the model gives none (MISSING_CLIENT).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        count = _tokens(prompt)
+        answer = await self._ask(LogprobsQuestion(sequence=prompt), OrchestratorCall.LOGPROBS)
+        if not isinstance(answer, np.ndarray):
+            raise _nonsense("a question for log-probabilities was answered by something else")
+        if answer.shape != (count - 1,):
+            raise _nonsense(f"{count:,} tokens have log-probabilities of shape {answer.shape}, not {(count - 1,)}")
+        return (None, *answer.tolist())
+
+    async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
+        """Log-probabilities of each datum's `target_tokens`, nats.
+
+        Raises:
+            InvalidField: a datum has no `target_tokens`.
+            FailedPrecondition: the model makes no forward passes (MISSING_CLIENT).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        asked = tuple(_targets_alone(datum, index) for index, datum in enumerate(data))
+        answer = await self._ask(ForwardQuestion(data=asked), OrchestratorCall.FORWARD)
+        if not isinstance(answer, Forwarded) or len(answer.logprobs) != len(asked):
+            raise _nonsense(f"a forward pass of {len(asked):,} data was answered by something else")
+        for datum, array in zip(asked, answer.logprobs, strict=True):
+            shape = np.shape(datum.loss_fn_inputs["target_tokens"])
+            if array.shape != shape:
+                raise _nonsense(f"a forward pass of targets of shape {shape} was answered with {array.shape}")
+        return answer.logprobs
+
+    async def _sample(self, question: SampleQuestion) -> tuple[SampledSequence, ...]:
+        answer = await self._ask(question, OrchestratorCall.SAMPLE)
+        if not isinstance(answer, tuple):
+            raise _nonsense("a question for continuations was answered by something else")
+        if len(answer) != question.num_samples:
+            raise _nonsense(f"{question.num_samples:,} continuations were asked for, and {len(answer):,} answered")
+        # A character has at most four bytes: few texts need a closer look.
+        if any(len(one.text) * 4 > MAX_TEXT_BYTES and len(one.text.encode()) > MAX_TEXT_BYTES for one in answer):
+            raise _nonsense(f"a continuation is longer than {MAX_TEXT_BYTES:,} bytes")
+        return answer
+
+    async def _ask(self, question: Question, call: OrchestratorCall) -> Answer:
+        if call not in self._calls:
+            raise FailedPrecondition(
+                f"the orchestrator's model cannot be asked for {call}", reason="MISSING_CLIENT", field="model"
+            )
+        answer = await self._session.ask(question)
+        if isinstance(answer, Problem):
+            raise BackendError(
+                answer.message or "the orchestrator's model could not answer",
+                reason=shorten(answer.reason, MAX_REASON_BYTES) or None,
+                retryable=answer.retryable,
+            )
+        return answer
+
+
+def _tokens(prompt: ModelInput) -> int:
+    try:
+        count = prompt.tokens().size
+    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+        raise InvalidField(error.field.replace("model_input", "prompt", 1), error.message) from None
+    if count == 0:
+        raise InvalidField("prompt", "is empty: a model needs at least one token")
+    return count
+
+
+def _targets_alone(datum: Datum, index: int) -> Datum:
+    targets = datum.loss_fn_inputs.get("target_tokens")
+    if targets is None:
+        raise InvalidField(f'data[{index}].loss_fn_inputs["target_tokens"]', "is missing")
+    return Datum(model_input=datum.model_input, loss_fn_inputs={"target_tokens": targets})
+
+
+def _nonsense(message: str) -> BackendError:
+    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)

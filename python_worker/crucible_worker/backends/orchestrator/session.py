@@ -1,0 +1,110 @@
+"""Questions on their way to whoever holds a model, and the answers on their way back, in any order.
+
+Not more than a window of questions is open at once, from when a question is handed out until its answer comes or it is
+withdrawn. Withdrawals go out before further questions, so that the window holds at the other end, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import itertools
+from collections.abc import AsyncGenerator
+
+from crucible_bridge.errors import Unavailable
+from crucible_bridge.types import Answer, Question
+
+__all__ = ["Asked", "Session", "Withdrawn"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, to be answered by its id."""
+
+    id: int
+    question: Question
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A question that was handed out, and needs no answer any more."""
+
+    id: int
+
+
+class Session:
+    """One stay of somebody who holds a model; of one event loop."""
+
+    def __init__(self, window: int) -> None:
+        """Ask so many questions at once, at most."""
+        self.ignored = 0
+        """Answers to what was not asked, or no longer."""
+        self.closed = False
+        """Whether nobody is there to answer."""
+        self._slots = asyncio.Semaphore(window)
+        self._ids = itertools.count(1)
+        self._open: dict[int, asyncio.Future[Answer | None]] = {}
+        self._unsent: dict[int, Question] = {}
+        self._withdrawn: collections.deque[int] = collections.deque()
+        self._news = asyncio.Event()
+
+    async def ask(self, question: Question) -> Answer:
+        """Have a question answered, once the window has room for it; cancelled, it is withdrawn.
+
+        Raises:
+            Unavailable: nobody is there to answer, or not any more.
+        """
+        async with self._slots:
+            if self.closed:
+                raise _nobody()
+            number = next(self._ids)
+            future = self._open[number] = asyncio.get_running_loop().create_future()
+            self._unsent[number] = question
+            self._news.set()
+            try:
+                answer = await future
+            finally:
+                # Still there: it has no answer, and is not wanted any more.
+                if self._open.pop(number, None) is not None and self._unsent.pop(number, None) is None:
+                    self._withdrawn.append(number)
+                    self._news.set()
+        if answer is None:
+            raise _nobody()
+        return answer
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """Take the answer to the question of this id; one to what is not open is counted, and ignored."""
+        if number in self._unsent or number not in self._open:
+            self.ignored += 1
+            return
+        future = self._open.pop(number)
+        if not future.done():  # whoever asked was cancelled in this very moment
+            future.set_result(answer)
+
+    async def frames(self) -> AsyncGenerator[Asked | Withdrawn, None]:
+        """What there is to tell, until this is closed."""
+        while not self.closed:
+            if self._withdrawn:
+                yield Withdrawn(self._withdrawn.popleft())
+            elif self._unsent:
+                number = next(iter(self._unsent))
+                yield Asked(number, self._unsent.pop(number))
+            else:
+                self._news.clear()
+                await self._news.wait()
+
+    def close(self) -> None:
+        """Nobody is there any more: what is open fails. Idempotent."""
+        self.closed = True
+        for future in self._open.values():
+            if not future.done():
+                future.set_result(None)
+        self._open.clear()
+        self._unsent.clear()
+        self._withdrawn.clear()
+        self._news.set()
+
+
+def _nobody() -> Unavailable:
+    return Unavailable("whoever holds the model has left", reason="CALLER_LEFT")

@@ -1,0 +1,81 @@
+"""The backend of Tinker services: which there are, and a model of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.types import BackendInfo, ModelRef, TinkerModel
+from crucible_worker.backends.tinker.model import ServedModel
+from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
+from crucible_worker.backends.tinker.session import Session, missing
+
+__all__ = ["MAX_MODELS", "TinkerBackend"]
+
+MAX_MODELS = 64
+"""Models whose clients are kept for whoever asks next; of more, those asked least recently are forgotten."""
+
+
+class TinkerBackend:
+    """Models of the Tinker services that a worker is configured with; it opens TinkerModel refs.
+
+    No service is asked, and nothing heavy imported, before a model is loaded. A service has one session, and a model
+    one client, for all evaluations; a training state occupies its service until the worker ends.
+
+    Args:
+        services: by settings; where none is called "default", the environment's is (TINKER_API_KEY).
+        library: makes the tinker library's client of `base_url` and `api_key`; the library's own if None.
+    """
+
+    def __init__(self, services: Sequence[TinkerService] = (), library: Callable[..., Any] | None = None) -> None:
+        known = {service.name: service for service in services}
+        known.setdefault(DEFAULT, default_service())
+        self._configured = bool(services)
+        self._sessions = {name: Session(service, library) for name, service in known.items()}
+        self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
+
+    def info(self) -> BackendInfo:
+        """Whether there is a service to ask. Imports nothing."""
+        return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
+
+    async def open(self, model: ModelRef) -> ServedModel:
+        """Find a service by its name; whether it has the model shows when that is loaded.
+
+        Raises:
+            NotFound: there is no service of that name (UNKNOWN_SERVICE).
+            FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED).
+        """
+        if not isinstance(model, TinkerModel):
+            raise InvalidField("model", f"is a {type(model).__name__}, not one of a Tinker service")
+        name = DEFAULT if model.service is None else model.service
+        session = self._sessions.get(name)
+        if session is None:
+            known = ", ".join(sorted(self._sessions))
+            raise NotFound(
+                f"names Tinker service {name!r}, which this worker is not configured with; there are {known}",
+                reason="UNKNOWN_SERVICE",
+                field="model",
+            )
+        if absent := missing():
+            raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+        ref = dataclasses.replace(model.checked("model"), service=name)
+        opened = self._models.setdefault(ref, ServedModel(session, ref))
+        self._models.move_to_end(ref)
+        if len(self._models) > MAX_MODELS:
+            self._models.popitem(last=False)
+        return opened
+
+    async def aclose(self) -> None:
+        """Finish every session, within a second. Idempotent."""
+        await asyncio.gather(*(session.aclose() for session in self._sessions.values()))
+
+    def _no_default(self) -> str:
+        try:
+            self._sessions[DEFAULT].service.check()
+        except ValueError as error:
+            return f"no service: {error}; set it, or name one in the settings ([tinker_services.NAME])"
+        return ""

@@ -1,0 +1,195 @@
+"""The tinker library, which is imported here and in `failures` alone: by a thread, as that takes a while.
+
+Its plain methods are used, which return futures; those of their names with `_async` behind are on their way out. It
+holds one connection pool and one session a service, in a thread of its own. It reports nothing of what is done with it,
+and logs nothing: what it would say is in our errors, without the key.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from concurrent.futures import Future
+from typing import Any, cast
+
+import numpy as np
+
+# Asked by the library when it is imported, and when it makes a session.
+os.environ["TINKER_TELEMETRY"] = "0"
+os.environ.pop("TINKER_LOG", None)
+
+import tinker
+from tinker.lib.retry_handler import RetryConfig
+
+from crucible_bridge.errors import BackendError
+from crucible_bridge.types import SamplingParams
+from crucible_worker.backends.openai.failures import garbage
+from crucible_worker.backends.tinker.services import TinkerService
+
+__all__ = ["Sampled", "Sampler", "Service", "Trainer"]
+
+# It writes down what a service answers, which may hold prompts; its HTTP library tells of every request.
+logging.getLogger("tinker").setLevel(logging.CRITICAL)
+logging.getLogger("httpx").setLevel(logging.WARNING)
+
+_MAX_INT = (1 << 31) - 1
+"""Token ids are carried in 32 bits."""
+
+Sampled = tuple[tuple[int, ...], tuple[float, ...] | None, str]
+"""Tokens, their log-probabilities, and why it ended: "stop" or "length"."""
+
+
+class Service:
+    """A session at one service. What blocks is to be called by a thread: the constructor, and no other.
+
+    Args:
+        service: what is known of it.
+        key: its key.
+        library: makes the library's client of address and key.
+    """
+
+    def __init__(self, service: TinkerService, key: str, library: Any = tinker.ServiceClient) -> None:
+        self._name = service.name
+        self._client = cast("tinker.ServiceClient", library(base_url=service.base_url, api_key=key))
+        # Whoever asks tries again, within a budget; what the library does of that below this, it cannot be kept from.
+        self._retries = RetryConfig(enable_retry_logic=False, progress_timeout=service.stall_seconds)
+        _ = self._client.holder  # the session is made here, and waited for
+
+    def sampler(self, *, model_path: str | None, base_model: str | None) -> Future[tinker.SamplingClient]:
+        """Begin to make a client that samples."""
+        making = self._client.create_sampling_client(
+            model_path=model_path, base_model=base_model, retry_config=self._retries
+        )
+        return making.future()
+
+    def sampling(self, client: tinker.SamplingClient) -> Sampler:
+        """A client in our terms."""
+        return Sampler(client, self._name)
+
+    def trainer(self, state_path: str) -> Future[tinker.TrainingClient]:
+        """Begin to load a training state; its optimizer is left out."""
+        return self._client.create_training_client_from_state(state_path).future()
+
+    def training(self, client: tinker.TrainingClient) -> Trainer:
+        """A client in our terms."""
+        return Trainer(client, self._name)
+
+    def close(self) -> Future[None]:
+        """Begin to finish the session, and with it whatever the service holds for it."""
+        return self._client.close("success").future()
+
+
+class Sampler:
+    """A sampling client in our terms: requests begin at once, and answers are read without trust."""
+
+    def __init__(self, client: tinker.SamplingClient, service: str) -> None:
+        self._client = client
+        self._service = service
+
+    @property
+    def load_tokenizer(self) -> Any:
+        """Loads the tokenizer, which blocks."""
+        return self._client.get_tokenizer
+
+    @property
+    def base_model(self) -> str:
+        """The model that its weights belong to."""
+        return self._client.get_base_model()
+
+    def sample(self, tokens: list[int], params: SamplingParams, num_samples: int) -> Future[tinker.SampleResponse]:
+        """Begin to sample."""
+        told = tinker.SamplingParams(
+            max_tokens=params.max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            top_k=-1 if params.top_k is None else params.top_k,
+            seed=params.seed,
+            # An empty list would keep the end of the sequence from ending it.
+            stop=list(params.stop) or None,
+        )
+        return self._client.sample(tinker.ModelInput.from_ints(tokens), num_samples, told).future()
+
+    def compute_logprobs(self, tokens: list[int]) -> Future[list[float | None]]:
+        """Begin to measure a prompt."""
+        return self._client.compute_logprobs(tinker.ModelInput.from_ints(tokens)).future()
+
+    def read_samples(self, response: tinker.SampleResponse, num_samples: int) -> list[Sampled]:
+        """What was sampled.
+
+        Raises:
+            BackendError: that makes no sense (BACKEND_ANSWER).
+        """
+        if len(response.sequences) != num_samples:
+            raise garbage(self._service, f"{len(response.sequences)} samples, {num_samples} were asked for")
+        return [self._read_sample(sequence) for sequence in response.sequences]
+
+    def read_logprobs(self, values: list[float | None] | None, count: int) -> tuple[float | None, ...]:
+        """Log-probabilities of a prompt of so many tokens.
+
+        Raises:
+            BackendError: there are not so many (BACKEND_ANSWER).
+        """
+        if values is None or len(values) != count:
+            got = "no log-probabilities" if values is None else f"{len(values):,} log-probabilities"
+            raise garbage(self._service, f"{got} for a prompt of {count:,} tokens")
+        return (None, *values[1:])
+
+    def _read_sample(self, sequence: tinker.SampledSequence) -> Sampled:
+        tokens = sequence.tokens
+        if not all(isinstance(token, int) and 0 <= token <= _MAX_INT for token in tokens):
+            raise garbage(self._service, "token ids that are none")
+        logprobs = sequence.logprobs
+        if logprobs is not None and len(logprobs) != len(tokens):
+            raise garbage(self._service, f"{len(logprobs):,} log-probabilities for {len(tokens):,} tokens")
+        if sequence.stop_reason not in ("stop", "length"):
+            raise garbage(self._service, f"a sample that ended by {str(sequence.stop_reason)[:40]!r}")
+        return tuple(tokens), None if logprobs is None else tuple(logprobs), sequence.stop_reason
+
+
+class Trainer:
+    """A training client in our terms: only ever asked for forward passes, which change nothing."""
+
+    def __init__(self, client: tinker.TrainingClient, service: str) -> None:
+        self._client = client
+        self._service = service
+
+    @property
+    def load_tokenizer(self) -> Any:
+        """Loads the tokenizer, which blocks."""
+        return self._client.get_tokenizer
+
+    @property
+    def base_model(self) -> str:
+        """The model that its weights belong to."""
+        return self._client.get_info().model_data.model_name or ""
+
+    def forward(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Future[tinker.ForwardBackwardOutput]:
+        """Begin a forward pass over pairs of input and targets, int64 and of one shape."""
+        data = [
+            tinker.Datum(
+                model_input=tinker.ModelInput.from_ints(tokens.tolist()),
+                # The loss is not read: any weights will do, and these are the ones that leave nothing out.
+                loss_fn_inputs={"target_tokens": _tensor(targets), "weights": _tensor(np.ones(targets.size, "f4"))},
+            )
+            for tokens, targets in pairs
+        ]
+        return self._client.forward(data, "cross_entropy").future()
+
+    def read_logprobs(self, output: tinker.ForwardBackwardOutput, lengths: list[int]) -> tuple[np.ndarray, ...]:
+        """Log-probabilities of the targets, float32, one array per datum.
+
+        Raises:
+            BackendError: they are not as many, or not as long, as was asked for (BACKEND_ANSWER).
+        """
+        answers = [datum["logprobs"].to_numpy() for datum in output.loss_fn_outputs if "logprobs" in datum]
+        if [answer.shape for answer in answers] != [(length,) for length in lengths]:
+            shapes = ", ".join(str(answer.shape) for answer in answers[:3]) or "none"
+            raise self._nonsense(f"log-probabilities of shapes {shapes} for {len(lengths):,} data")
+        return tuple(answers)
+
+    def _nonsense(self, what: str) -> BackendError:
+        return garbage(self._service, what)
+
+
+def _tensor(array: np.ndarray) -> tinker.TensorData:
+    return tinker.TensorData.from_numpy(array)

@@ -1,0 +1,197 @@
+"""A model of a service: its clients and its tokenizer, made when they are first needed and shared by all who ask."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError
+from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
+from crucible_worker.backends.tinker.requests import each_seeded, pairs_of, tokens_of
+from crucible_worker.backends.tinker.session import Session
+from crucible_worker.backends.tinker.shared import Shared, in_thread
+from crucible_worker.backends.tinker.tokenizer import ServedTokenizer
+
+if TYPE_CHECKING:
+    from crucible_worker.backends.tinker.client import Sampled, Sampler, Trainer
+
+__all__ = ["ServedModel"]
+
+
+class ServedModel:
+    """A model of a Tinker service: weights that sample, or a training state that answers forward passes."""
+
+    def __init__(self, session: Session, ref: TinkerModel) -> None:
+        self._session = session
+        self._ref = ref
+        self._name = ref.model_path or ref.state_path or ref.base_model or ""
+        tokenizer = Shared(self._load_tokenizer)
+        self._tokenizer = tokenizer
+        self._sampling = None if ref.state_path else _Sampling(session, ref, self._name, tokenizer)
+        self._training = _Training(session, ref.state_path, self._name) if ref.state_path else None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the names of service and model, and of the service's address.
+
+        A service writes each path once, and does not tell the content of its weights: another base model under the same
+        name goes unnoticed.
+        """
+        ref, service = self._ref, self._session.service
+        identity = ("tinker", service.name, service.base_url, ref.model_path, ref.state_path, ref.base_model)
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    async def load(self) -> None:
+        """Make its client, which tells whether there is such a model, and load its tokenizer.
+
+        Raises:
+            NotFound: the service has no such model (UNKNOWN_MODEL).
+            FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), the key cannot be read (BACKEND_KEY).
+            BackendError: the service is not there, or refuses.
+        """
+        await self._client()
+        if (held := self._tokenizer.made) is not None and not held.is_there:
+            self._tokenizer.drop()  # it may be there by now
+        await self._tokenizer.get()
+
+    @property
+    def sampling(self) -> _Sampling | None:
+        """Its sampling side; a training state has none."""
+        return self._sampling
+
+    @property
+    def training(self) -> _Training | None:
+        """Its training side, which a training state alone has."""
+        return self._training
+
+    @property
+    def tokenizer(self) -> ServedTokenizer | None:
+        """The tokenizer of its base model, once it is loaded; where it could not be, it says so when it is asked."""
+        return self._tokenizer.made
+
+    async def _client(self) -> Sampler | Trainer:
+        side = self._sampling or self._training
+        assert side is not None  # a model has one or the other
+        return await side.client.get()
+
+    async def _load_tokenizer(self) -> ServedTokenizer:
+        client = await self._client()
+        return await in_thread(lambda: ServedTokenizer.load(client.load_tokenizer, client.base_model))
+
+
+class _Sampling:
+    """Weights that sample."""
+
+    def __init__(self, session: Session, ref: TinkerModel, name: str, tokenizer: Shared[ServedTokenizer]) -> None:
+        self._session = session
+        self._ref = ref
+        self._name = name
+        self._tokenizer = tokenizer
+        self.client: Shared[Sampler] = Shared(self._make)
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> tuple[SampledSequence, ...]:
+        """Generate continuations of tokens.
+
+        Raises:
+            InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG); a
+                parameter is out of range.
+            FailedPrecondition: what is generated cannot be read, as there is no tokenizer (NO_TOKENIZER).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        tokens, requests = tokens_of(prompt), each_seeded(params, num_samples)
+        client, tokenizer = await self.client.get(), await self._tokenizer.get()
+        tokenizer.there()  # nothing is asked for that could not be read
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._ask(client, tokens, some, count)) for some, count in requests]
+        except BaseExceptionGroup as failed:
+            # One reason is enough for the caller, and the group is no error of ours.
+            raise failed.exceptions[0] from None
+        samples = [sample for task in tasks for sample in task.result()]
+        return tuple([await _read(tokenizer, sample, params.stop) for sample in samples])
+
+    async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
+        """Log-probability of every token of a prompt given those before it, nats; the first is None.
+
+        Raises:
+            InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        tokens = tokens_of(prompt)
+        if len(tokens) == 1:
+            return (None,)
+        client = await self.client.get()
+        values = await self._session.call(lambda: client.compute_logprobs(tokens), self._name)
+        return client.read_logprobs(values, len(tokens))
+
+    async def _ask(self, client: Sampler, tokens: list[int], params: SamplingParams, count: int) -> list[Sampled]:
+        response = await self._session.call(lambda: client.sample(tokens, params, count), self._name)
+        return client.read_samples(response, count)
+
+    async def _make(self) -> Sampler:
+        service = await self._session.ready()
+        client = await self._session.call(
+            lambda: service.sampler(model_path=self._ref.model_path, base_model=self._ref.base_model), self._name
+        )
+        return service.sampling(client)
+
+
+class _Training:
+    """A training state, asked without being changed."""
+
+    def __init__(self, session: Session, path: str, name: str) -> None:
+        self._session = session
+        self._path = path
+        self._name = name
+        self.client: Shared[Trainer] = Shared(self._make)
+
+    async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
+        """Log-probabilities of `target_tokens`, float32, one array per datum.
+
+        Raises:
+            InvalidField: names the datum: lengths differ, or an input is longer than the context (PROMPT_TOO_LONG).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        pairs = pairs_of(data)
+        if not pairs:
+            return ()
+        client = await self.client.get()
+        try:
+            # Forgotten, never ended: the library and the service take a client's requests in their order, and one that
+            # was numbered but never sent would hold up all that come after it.
+            output = await self._session.call(lambda: client.forward(pairs), self._name, cancel=False)
+        except BackendError as error:
+            if error.reason == "BACKEND_TIMEOUT" and self.client.made is client:
+                self.client.drop()  # its order may be broken, which no later request would recover from
+            raise
+        return client.read_logprobs(output, [targets.size for _, targets in pairs])
+
+    async def _make(self) -> Trainer:
+        service = await self._session.ready()
+        return service.training(await self._session.call(lambda: service.trainer(self._path), self._name))
+
+
+async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]) -> SampledSequence:
+    """A sample with its text, which ends before the first stop string.
+
+    It also ends at the end of the sequence: there are servers that stop at nothing but what they are told.
+    """
+    tokens, logprobs, reason = sample
+    if (end := tokenizer.eos_token_id) in tokens:
+        length = tokens.index(end) + 1
+        tokens, logprobs, reason = tokens[:length], None if logprobs is None else logprobs[:length], "stop"
+    text = await tokenizer.decode(tokens)
+    cuts = [cut for string in stop if (cut := text.find(string)) >= 0]
+    return SampledSequence(
+        text=text[: min(cuts)] if cuts else text,
+        tokens=tokens,
+        logprobs=logprobs,
+        stop_reason="stop" if cuts else reason,
+    )

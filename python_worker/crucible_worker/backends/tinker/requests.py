@@ -1,0 +1,97 @@
+"""What a request asks of a service, checked before it is sent: the library checks nothing, and a service late."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Datum, ModelInput, SamplingParams
+
+__all__ = ["MAX_SEED", "MAX_TOKEN", "each_seeded", "pairs_of", "tokens_of"]
+
+MAX_TOKEN = (1 << 31) - 1
+"""Token ids travel in 32 bits."""
+
+MAX_SEED = (1 << 31) - 1
+"""Seeds are folded into so many, which every server takes."""
+
+
+def each_seeded(params: SamplingParams, num_samples: int) -> list[tuple[SamplingParams, int]]:
+    """Split a request for samples into those to send, each with its number of samples.
+
+    One does, but where a seed is to make samples that differ: then each sample has a request, and a seed of its own.
+
+    Raises:
+        InvalidField: a parameter is out of range.
+    """
+    if num_samples < 1:
+        raise InvalidField("num_samples", f"is {num_samples}, must be at least 1")
+    if params.max_tokens < 1:
+        raise InvalidField("sampling.max_tokens", f"is {params.max_tokens}, must be at least 1")
+    if not (math.isfinite(params.temperature) and params.temperature >= 0):
+        raise InvalidField("sampling.temperature", f"is {params.temperature}, must be finite and at least 0")
+    if not 0 < params.top_p <= 1:
+        raise InvalidField("sampling.top_p", f"is {params.top_p}, must be above 0 and at most 1")
+    if params.top_k is not None and params.top_k < 1:
+        raise InvalidField("sampling.top_k", f"is {params.top_k}, must be at least 1")
+    if "" in params.stop:
+        raise InvalidField(f"sampling.stop[{params.stop.index('')}]", "is empty")
+    if params.seed is None:
+        return [(params, num_samples)]
+    seeds = [(params.seed + index) & MAX_SEED for index in range(num_samples)]
+    if params.temperature == 0:
+        return [(dataclasses.replace(params, seed=seeds[0]), num_samples)]
+    return [(dataclasses.replace(params, seed=seed), 1) for seed in seeds]
+
+
+def tokens_of(prompt: ModelInput) -> list[int]:
+    """The tokens of a prompt, at least one.
+
+    Raises:
+        InvalidField: there is none, or an image, or what is no token id.
+    """
+    tokens: list[int] = _tokens(prompt, "prompt").tolist()
+    return tokens
+
+
+def pairs_of(data: Sequence[Datum]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Input and `target_tokens` of each datum, int64 and of one shape.
+
+    Raises:
+        InvalidField: names the datum, and what is missing, no token id, or of another length.
+    """
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for index, datum in enumerate(data):
+        field = f'data[{index}].loss_fn_inputs["target_tokens"]'
+        tokens = _tokens(datum.model_input, f"data[{index}].model_input")
+        targets = datum.loss_fn_inputs.get("target_tokens")
+        if targets is None:
+            raise InvalidField(field, "is missing")
+        if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
+            raise InvalidField(field, f"holds {targets.dtype}, not token ids")
+        if targets.shape != tokens.shape:
+            raise InvalidField(field, f"has shape {targets.shape}, model_input {tokens.shape}")
+        pairs.append((tokens, _known(targets, field).astype(np.int64, copy=False)))
+    return pairs
+
+
+def _tokens(model_input: ModelInput, field: str) -> np.ndarray:
+    try:
+        tokens = model_input.tokens()
+    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+        raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
+    if tokens.size == 0:
+        raise InvalidField(field, "is empty: a model needs at least one token")
+    return _known(tokens, field)
+
+
+def _known(tokens: np.ndarray, field: str) -> np.ndarray:
+    unknown = (tokens < 0) | (tokens > MAX_TOKEN)
+    if unknown.any():
+        index = int(unknown.argmax())
+        raise InvalidField(f"{field}[{index}]", f"is {tokens[index]}, which is no token id")
+    return tokens

@@ -1,0 +1,159 @@
+"""One service as its models share it: reached once, asked by so many at once as its settings say, bounded by stall."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, Unavailable
+from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.backends.tinker.shared import Shared, in_thread
+
+if TYPE_CHECKING:
+    from crucible_worker.backends.tinker.client import Service
+
+__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "Session", "missing"]
+
+CONNECT_SECONDS = 60.0
+"""For a session to be made, at most; the library would try for five minutes."""
+
+CLOSE_SECONDS = 0.5
+"""A session that is not finished in this time is left to the service, which misses its heartbeat."""
+
+_T = TypeVar("_T")
+
+
+def missing() -> str:
+    """Empty, or what must be installed; imports nothing."""
+    absent = importlib.util.find_spec("tinker") is None
+    return "tinker not installed: install crucible-bridge[tinker]" if absent else ""
+
+
+class Session:
+    """A service, and the session at it; made without a word to it.
+
+    Args:
+        service: what is known of it.
+        library: makes the tinker library's client of `base_url` and `api_key`; the library's own if None.
+    """
+
+    def __init__(self, service: TinkerService, library: Callable[..., Any] | None = None) -> None:
+        self.service = service
+        self._library = library
+        self._session: Shared[Service] = Shared(self._connect)
+        self._turns = asyncio.Semaphore(service.max_in_flight)
+        self._answered = float("-inf")
+        self._key = ""
+        self._closed = False
+
+    async def ready(self) -> Service:
+        """The session, made if need be.
+
+        Raises:
+            FailedPrecondition: the extra is not installed, or the key cannot be read or is of another kind.
+            BackendError: the service is not there, or refuses the key.
+        """
+        if self._closed:
+            raise Unavailable("the tinker backend is closed", reason="BACKEND_CLOSED", retryable=False)
+        return await self._session.get()
+
+    async def call(self, begin: Callable[[], Future[_T]], model: str, *, cancel: bool = True) -> _T:
+        """Ask the service, once it is ready.
+
+        Args:
+            begin: begins the call.
+            model: who is asked, for errors.
+            cancel: whether the call is ended where nobody waits for it any longer; otherwise it is forgotten.
+
+        Raises:
+            BridgeError: there is no answer; see `failures`.
+        """
+        async with self._turns:
+            waiting = self._begun(begin, model)
+            try:
+                await self._wait(waiting)
+            finally:
+                if cancel and not waiting.done():
+                    waiting.cancel()
+            try:
+                return waiting.result()
+            except asyncio.CancelledError:  # by the library, whose session was closed under the call
+                raise BackendError(f"{self._where} gave the call up", reason="BACKEND_CANCELLED") from None
+            except Exception as error:
+                raise self._failure(error, model) from None
+
+    async def aclose(self) -> None:
+        """Finish the session; calls under way fail. Idempotent."""
+        self._closed = True
+        made = self._session.made
+        self._session.drop()
+        if made is not None:
+            closing = asyncio.wrap_future(made.close())
+            closing.add_done_callback(_seen)
+            with contextlib.suppress(TimeoutError, Exception):  # nothing is left that could be done about it
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await closing
+
+    @property
+    def _where(self) -> str:
+        return f"Tinker service {self.service.name!r}"
+
+    def _begun(self, begin: Callable[[], Future[_T]], model: str) -> asyncio.Future[_T]:
+        try:
+            waiting = asyncio.wrap_future(begin())
+        except Exception as error:
+            raise self._failure(error, model) from None
+        waiting.add_done_callback(_seen)
+        return waiting
+
+    async def _wait(self, waiting: asyncio.Future[Any]) -> None:
+        """Wait until it is done, or until the service has answered nobody for too long."""
+        now, stall = asyncio.get_running_loop().time, self.service.stall_seconds
+        began = now()
+        while not waiting.done():
+            left = max(began, self._answered) + stall - now()
+            if left <= 0:
+                message = f"{self._where} has answered no call for {stall:g} s"
+                raise BackendError(message, reason="BACKEND_TIMEOUT")
+            await asyncio.wait((waiting,), timeout=left)
+        self._answered = now()
+
+    async def _connect(self) -> Service:
+        if absent := missing():
+            raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+        try:
+            self._key = self.service.key()
+        except ValueError as error:
+            raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
+        seconds = min(CONNECT_SECONDS, self.service.stall_seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                return await in_thread(self._make, leftover=lambda made: made.close())
+        except TimeoutError:
+            message = f"{self._where} gave no session within {seconds:g} s"
+            raise BackendError(message, reason="BACKEND_UNREACHABLE") from None
+
+    def _make(self) -> Service:
+        module = importlib.import_module("crucible_worker.backends.tinker.client")
+        library = {} if self._library is None else {"library": self._library}
+        try:
+            return module.Service(self.service, self._key, **library)
+        except Exception as error:
+            raise self._failure(error, "") from None
+
+    def _failure(self, error: Exception, model: str) -> BridgeError:
+        if isinstance(error, BridgeError):
+            return error
+        failures = importlib.import_module("crucible_worker.backends.tinker.failures")  # imports the library
+        return failures.of_error(error, self.service.name, model, self._key)
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    """Ask for the error of a call that nobody waits for any longer, which asyncio would otherwise complain of."""
+    if not done.cancelled():
+        done.exception()

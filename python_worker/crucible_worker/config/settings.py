@@ -1,0 +1,184 @@
+"""Everything that a worker is told at its start, and what of it cannot be or would not be safe."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import Literal
+
+from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.limits import WorkerLimits
+
+__all__ = ["DEFAULT_PORT", "LogFormat", "Settings", "SettingsError"]
+
+DEFAULT_PORT = 50051
+"""Where a worker listens unless told otherwise."""
+
+LogFormat = Literal["json", "console"]
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+class SettingsError(Exception):
+    """The worker is told something that cannot be, or that would not be safe; the text is for the operator."""
+
+
+def _default_state_dir() -> Path:
+    given = os.environ.get("XDG_STATE_HOME", "")
+    # The base directory specification: a relative path there is to be ignored.
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
+    return base / "crucible-bridge"
+
+
+def _default_log_format() -> LogFormat:
+    return "console" if sys.stderr.isatty() else "json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a worker is told at its start."""
+
+    host: str = "127.0.0.1"
+    """Name or address to listen on."""
+    port: int = DEFAULT_PORT
+    """Port to listen on; 0 picks one."""
+    unix_socket: Path | None = None
+    """Unix socket to listen on, in place of host and port."""
+    token_file: Path | None = None
+    """File with the token that callers must show."""
+    tls_cert: Path | None = None
+    """Certificate chain, PEM."""
+    tls_key: Path | None = None
+    """Its key, PEM."""
+    insecure_no_tls: bool = False
+    """Let other machines call without TLS, where something else encrypts; the token is still needed."""
+    ready_file: Path | None = None
+    """Where to write `host:port` once the worker serves."""
+    state_dir: Path = dataclasses.field(default_factory=_default_state_dir)
+    """Folder of the journal, shared by the workers of a machine."""
+    model_roots: tuple[Path, ...] = ()
+    """Folders below which local models may lie."""
+    data_roots: tuple[Path, ...] = ()
+    """Folders below which data sets may lie."""
+    hub_network: bool = False
+    """Fetch data sets from the Hugging Face hub; only those in its cache on this machine are read otherwise."""
+    device: str = "auto"
+    """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
+    grading_processes: int | None = None
+    """Child processes that grade math; one a core, from 2 to 4, if None; with 0 the worker grades no math."""
+    openai_servers: tuple[OpenAIServer, ...] = ()
+    """OpenAI-compatible servers that models may be asked of."""
+    tinker_services: tuple[TinkerService, ...] = ()
+    """Tinker services that models may be asked of."""
+    log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
+    """Lines for machines or for people; for people where stderr is a terminal."""
+    log_level: str = "info"
+    """The least severe that is logged."""
+    limits: WorkerLimits = WorkerLimits()
+    """Bounds."""
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """Files of the certificate chain and of its key; None for plain text."""
+        return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
+
+    @property
+    def token(self) -> str | None:
+        """The token, read from its file; None where callers need none.
+
+        Raises:
+            SettingsError: the file is missing, empty or not a token, or everybody on this machine could read it.
+        """
+        return None if self.token_file is None else _read_token(self.token_file)
+
+    @property
+    def reachable_by_others(self) -> bool:
+        """Whether other machines could call."""
+        return self.unix_socket is None and not _is_loopback(self.host)
+
+    def validate(self) -> Settings:
+        """Return itself, or refuse what cannot work and what would not be safe.
+
+        Raises:
+            SettingsError: the first thing that is wrong.
+        """
+        if not 0 <= self.port <= 65535:
+            raise SettingsError(f"port is {self.port}, not 0 to 65535")
+        _check_grading_processes(self.grading_processes)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("TLS needs both --tls-cert and --tls-key")
+        for path in self.tls or ():
+            if not path.is_file():
+                raise SettingsError(f"TLS file {path} does not exist")
+        _ = self.token  # refuses a bad one
+        if self.reachable_by_others:
+            _check_exposure(self)
+        for kind, roots in (("model root", self.model_roots), ("data root", self.data_roots)):
+            for root in roots:
+                if not root.is_dir():
+                    raise SettingsError(f"{kind} {root} is not a folder")
+        for server in (*self.openai_servers, *self.tinker_services):
+            try:
+                server.check()
+            except ValueError as error:  # its text repeats no secret
+                raise SettingsError(str(error)) from None
+        _check_limits(self.limits)
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may come to mean another address at any time
+
+
+def _check_exposure(settings: Settings) -> None:
+    where = f"other machines can reach {settings.host}"
+    if settings.token_file is None:
+        raise SettingsError(f"{where}: --token-file is needed, and TLS (or --insecure-no-tls)")
+    if settings.tls is None and not settings.insecure_no_tls:
+        raise SettingsError(f"{where}: --tls-cert and --tls-key are needed, or --insecure-no-tls where others encrypt")
+
+
+def _read_token(path: Path) -> str:
+    try:
+        if path.stat().st_mode & stat.S_IROTH:
+            raise SettingsError(f"token file {path} is readable by everybody: chmod 600 {path}")
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise SettingsError(f"cannot read token file {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        token = "not ASCII"
+    if not token:
+        raise SettingsError(f"token file {path} is empty")
+    if not _TOKEN.fullmatch(token):
+        raise SettingsError(f"token file {path} holds more than one word of printable ASCII")
+    return token
+
+
+def _check_grading_processes(count: int | None) -> None:
+    if not count:
+        return
+    from crucible_worker.grading.pool import MAX_CHILDREN, MIN_CHILDREN  # no other setting needs it
+
+    if not MIN_CHILDREN <= count <= MAX_CHILDREN:
+        raise SettingsError(f"grading_processes is {count}, neither 0 nor {MIN_CHILDREN} to {MAX_CHILDREN}")
+
+
+def _check_limits(limits: WorkerLimits) -> None:
+    for name, value in dataclasses.asdict(limits).items():
+        if not 0 < value < float("inf"):
+            raise SettingsError(f"limit {name} is {value}, not above zero")
+    if limits.default_concurrency > limits.max_concurrency:
+        raise SettingsError(
+            f"limit default_concurrency is {limits.default_concurrency}, above max_concurrency {limits.max_concurrency}"
+        )

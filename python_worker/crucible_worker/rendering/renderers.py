@@ -1,0 +1,83 @@
+"""Which renderers there are, what an option that chooses one looks like, and what each of them refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Conversation, Datum
+from crucible_worker.rendering import role_colon, tinker_cookbook
+
+__all__ = [
+    "AUTO",
+    "CHAT_TEMPLATE",
+    "COOKBOOK",
+    "RAW",
+    "RENDERER_OPTION",
+    "ROLE_COLON",
+    "answer_of",
+    "check_input",
+    "check_renderer",
+]
+
+AUTO = "auto"
+"""The chat template where the model has one; else plain text."""
+CHAT_TEMPLATE = "chat_template"
+"""The model's own chat template, never plain text."""
+ROLE_COLON = "role_colon"
+"""A role and a colon before each message, see `role_colon.py`."""
+RAW = "raw"
+"""Text as it stands; no conversations."""
+COOKBOOK = "tinker:"
+"""Before the name of one of tinker-cookbook's renderers."""
+
+MAX_NAME_CHARS = 100
+"""Of the name of one of tinker-cookbook's renderers."""
+
+RENDERER_OPTION: Mapping[str, Any] = MappingProxyType(
+    {
+        "type": "string",
+        # Python's $ lets a line end pass, that of JSON schema does not.
+        "pattern": (
+            f"^({AUTO}|{CHAT_TEMPLATE}|{ROLE_COLON}|{RAW}|{COOKBOOK}\\w[\\w./-]{{0,{MAX_NAME_CHARS - 1}}})(?!\\n)$"
+        ),
+        "default": AUTO,
+        "examples": [AUTO, CHAT_TEMPLATE, ROLE_COLON, RAW, f"{COOKBOOK}qwen3"],
+        "description": (
+            "How text and conversations become what the model gets. auto: its chat template where it has one, else "
+            "plain text. chat_template: that template, and no plain text. role_colon: 'User: ...', 'Assistant:', ended "
+            "by the user's next turn. raw: text as it stands, and no conversations. tinker:NAME: a renderer of "
+            "tinker-cookbook, where that is installed and the model's tokenizer is at hand."
+        ),
+    }
+)
+"""JSON schema of an evaluator's option `renderer`."""
+
+
+def check_renderer(renderer: str) -> None:
+    """Refuse a renderer that cannot be used in this worker, whatever the model.
+
+    Raises:
+        FailedPrecondition: tinker-cookbook is not installed (EXTRA_NOT_INSTALLED).
+    """
+    if renderer.startswith(COOKBOOK):
+        tinker_cookbook.check_installed()
+
+
+def check_input(input: str | Conversation | Datum, renderer: str) -> None:
+    """Refuse an input that a renderer can do nothing with, whatever the model.
+
+    Raises:
+        InvalidField: a conversation for `raw` (RAW_CONVERSATION).
+    """
+    if renderer == RAW and isinstance(input, Conversation):
+        raise InvalidField(
+            "conversation", "has roles, and the renderer raw takes text alone", reason="RAW_CONVERSATION"
+        )
+
+
+def answer_of(output: str, renderer: str) -> str:
+    """What of an output is the answer: without what the renderer writes around every message."""
+    return role_colon.answer_of(output) if renderer == ROLE_COLON else output

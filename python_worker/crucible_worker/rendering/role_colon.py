@@ -1,0 +1,106 @@
+"""Conversations as plain text, a role and a colon before each message: what base models are asked in.
+
+    User: <content>
+
+    Assistant: <content>
+
+The form, its tokens and its weights are those of tinker-cookbook's RoleColonRenderer. Each piece is encoded by itself,
+so that a message has the same tokens wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import ChatMessage
+from crucible_worker.backends.base import Rendered, Tokenizer
+
+__all__ = ["STOP", "answer_of", "encode_prompt", "encode_weighted", "prompt_text"]
+
+STOP = "\n\nUser:"
+"""What a model writes when its answer is over: the user's next turn."""
+
+_BEFORE, _AFTER = " ", "\n\n"
+_NEXT = "User:"
+"""What STOP needs behind the end of a message."""
+
+
+def prompt_text(messages: Sequence[ChatMessage]) -> str:
+    """A conversation with an answer opened, as text.
+
+    Raises:
+        InvalidField: there is no message.
+    """
+    _check(messages)
+    return "".join(f"{_header(message.role)}{_content(message)}" for message in messages) + _header("assistant")
+
+
+async def encode_prompt(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -> Rendered:
+    """A conversation with an answer opened, behind the token that begins a text, if the model has one.
+
+    Raises:
+        InvalidField: there is no message.
+    """
+    _check(messages)
+    tokens = _begin(tokenizer)
+    for message in messages:
+        tokens += await tokenizer.encode_continuation(_header(message.role))
+        tokens += await tokenizer.encode_continuation(_content(message))
+    tokens += await tokenizer.encode_continuation(_header("assistant"))
+    return Rendered(tokens=tokens, stop=(STOP,))
+
+
+async def encode_weighted(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], counted: Sequence[int], *, headers: bool = False
+) -> Rendered:
+    """A conversation to measure: the contents of some messages have weight 1, with the line ends that close them.
+
+    Where the last message is the assistant's, what completes STOP follows it, with its weight.
+
+    Args:
+        tokenizer: the model's.
+        messages: the conversation.
+        counted: indices of the messages that have weight.
+        headers: whether all the roles have weight as well.
+
+    Raises:
+        InvalidField: there is no message.
+    """
+    _check(messages)
+    tokens = _begin(tokenizer)
+    weights = [0.0] * len(tokens)
+
+    async def add(text: str, weight: bool) -> None:
+        piece = await tokenizer.encode_continuation(text)
+        tokens.extend(piece)
+        weights.extend([float(weight)] * len(piece))
+
+    for index, message in enumerate(messages):
+        await add(_header(message.role), headers)
+        await add(_content(message), index in counted)
+    if messages[-1].role == "assistant":
+        await add(_NEXT, len(messages) - 1 in counted)
+    return Rendered(tokens=tokens, weights=weights)
+
+
+def answer_of(output: str) -> str:
+    """What the assistant's message holds: the output up to STOP, without what surrounds every content."""
+    return output.partition(STOP)[0].removeprefix(_BEFORE).removesuffix(_AFTER)
+
+
+def _begin(tokenizer: Tokenizer) -> list[int]:
+    return [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+
+
+def _header(role: str) -> str:
+    return f"{role.capitalize()}:"
+
+
+def _content(message: ChatMessage) -> str:
+    return f"{_BEFORE}{message.content}{_AFTER}"
+
+
+def _check(messages: Sequence[ChatMessage]) -> None:
+    if not messages:
+        raise InvalidField("input.messages", "is empty")

@@ -1,0 +1,103 @@
+"""tinker-cookbook's renderers, run on a tokenizer of transformers wherever that lives: its own process, mostly.
+
+Importing tinker-cookbook takes a second or two and brings torch along: that happens with the first conversation, never
+before.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.problems import shorten
+from crucible_bridge.types import ChatMessage
+from crucible_worker.backends.base import Rendered
+
+__all__ = ["check_installed", "render"]
+
+_MAX_SHOWN_BYTES = 300
+"""Of what tinker-cookbook says of an error."""
+
+
+def check_installed() -> None:
+    """Refuse to go on without tinker-cookbook. Imports nothing.
+
+    Raises:
+        FailedPrecondition: it is not installed (EXTRA_NOT_INSTALLED).
+    """
+    if importlib.util.find_spec("tinker_cookbook") is None:
+        raise _not_installed("tinker_cookbook")
+
+
+def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None) -> Rendered:
+    """A conversation as a renderer of tinker-cookbook has it. Takes a second or two the first time.
+
+    Args:
+        tokenizer: of transformers.
+        renderer: its name in tinker-cookbook.
+        messages: at least one.
+        train_on: None for a prompt with the stop sequences of its answer; else what of the conversation has weight.
+
+    Raises:
+        FailedPrecondition: tinker-cookbook, or what it imports, is not installed (EXTRA_NOT_INSTALLED); it has no such
+            renderer, or none that takes this tokenizer (UNKNOWN_RENDERER).
+        InvalidField: the renderer refuses the conversation.
+    """
+    made = _made(tokenizer, renderer)
+    plain = [{"role": message.role, "content": message.content} for message in messages]
+    try:
+        return _prompt(made, tokenizer, plain) if train_on is None else _measured(made, plain, train_on)
+    except BridgeError:
+        raise
+    except Exception as error:  # another's code, on another's text: whatever it raises is about this conversation
+        raise InvalidField("input.messages", f"are refused by the renderer {renderer!r}: {_said(error)}") from error
+
+
+def _prompt(made: Any, tokenizer: Any, messages: list[dict[str, str]]) -> Rendered:
+    tokens = made.build_generation_prompt(messages).to_ints()
+    stops = made.get_stop_sequences()
+    texts = (stop if isinstance(stop, str) else tokenizer.decode([stop], skip_special_tokens=False) for stop in stops)
+    return Rendered(tokens=tokens, stop=tuple(texts))
+
+
+def _measured(made: Any, messages: list[dict[str, str]], train_on: str) -> Rendered:
+    from tinker_cookbook.renderers import TrainOnWhat
+
+    kinds = {
+        "last_assistant": TrainOnWhat.LAST_ASSISTANT_MESSAGE,
+        "all_assistant": TrainOnWhat.ALL_ASSISTANT_MESSAGES,
+        "all": TrainOnWhat.ALL_TOKENS,
+    }
+    if train_on == "all_assistant" and not made.has_extension_property:
+        raise FailedPrecondition(
+            "the renderer writes messages otherwise when others follow: measure last_assistant instead",
+            reason="CHAT_TEMPLATE_NOT_STABLE",
+        )
+    model_input, weights = made.build_supervised_example(messages, train_on_what=kinds[train_on])
+    return Rendered(tokens=model_input.to_ints(), weights=[float(weight) for weight in weights])
+
+
+def _made(tokenizer: Any, name: str) -> Any:
+    try:
+        from tinker_cookbook.renderers import get_renderer
+    except ImportError as error:
+        raise _not_installed(error.name or "tinker_cookbook") from error
+    try:
+        return get_renderer(name, tokenizer)
+    except Exception as error:  # its own error, an assertion or a KeyError of a token that the tokenizer lacks
+        raise FailedPrecondition(
+            f"tinker-cookbook has no renderer {name!r} for this tokenizer: {_said(error)}", reason="UNKNOWN_RENDERER"
+        ) from error
+
+
+def _not_installed(module: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"{module} is not installed: tinker-cookbook's renderers need it; pip install tinker-cookbook",
+        reason="EXTRA_NOT_INSTALLED",
+    )
+
+
+def _said(error: Exception) -> str:
+    return shorten(f"{type(error).__name__}: {error}", _MAX_SHOWN_BYTES)

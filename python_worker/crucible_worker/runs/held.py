@@ -1,0 +1,115 @@
+"""Evaluations of models that their callers hold: they go on as long as the caller stays, and no longer."""
+
+from __future__ import annotations
+
+from crucible_bridge.errors import BridgeError, Code
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import EvaluateRequest, Evaluation, Problem
+from crucible_worker.backends.base import HeldModel
+from crucible_worker.runs.admission import CALLER_LEFT, Admission
+from crucible_worker.runs.engine import Attempt, Ending
+from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal.queries import Row, evaluation_of, find_by_number
+from crucible_worker.runs.owners import OwnerLocks
+
+__all__ = ["ELSEWHERE_RETRY_SECONDS", "Hold", "hold"]
+
+ELSEWHERE_RETRY_SECONDS = 1.0
+"""What a caller is told to wait whose evaluation is at work at another worker."""
+
+_TAKEN_OVER = Problem(reason="TAKEN_OVER", message="another stream of the same evaluation took over")
+
+
+class Hold:
+    """One caller's stay with an evaluation. Made by `hold`."""
+
+    def __init__(
+        self, admission: Admission, journal: Journal, row: Row, *, existed: bool, attempt: Attempt | None
+    ) -> None:
+        self.evaluation = evaluation_of(row)
+        """As it stood when it was accepted."""
+        self.existed = existed
+        """It was there already."""
+        self._admission, self._journal, self._row, self._attempt = admission, journal, row, attempt
+        self._left: BridgeError | None = None
+
+    def leave(self, error: BridgeError | None = None) -> None:
+        """The caller is gone: interrupt the evaluation, unless it has ended. The first call counts.
+
+        Args:
+            error: what `ended` raises for it, where that still matters to somebody.
+        """
+        if self._attempt is not None and self._left is None:
+            self._left = error
+            self._attempt.stop(Ending.LEFT, CALLER_LEFT if error is None else problem_of(error))
+
+    async def ended(self) -> Evaluation:
+        """Wait for the end of the evaluation.
+
+        Raises:
+            BridgeError: it was interrupted: what `leave` was told, TAKEN_OVER, or the worker drains or cannot write.
+        """
+        row, attempt = self._row, self._attempt
+        if attempt is not None:
+            await attempt.finished.wait()
+            row = await self._journal.read(find_by_number, row.number)
+            if attempt.ending is Ending.LEFT and not row.state.terminal:
+                raise _named(self._left or _aborted(_TAKEN_OVER), row)
+        if row.state.terminal:
+            return evaluation_of(row)
+        self._admission.refuse_if_unable(row.evaluation_id)
+        # It can be written again by now; what interrupted the attempt is told all the same.
+        raise _named(JournalUnavailable("the journal could not be written"), row)
+
+
+async def hold(
+    admission: Admission, journal: Journal, locks: OwnerLocks, request: EvaluateRequest, model: HeldModel
+) -> Hold:
+    """Start an evaluation, or go on with it, on a model that its caller holds.
+
+    Who held it at this worker before is sent away first, be that somebody who is still there or not: nobody else could
+    tell a stream that is broken from one that is idle.
+
+    Args:
+        admission: this worker's.
+        journal: where evaluations are kept.
+        locks: this worker's.
+        request: what to run; its id is set.
+        model: the model.
+
+    Raises:
+        BridgeError: it cannot be run; or ABORTED (HELD_ELSEWHERE), as it is at work at another worker.
+    """
+    try:
+        while True:
+            row, existed = await admission.admit(request, model=model)
+            attempt = None if row.state.terminal else admission.attempt(row.number)
+            if row.state.terminal or (attempt is not None and attempt.model is model):
+                return Hold(admission, journal, row, existed=existed, attempt=attempt)
+            if attempt is not None:
+                attempt.stop(Ending.LEFT, _TAKEN_OVER)
+                await attempt.finished.wait()
+            elif not locks.is_free(row.number):
+                raise _named(_elsewhere(), row)
+    except BaseException:
+        admission.release(model, CALLER_LEFT)
+        raise
+
+
+def _elsewhere() -> BridgeError:
+    return BridgeError(
+        "the evaluation is at work at another worker, where its model is held",
+        code=Code.ABORTED,
+        reason="HELD_ELSEWHERE",
+        retryable=True,
+        retry_after=ELSEWHERE_RETRY_SECONDS,
+    )
+
+
+def _aborted(problem: Problem) -> BridgeError:
+    return BridgeError(problem.message, code=Code.ABORTED, reason=problem.reason)
+
+
+def _named(error: BridgeError, row: Row) -> BridgeError:
+    error.metadata["evaluation_id"] = row.evaluation_id
+    return error

@@ -1,0 +1,98 @@
+"""A data set from the hub itself, into the cache; imported in the child process only."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+from datasets import config, load_dataset_builder
+from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, Unavailable
+from crucible_worker.runs.hub.loading import FIELD
+
+__all__ = ["fetched"]
+
+_SECONDS = 30.0
+"""How long the hub may take to say what a data set is."""
+_BUSY = 429
+_SERVER_ERRORS = 500
+
+_log = logging.getLogger(__name__)
+
+
+def fetched(request: dict[str, Any]) -> Any:
+    """The builder of a data set, all of which is in the cache now.
+
+    Raises:
+        BridgeError: see `runs.hub.loading.read_rows`.
+    """
+    try:
+        # Asked first, and once: the library would ask for half a minute.
+        api = HfApi(endpoint=config.HF_ENDPOINT)
+        commit = api.dataset_info(request["repo_id"], revision=request["revision"], timeout=_SECONDS).sha
+    except Exception as error:
+        raise _problem(request, error) from error
+    try:
+        # By this address it is a repository of the hub, and no directory that happens to be called so.
+        builder = load_dataset_builder(f"hf://datasets/{request['repo_id']}", name=request["config"], revision=commit)
+    except Exception as error:
+        raise _problem(request, error) from error
+    if builder.hash != commit:  # the hub was lost since, and the library has taken what the cache has
+        raise _unreachable()
+    try:
+        builder.download_and_prepare()
+    except Exception as error:
+        raise _problem(request, error) from error
+    return builder
+
+
+def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
+    """What the library's error means; its text may hold signed addresses, and is for the worker's log."""
+    if any(_is_of_network(cause) for cause in _causes(error)):
+        return _unreachable()
+    missing = (DatasetNotFoundError, DataFilesNotFoundError, RepositoryNotFoundError, RevisionNotFoundError)
+    if isinstance(error, missing):
+        commit = f" of commit {request['revision']}" if request["revision"] else ""
+        return NotFound(
+            f"is {request['repo_id']!r}{commit}, which the hub has not, or does not show to this worker",
+            reason="UNKNOWN_DATASET",
+            field=FIELD,
+        )
+    told = str(error).partition("\n")[0]
+    if isinstance(error, ValueError) and told.startswith(("BuilderConfig ", "Config name is missing")):
+        # The library has no class of its own for these; it lists the configurations.
+        if request["config"] is None:
+            return InvalidField(f"{FIELD}.config", f"is not given: {told}")
+        return NotFound(f"is {request['config']!r}: {told}", reason="UNKNOWN_DATASET", field=f"{FIELD}.config")
+    _log.error("data set %s cannot be fetched", request["repo_id"], exc_info=error)
+    return FailedPrecondition(f"cannot be fetched: {type(error).__name__}", reason="HUB_DATASET_REFUSED", field=FIELD)
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable("the hub cannot be reached", reason="HUB_UNREACHABLE", retryable=True, field=FIELD)
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _is_of_network(error: BaseException) -> bool:
+    if isinstance(error, HfHubHTTPError):
+        status = error.response.status_code
+        return status == _BUSY or status >= _SERVER_ERRORS
+    network = (ConnectionError, TimeoutError, httpx.TransportError, LocalEntryNotFoundError, OfflineModeIsEnabled)
+    return isinstance(error, network)

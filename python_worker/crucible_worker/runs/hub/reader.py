@@ -1,0 +1,117 @@
+"""The child process that reads a hub's data set: `python -m crucible_worker.runs.hub.reader`.
+
+It reads a request, one line of JSON, from its input, and ends when that is closed. It writes a line for every row, and
+one for its end or what went wrong. Only it imports `datasets`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound
+from crucible_worker.backends.local.frames import error_to_map
+from crucible_worker.runs.hub.columns import FIELD as COLUMNS
+from crucible_worker.runs.hub.columns import find_columns, record_of
+from crucible_worker.runs.hub.loading import END, ERROR, FIELD, ROW
+
+__all__ = ["main", "rows"]
+
+_BATCH_ROWS = 64
+"""Rows that are taken from the files at once."""
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Answer one request."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # libraries print
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
+    try:
+        for row in rows(request):
+            replies.write(ROW + json.dumps(row, ensure_ascii=False, default=_plain).encode() + b"\n")
+        replies.write(END + b"\n")
+    except BridgeError as error:
+        replies.write(ERROR + json.dumps(error_to_map(error)).encode() + b"\n")
+    replies.flush()
+
+
+def _plain(value: object) -> str:
+    """Dates and decimals as text; of what else JSON does not have, such as images, a text would say nothing."""
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal):
+        return str(value)
+    raise InvalidField(COLUMNS, f"names one of type {type(value).__name__}, which cannot be told in text")
+
+
+def _end_with(requests: BinaryIO) -> None:
+    """End when the worker closes the pipe or dies: nothing here is worth waiting for."""
+    requests.read()
+    os._exit(1)
+
+
+def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a data set as records.
+
+    Args:
+        request: what `loading.read_rows` writes.
+
+    Raises:
+        BridgeError: see there.
+    """
+    data = _opened(request)
+    columns = find_columns(request["columns"], data.features)
+    # Others may be large, or be decoded as they are read.
+    data = data.select_columns(list(dict.fromkeys(column.path[0] for column in columns)))
+    if request["limit"] is not None:
+        data = data.take(min(request["limit"], len(data)))
+    try:
+        for batch in data.iter(_BATCH_ROWS):
+            for values in zip(*batch.values(), strict=True):
+                yield record_of(dict(zip(batch, values, strict=True)), columns)
+    except Exception as error:
+        raise _refused(request, error) from error
+
+
+def _opened(request: dict[str, Any]) -> Any:
+    """The split, its rows still on disk."""
+    from datasets import config
+
+    from crucible_worker.runs.hub.caching import cached, find
+    from crucible_worker.runs.hub.fetching import fetched
+
+    found = find(request)
+    # A commit does not change: one that is in the cache need not be asked for.
+    if config.HF_HUB_OFFLINE or (request["revision"] is not None and found):
+        builder = cached(request, found)
+    else:
+        builder = fetched(request)
+    splits = list(builder.info.splits or ())
+    if request["split"] not in splits:
+        raise NotFound(
+            f"has no split {request['split']!r}; there are {', '.join(splits)}",
+            reason="UNKNOWN_DATASET",
+            field=f"{FIELD}.split",
+        )
+    try:
+        return builder.as_dataset(split=request["split"])
+    except Exception as error:
+        raise _refused(request, error) from error
+
+
+def _refused(request: dict[str, Any], error: Exception) -> BridgeError:
+    # The text may hold paths of this machine: they are for the worker's log.
+    _log.error("data set %s cannot be read", request["repo_id"], exc_info=error)
+    return FailedPrecondition(f"cannot be read: {type(error).__name__}", reason="HUB_DATASET_REFUSED", field=FIELD)
+
+
+if __name__ == "__main__":
+    main()

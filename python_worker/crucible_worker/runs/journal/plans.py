@@ -1,0 +1,173 @@
+"""Plans in the journal, and by which evaluations their parts are evaluated at each step.
+
+What a step has is written in the transaction that makes its evaluation, so that neither is there without the other,
+whichever worker is told of the step, and however many are told at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+
+from crucible_bridge.errors import AlreadyExists, NotFound
+from crucible_worker.runs.journal.queries import Reads
+from crucible_worker.runs.journal.writer import Transaction
+
+__all__ = [
+    "Overtaken",
+    "PlanRow",
+    "StepRow",
+    "find_plan",
+    "keep",
+    "record_of",
+    "refuse_other_model",
+    "remove_unused",
+    "step_rows",
+    "take",
+    "touch",
+]
+
+
+class Overtaken(Exception):
+    """Another call has meanwhile started an evaluation of this step that has a part in common with this one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A plan as the journal keeps it; see the schema for what the columns mean."""
+
+    plan_id: str
+    fingerprint: str
+    used_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepRow:
+    """What a part of a plan has at a step."""
+
+    fingerprint: str
+    evaluation_id: str
+
+
+def find_plan(source: Reads, plan_id: str) -> PlanRow | None:
+    """A plan by its identity; its record may be large, and is read by `record_of`."""
+    row = source.execute("SELECT plan_id, fingerprint, used_ns FROM plans WHERE plan_id = ?", (plan_id,)).fetchone()
+    return None if row is None else PlanRow(*row)
+
+
+def record_of(source: Reads, plan_id: str) -> bytes:
+    """The record of a plan.
+
+    Raises:
+        NotFound: it is no longer kept.
+    """
+    row = source.execute("SELECT record FROM plans WHERE plan_id = ?", (plan_id,)).fetchone()
+    if row is None:
+        raise _gone()
+    return row[0]
+
+
+def step_rows(source: Reads, plan_id: str, step: int) -> Mapping[int, StepRow]:
+    """By part, what a step has."""
+    sql = "SELECT part, fingerprint, evaluation_id FROM plan_steps WHERE plan_id = ? AND step = ? ORDER BY part"
+    return {part: StepRow(*row) for part, *row in source.execute(sql, (plan_id, step))}
+
+
+def refuse_other_model(rows: Mapping[int, StepRow], fingerprint: str) -> None:
+    """Raise AlreadyExists where a step has evaluations of another model."""
+    for row in rows.values():
+        if row.fingerprint != fingerprint:
+            raise AlreadyExists(
+                f"is not the one of {row.evaluation_id!r}, which evaluates this step: the fingerprint of the step with "
+                f"its model is {row.fingerprint}, that of this request {fingerprint}",
+                reason="OTHER_MODEL",
+                field="model",
+                metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
+            )
+
+
+def keep(transaction: Transaction, plan_id: str, run_id: str, fingerprint: str, record: bytes) -> bool:
+    """Keep a plan; whether it was there already.
+
+    Raises:
+        AlreadyExists: the id belongs to another plan.
+    """
+    row = find_plan(transaction, plan_id)
+    if row is None:
+        values = (plan_id, run_id, fingerprint, record, time.time_ns())
+        transaction.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", values)
+        return False
+    if row.fingerprint != fingerprint:
+        raise AlreadyExists(
+            f"{plan_id!r} is another plan: its fingerprint is {row.fingerprint}, that of this one {fingerprint}",
+            reason="OTHER_PLAN",
+            field="plan_id",
+            metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
+        )
+    touch(transaction, plan_id, fingerprint)
+    return True
+
+
+def touch(transaction: Transaction, plan_id: str, fingerprint: str) -> None:
+    """Write down that a plan is used.
+
+    Raises:
+        NotFound: it is no longer kept.
+    """
+    sql = "UPDATE plans SET used_ns = ? WHERE plan_id = ? AND fingerprint = ?"
+    if transaction.execute(sql, (time.time_ns(), plan_id, fingerprint)).rowcount == 0:
+        raise _gone()
+
+
+def take(
+    transaction: Transaction, plan_id: str, step: int, parts: Sequence[int], fingerprint: str, evaluation_id: str
+) -> None:
+    """Say that an evaluation evaluates these parts at a step; saying it again changes nothing.
+
+    Args:
+        transaction: that which makes the evaluation.
+        plan_id: of a plan that is kept.
+        step: the step.
+        parts: places in the plan.
+        fingerprint: of the step with its model.
+        evaluation_id: the evaluation.
+
+    Raises:
+        AlreadyExists: the step is evaluated with another model.
+        Overtaken: one of the parts belongs to another evaluation.
+    """
+    rows = step_rows(transaction, plan_id, step)
+    refuse_other_model(rows, fingerprint)
+    for part in parts:
+        if part not in rows:
+            values = (plan_id, step, part, fingerprint, evaluation_id)
+            transaction.execute("INSERT INTO plan_steps VALUES (?, ?, ?, ?, ?)", values)
+        elif rows[part].evaluation_id != evaluation_id:
+            raise Overtaken
+
+
+def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> bool:
+    """Remove a plan that was used before then and whose run has no evaluation; True when there may be more.
+
+    At most `chunk` rows of its steps go in one transaction, the plan with the last of them.
+    """
+    row = transaction.execute(
+        """SELECT plan_id FROM plans WHERE used_ns < ?
+           AND NOT EXISTS (SELECT 1 FROM evaluations WHERE evaluations.run_id = plans.run_id) LIMIT 1""",
+        (before_ns,),
+    ).fetchone()
+    if row is None:
+        return False
+    removed = transaction.execute(
+        """DELETE FROM plan_steps WHERE plan_id = ?1 AND (step, part) IN
+           (SELECT step, part FROM plan_steps WHERE plan_id = ?1 LIMIT ?2)""",
+        (*row, chunk),
+    ).rowcount
+    if removed < chunk:
+        transaction.execute("DELETE FROM plans WHERE plan_id = ?", row)
+    return True
+
+
+def _gone() -> NotFound:
+    return NotFound("is that of a plan which is no longer kept", reason="UNKNOWN_PLAN", field="plan_id")

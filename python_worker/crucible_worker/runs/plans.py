@@ -1,0 +1,238 @@
+"""Plans of evaluations for the steps of a training run: registered once, then told of the steps.
+
+A plan lies in the journal, like the evaluations that it brings about: any worker is told of a step, and starts what is
+due there as if it was asked for it by StartEvaluation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef
+from crucible_worker.runs.admission import QUEUE_FULL, Admission
+from crucible_worker.runs.journal import Journal, Transaction
+from crucible_worker.runs.journal.plans import (
+    Overtaken,
+    PlanRow,
+    StepRow,
+    find_plan,
+    keep,
+    record_of,
+    refuse_other_model,
+    step_rows,
+    take,
+    touch,
+)
+from crucible_worker.runs.journal.queries import Row, evaluation_of
+from crucible_worker.runs.plan_steps import (
+    StepEvaluation,
+    due_parts,
+    evaluations_at,
+    parts_of,
+    path_in_plan,
+    path_of_part,
+    request_of,
+)
+from crucible_worker.runs.preparation import keys_of
+from crucible_worker.runs.specification import plan_fingerprint, refuse_equal_keys, step_fingerprint
+
+__all__ = ["MAX_NAMED_BYTES", "MAX_PLANS_AT_HAND", "TOUCH_SECONDS", "DecodePlan", "EncodePlan", "EvaluationPlans"]
+
+TOUCH_SECONDS = 3600.0
+"""How much later than it says a plan may have been used, and how much longer it is kept for that: most steps are told
+without writing anything."""
+MAX_NAMED_BYTES = 500
+"""Of the ids of evaluations that were not started, in the metadata of an error."""
+MAX_PLANS_AT_HAND = 4
+"""Plans, decoded, of the steps that were told of last; one may be as large as a message."""
+
+EncodePlan = Callable[[EvaluationPlan], bytes]
+"""How a plan becomes the bytes that the journal keeps."""
+DecodePlan = Callable[[bytes], EvaluationPlan]
+"""How it is made of them again."""
+
+
+class EvaluationPlans:
+    """The plans of a journal. Made by `Evaluations.plans`."""
+
+    def __init__(self, journal: Journal, admission: Admission, encode: EncodePlan, decode: DecodePlan) -> None:
+        self._journal, self._admission = journal, admission
+        self._encode, self._decode = encode, decode
+        self._at_hand: dict[str, EvaluationPlan] = {}
+        self._decoding = asyncio.Lock()
+
+    async def register(self, plan: EvaluationPlan) -> tuple[str, bool]:
+        """Keep a plan for the steps to come; its fingerprint, and whether it was there already.
+
+        Raises:
+            AlreadyExists: the id belongs to another plan (reason OTHER_PLAN).
+            BridgeError: one of its evaluations could not be started, whatever the model; nothing was kept.
+        """
+        identity = await asyncio.to_thread(plan_fingerprint, plan)
+        if await self._journal.read(find_plan, plan.plan_id) is None:
+            await self._check(plan)
+        record = await asyncio.to_thread(self._encode, plan)
+        existed = await self._journal.submit(
+            lambda transaction: keep(transaction, plan.plan_id, plan.run_id, identity, record)
+        )
+        return identity, existed
+
+    async def notify(
+        self, plan_id: str, step: int, model: ModelRef, *, last: bool
+    ) -> Sequence[tuple[Evaluation, bool]]:
+        """Start what is due at a step; each evaluation, and whether it was there already.
+
+        Raises:
+            NotFound: there is no such plan (reason UNKNOWN_PLAN).
+            AlreadyExists: evaluations of this step are of another model (reason OTHER_MODEL).
+            ResourceExhausted: the queue is full; names what was not started, the rest was.
+            BridgeError: an evaluation cannot be started; those before it were.
+        """
+        new: set[str] = set()
+        while True:
+            try:
+                return await self._start_due(plan_id, step, model, last=last, new=new)
+            except Overtaken:
+                # Each time the step has got one more of its evaluations: this ends after as many as there are.
+                continue
+
+    async def _start_due(
+        self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]
+    ) -> Sequence[tuple[Evaluation, bool]]:
+        """Start what is due, or say what is there; ids of those that this call starts are put into `new`."""
+        row, plan, evaluations = await self._due(plan_id, step, model, last)
+        if time.time_ns() - row.used_ns > TOUCH_SECONDS * 1e9:
+            await self._journal.submit(lambda transaction: touch(transaction, plan_id, row.fingerprint))
+        started: list[tuple[Evaluation, bool]] = []
+        refused: list[str] = []
+        full: ResourceExhausted | None = None
+        # One after the other: two calls with different models meet at the first, and one of them goes no further.
+        for evaluation in evaluations:
+            try:
+                found, existed = await self._start(row, plan, step, model, evaluation)
+            except AlreadyExists as error:
+                # Made meanwhile, of other parts or of another model: then what is due is not what it was.
+                if evaluation not in (await self._due(plan_id, step, model, last))[2]:
+                    raise Overtaken from error
+                raise
+            except ResourceExhausted as error:
+                if error.reason != QUEUE_FULL:
+                    raise
+                full = error
+                refused.append(evaluation.evaluation_id)
+            else:
+                if not existed:
+                    new.add(evaluation.evaluation_id)
+                started.append((evaluation_of(found), evaluation.evaluation_id not in new))
+        if full is not None:
+            raise _not_started(full, refused, len(evaluations))
+        return started
+
+    async def _due(
+        self, plan_id: str, step: int, model: ModelRef, last: bool
+    ) -> tuple[PlanRow, EvaluationPlan, tuple[StepEvaluation, ...]]:
+        """A plan and what it asks for at a step."""
+        row, rows, found = await self._journal.read(self._find, plan_id, step)
+        refuse_other_model(rows, step_fingerprint(row.fingerprint, step, model))
+        plan = await self._decoded(row.fingerprint, found)
+        taken = {part: row.evaluation_id for part, row in rows.items()}
+        # In a thread, as inline samples take time; not in one of the journal's readers, which others wait for.
+        evaluations = await asyncio.to_thread(
+            lambda: evaluations_at(plan, step, due_parts(plan, step, last=last), taken)
+        )
+        return row, plan, evaluations
+
+    def _find(
+        self, connection: sqlite3.Connection, plan_id: str, step: int
+    ) -> tuple[PlanRow, Mapping[int, StepRow], EvaluationPlan | bytes]:
+        """The rows of a plan and of a step, and the plan, or its record where it is not at hand."""
+        row = find_plan(connection, plan_id)
+        if row is None:
+            raise NotFound(
+                f"is {plan_id!r}, which no plan has or whose plan is no longer retained",
+                reason="UNKNOWN_PLAN",
+                field="plan_id",
+            )
+        found = self._at_hand.get(row.fingerprint) or record_of(connection, plan_id)
+        return row, step_rows(connection, plan_id, step), found
+
+    async def _decoded(self, fingerprint: str, found: EvaluationPlan | bytes) -> EvaluationPlan:
+        """The plan, which is then the last to be forgotten; most steps start nothing, and need no more than that."""
+        if isinstance(found, bytes):
+            # One at a time: calls that arrive together are of one plan, as a rule.
+            async with self._decoding:
+                known = self._at_hand.get(fingerprint)
+                plan = known or await asyncio.to_thread(self._decode, found)
+        else:
+            plan = found
+        self._at_hand.pop(fingerprint, None)
+        self._at_hand[fingerprint] = plan
+        while len(self._at_hand) > MAX_PLANS_AT_HAND:
+            del self._at_hand[next(iter(self._at_hand))]
+        return plan
+
+    async def _start(
+        self, row: PlanRow, plan: EvaluationPlan, step: int, model: ModelRef, evaluation: StepEvaluation
+    ) -> tuple[Row, bool]:
+        identity = step_fingerprint(row.fingerprint, step, model)
+
+        def also(transaction: Transaction) -> None:
+            touch(transaction, plan.plan_id, row.fingerprint)
+            take(transaction, plan.plan_id, step, evaluation.parts, identity, evaluation.evaluation_id)
+
+        try:
+            return await self._admission.admit(request_of(plan, step, model, evaluation), also=also)
+        except BridgeError as error:
+            raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
+
+    async def _check(self, plan: EvaluationPlan) -> None:
+        """Refuse a plan of which something could be started with no model."""
+        for part, planned in enumerate(parts_of(plan)):
+            try:
+                await self._admission.check(planned)
+            except BridgeError as error:
+                raise _placed(error, functools.partial(path_in_plan, plan, (part,))) from error
+        # A loop puts the metrics of one step together, whichever evaluation they are from.
+        refuse_equal_keys(
+            keys
+            for part, planned in enumerate(parts_of(plan))
+            for keys in keys_of(planned, f"{path_of_part(plan, part)}.")
+        )
+
+
+def _placed(error: BridgeError, place: Callable[[str], str]) -> BridgeError:
+    """The same error, its field where the plan has it."""
+    field = place(error.field)
+    if field == error.field:
+        return error
+    if isinstance(error, InvalidField):
+        return InvalidField(field, error.message, reason=error.reason)
+    return type(error)(
+        error.message,
+        reason=error.reason,
+        code=error.code,
+        field=field,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        metadata=error.metadata,
+    )
+
+
+def _not_started(full: ResourceExhausted, refused: Sequence[str], count: int) -> ResourceExhausted:
+    named: list[str] = []
+    for evaluation_id in refused:
+        if len(",".join((*named, evaluation_id)).encode()) > MAX_NAMED_BYTES:
+            break
+        named.append(evaluation_id)
+    names = ", ".join(named) + (f" and {len(refused) - len(named)} more" if len(named) < len(refused) else "")
+    return ResourceExhausted(
+        f"{full.message}: {len(refused)} of this step's {count} evaluations were not started, {names}",
+        reason=full.reason,
+        retry_after=full.retry_after,
+        metadata={"not_started": ",".join(named)},
+    )

@@ -1,0 +1,243 @@
+"""Samples outside of memory: written once, as they are read from wherever they lie, and read back one at a time.
+
+In memory is kept where each record begins, whatever is in it: a worker has several data sets at hand, each of any size.
+Small data sets need no file. The file of a large one has no name, so that it goes with the process, however that ends;
+and it is the worker's own, so that a data set that is changed meanwhile is still evaluated as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tempfile
+import weakref
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import msgpack
+import numpy as np
+
+from crucible_bridge.errors import InvalidField, Unavailable
+from crucible_bridge.types import ChatMessage, Conversation, Problem, Sample
+from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.jsonl import LINE_PROBLEM, Line
+
+__all__ = ["MEMORY_BYTES", "MalformedSample", "SpooledSamples", "shuffle_key", "spool"]
+
+MEMORY_BYTES = 4 * 1024 * 1024
+"""Records of a data set that have this size, together, are kept in memory; more go to a file."""
+BLOCK_BYTES = 256 * 1024
+"""What is gathered before it is written."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MalformedSample:
+    """What stands in for a line that is no sample: it becomes ERROR with this problem."""
+
+    id: str
+    """The line's index among the file's records."""
+    problem: Problem
+    """What is wrong with it."""
+
+
+def spool(
+    lines: Iterable[Line],
+    directory: Path | None,
+    *,
+    field: str,
+    noun: str = "line",
+    skip_malformed: bool = False,
+    go_on: Callable[[], None] = lambda: None,
+) -> SpooledSamples:
+    """Take all samples of a source. It blocks: call it in a thread.
+
+    A sample without an id gets its index. A malformed line does too, unless a sample has that id: then its number.
+
+    Args:
+        lines: the source's records, in order, numbered from 1 without a gap.
+        directory: where a file may lie; the system's temporary directory if None.
+        field: of the request, which errors name.
+        noun: what a record is called in errors.
+        skip_malformed: keep malformed lines as errors of their own, instead of refusing them all.
+        go_on: called for every record; raises to have this given up.
+
+    Raises:
+        InvalidField: a line is malformed and not to be skipped (MALFORMED_LINE), or an id is there twice
+            (DUPLICATE_SAMPLE_ID).
+        Unavailable: the file cannot be written (NO_ROOM_FOR_DATASET).
+    """
+    samples = SpooledSamples(directory, field=field, noun=noun)
+    for line in lines:
+        go_on()
+        if line.sample is None and not skip_malformed:
+            raise InvalidField(field, f"{noun} {line.number} {line.problem}", reason=LINE_PROBLEM)
+        samples._add(line)
+    samples._end()
+    return samples
+
+
+class SpooledSamples(Sequence[Sample | MalformedSample]):
+    """Samples that are read back when they are asked for; made by `spool`."""
+
+    def __init__(self, directory: Path | None, *, field: str, noun: str) -> None:
+        self._store = _Store(directory, field)
+        self._field, self._noun = field, noun
+        self._ends = array("Q", [0])
+        self._identities = array("Q")
+        self._malformed = array("Q")
+        self._taken: frozenset[int] = frozenset()
+        self._order: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1 if self._order is None else len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample | MalformedSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Sample | MalformedSample, ...]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """One sample, or several."""
+        if isinstance(index, slice):
+            return tuple(self[position] for position in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        position = index % len(self)
+        return self._at(position if self._order is None else int(self._order[position]))
+
+    def ordered(self, shuffle_seed: int | None, limit: int | None) -> None:
+        """Put them in the order of `shuffle_key`, if there is a seed, and take the first ones, if there is a limit."""
+        order = np.arange(len(self), dtype=np.uint32)
+        if shuffle_seed is not None:
+            keys = bytearray()
+            for sample in self:
+                keys += shuffle_key(shuffle_seed, sample.id)
+            words = np.frombuffer(keys, ">u8").reshape(-1, 4)
+            order = order[np.lexsort(words.T[::-1])]
+        self._order = order[:limit].copy()
+
+    def _add(self, line: Line) -> None:
+        index = len(self)
+        if line.sample is None:
+            record: list[object] = [line.number, line.problem]
+            self._malformed.append(index)
+            self._identities.append(0)
+        else:
+            identity = line.sample.id or str(index)
+            record = _to_record(identity, line.sample)
+            self._identities.append(_digest(identity))
+        self._ends.append(self._store.append(pack(record)))
+
+    def _end(self) -> None:
+        self._store.flush()
+        identities = np.array(self._identities, np.uint64)
+        if self._malformed:
+            # A line that is skipped must not take an id from a sample that is there.
+            malformed = np.array(self._malformed, np.int64)
+            present = np.delete(identities, malformed)
+            by_index = np.array([_digest(str(index)) for index in self._malformed], np.uint64)
+            self._taken = frozenset(malformed[np.isin(by_index, present)].tolist())
+            identities[malformed] = [_digest(self._at(index).id) for index in self._malformed]
+        self._identities = array("Q")
+        self._refuse_equal_ids(identities)
+
+    def _refuse_equal_ids(self, identities: np.ndarray) -> None:
+        values, counts = np.unique(identities, return_counts=True)
+        suspects = np.isin(identities, values[counts > 1]).nonzero()[0]
+        first: dict[str, int] = {}
+        for index in suspects.tolist():
+            identity = self._at(index).id
+            if identity in first:
+                places = f"{self._noun} {first[identity] + 1} and {self._noun} {index + 1}"
+                message = f"has the id {identity[:200]!r} twice: {places}"
+                raise InvalidField(self._field, message, reason="DUPLICATE_SAMPLE_ID")
+            first[identity] = index
+
+    def _at(self, index: int) -> Sample | MalformedSample:
+        record = msgpack.unpackb(self._store.read(self._ends[index], self._ends[index + 1]))
+        if len(record) > 2:
+            return _from_record(record)
+        number, problem = record
+        message = f"{self._noun} {number} {problem}"
+        return MalformedSample(
+            id=f"{self._noun} {number}" if index in self._taken else str(index),
+            problem=Problem(reason=LINE_PROBLEM, message=message, field=self._field),
+        )
+
+
+class _Store:
+    """Bytes that are only ever added to, in memory until they are many."""
+
+    def __init__(self, directory: Path | None, field: str) -> None:
+        self._directory, self._field = directory, field
+        self._pending = bytearray()
+        self._file: int | None = None
+        self._written = 0
+
+    def append(self, record: bytes) -> int:
+        """Add a record; returns where it ends."""
+        self._pending += record
+        if len(self._pending) > (MEMORY_BYTES if self._file is None else BLOCK_BYTES):
+            self._write()
+        return self._written + len(self._pending)
+
+    def flush(self) -> None:
+        """Write what is pending, where there is a file."""
+        if self._file is not None:
+            self._write()
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes between two places, after `flush`."""
+        if self._file is None:
+            return bytes(self._pending[start:end])
+        return os.pread(self._file, end - start, start)
+
+    def _write(self) -> None:
+        try:
+            if self._file is None:
+                with tempfile.TemporaryFile(dir=self._directory, buffering=0) as opened:
+                    self._file = os.dup(opened.fileno())
+                weakref.finalize(self, os.close, self._file)
+            view = memoryview(self._pending)
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            raise Unavailable(
+                f"is too large for memory, and cannot be written to a file: {error.strerror}",
+                reason="NO_ROOM_FOR_DATASET",
+                field=self._field,
+            ) from error
+        self._written += len(self._pending)
+        self._pending = bytearray()
+
+
+def shuffle_key(seed: int, identity: str) -> bytes:
+    """What a shuffled data set is sorted by: SHA-256 of seed and id."""
+    return hashlib.sha256(f"{seed}\0{identity}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _digest(identity: str) -> int:
+    # Two ids of one digest are compared themselves, so it need not be any longer.
+    digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _to_record(identity: str, sample: Sample) -> list[object]:
+    if isinstance(sample.input, Conversation):
+        asked: object = [[message.role, message.content] for message in sample.input.messages]
+    else:
+        asked = sample.input
+    return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata)]
+
+
+def _from_record(record: list[Any]) -> Sample:
+    identity, asked, targets, choices, metadata = record
+    return Sample(
+        id=identity,
+        input=asked if isinstance(asked, str) else Conversation(tuple(ChatMessage(*message) for message in asked)),
+        targets=tuple(targets),
+        choices=tuple(choices),
+        metadata=metadata,
+    )

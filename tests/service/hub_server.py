@@ -1,0 +1,79 @@
+"""A hub on 127.0.0.1 with one data set, as far as the library asks."""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Mapping
+
+__all__ = ["COMMIT", "REPO_ID", "hub"]
+
+REPO_ID = "acme/sums"
+COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+
+
+@contextlib.contextmanager
+def hub(files: Mapping[str, bytes], *, status: int = 200) -> Iterator[str]:
+    """Its address; every request is answered with `status`, if that is another than 200."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if status != 200:
+                self._send(status, b"", {})
+                return
+            path = self.path.partition("?")[0]
+            api, resolve = f"/api/datasets/{REPO_ID}", f"/datasets/{REPO_ID}/resolve/"
+            revision = path.removeprefix(f"{api}/revision/") if path.startswith(f"{api}/revision/") else COMMIT
+            if path.startswith(resolve):
+                self._file(path.removeprefix(resolve).partition("/")[2])
+            elif path.startswith(f"{api}/tree/"):
+                folder = path.removeprefix(f"{api}/tree/").partition("/")[2]
+                self._json([_entry(name, files) for name in files if name.startswith(folder)])
+            elif not path.startswith(api):
+                self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
+            elif revision != COMMIT:
+                self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            else:
+                self._json({"id": REPO_ID, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]})
+
+        do_HEAD = do_GET
+
+        def _file(self, name: str) -> None:
+            if name in files:
+                etag = f'"{hashlib.sha256(files[name]).hexdigest()}"'
+                self._send(200, files[name], {"X-Repo-Commit": COMMIT, "ETag": etag})
+            else:
+                self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+
+        def _json(self, value: object) -> None:
+            self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+        def _send(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
+            self.send_response(code)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _entry(name: str, files: Mapping[str, bytes]) -> dict[str, object]:
+    return {"type": "file", "path": name, "size": len(files[name]), "oid": "0" * 40}

@@ -1,0 +1,83 @@
+"""Thoughts are taken out of an answer: what goes, what stays, and that it never fails or repeats itself."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_worker.rendering import without_thinking
+
+PIECES = st.sampled_from(
+    [
+        "<think>",
+        "</think>",
+        "<thinking>",
+        "</thinking>",
+        "<thi",
+        "nk>",
+        "</",
+        "<",
+        ">",
+        "46",
+        " ",
+        "\n",
+        "no, 47",
+        "\ud800",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [
+        ("46", "46"),
+        (" 46\n", " 46\n"),
+        ("<think>12+34</think>46", "46"),
+        ("<think>\n\n</think>\n\n46\n", "46"),
+        ("<thinking>a</thinking> 46", "46"),
+        ("It is <think>hm</think> 46", "It is   46"),
+        ("<think>a</think>4<think>b</think>6", "4 6"),
+        ("<think>I write <think> first</think>46", "46"),
+        ("<think>a</thinking>46", "46"),
+        ("12+34 is ...</think>46", "46"),
+        ("a</think>b</think>46", "46"),
+        ("<think>a</think>b</think>46", "46"),
+        ("<think>12+34 is", ""),
+        (" \n<think>12+34 is", ""),
+        ("<think>a</think>\n<think>b", ""),
+        ("<think>a</think>", ""),
+        ("a</think>\n", ""),
+        ("46 <think>or", "46 <think>or"),
+        ("<think>a</think>46 <think>or", "46 <think>or"),
+        ("<thi<think>x</think>nk>46", "<thi nk>46"),
+        ("<THINK>46", "<THINK>46"),
+        ("", ""),
+    ],
+)
+def test_what_is_left_is_the_answer(output: str, answer: str) -> None:
+    """Closed thoughts go, and all before a closing tag alone; an unclosed one is all there is, unless text precedes."""
+    assert without_thinking(output) == answer
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_a_second_time_changes_nothing(output: str) -> None:
+    """Whatever tags a model writes, none is left by which more would be removed, closing ones least of all."""
+    once = without_thinking(output)
+
+    assert without_thinking(once) == once
+    assert not re.search("</think(ing)?>", once)
+
+
+@given(st.text(), st.text().filter(lambda text: "<" not in text), st.sampled_from(["think", "thinking"]))
+def test_an_answer_behind_a_closed_thought_is_kept(thought: str, answer: str, tag: str) -> None:
+    """Whatever the thought holds, text without tags behind its end is the answer."""
+    assert without_thinking(f"<{tag}>{thought}</{tag}>{answer}") == answer.strip()
+
+
+def test_a_million_tags_are_one_pass() -> None:
+    """Nothing is looked at again for every tag: what a model repeats for ever ends as well."""
+    assert without_thinking("<think>" * 1_000_000 + "46") == ""
+    assert without_thinking("<think></think>" * 500_000 + "46") == "46"
+    assert without_thinking("</think>" * 1_000_000 + "46") == "46"
+    assert without_thinking("46" + "<think>" * 1_000_000) == "46" + "<think>" * 1_000_000

@@ -1,0 +1,101 @@
+"""tinker-cookbook's renderers: what they make of a conversation, and what is said where they cannot."""
+
+import importlib.util
+
+import pytest
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import ChatMessage, Conversation, Sample
+from crucible_worker.rendering import check_renderer, render_supervised, tinker_cookbook
+from crucible_worker.rendering.prompts import render_question
+from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
+
+TURNS = (ChatMessage("user", "1+1?"), ChatMessage("assistant", "2"), ChatMessage("user", "2+2?"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """One of a chat format that tinker-cookbook knows."""
+    pytest.importorskip("transformers", reason="transformers is not installed: cookbook renderers are not tested")
+    pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported: it is not tested")
+    return HeldTokenizer(byte_tokenizer())
+
+
+async def test_a_conversation_is_rendered_as_by_name(tokenizer):
+    """The prompt is that of the renderer, and the token that ends an answer comes as its text."""
+    rendered = await render_question(tokenizer, Conversation(TURNS), "tinker:qwen3_instruct")
+
+    assert tokenizer.held.decode(rendered.tokens) == (
+        "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+        "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert rendered.stop == ("<|im_end|>",)
+
+
+async def test_text_is_a_message_of_the_user(tokenizer):
+    """As to every renderer but raw."""
+    asked = [
+        await render_question(tokenizer, input, "tinker:qwen3_instruct")
+        for input in ("2+2?", Conversation((ChatMessage("user", "2+2?"),)))
+    ]
+
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize(
+    ("train_on", "expected"),
+    [("last_assistant", "4<|im_end|>"), ("all_assistant", "2<|im_end|>4<|im_end|>")],
+)
+async def test_weights_are_the_renderers(tokenizer, train_on, expected):
+    """What it would train on is what counts."""
+    sample = Sample(input=Conversation(TURNS), targets=("4",))
+    datum = await render_supervised(tokenizer, sample, train_on, "tinker:qwen3_instruct")
+
+    targets, weights = inputs_of(datum)
+    assert tokenizer.held.decode(targets[weights == 1]) == expected
+    assert (datum.model_input.tokens()[1:] == targets[:-1]).all()
+
+
+async def test_history_that_is_rewritten_cannot_be_measured_at_once(tokenizer):
+    """A renderer that drops earlier thoughts shows no answer but the last one as the model wrote it."""
+    sample = Sample(input=Conversation(TURNS), targets=("4",))
+
+    with pytest.raises(FailedPrecondition) as caught:
+        await render_supervised(tokenizer, sample, "all_assistant", "tinker:qwen3")
+    assert caught.value.reason == "CHAT_TEMPLATE_NOT_STABLE"
+
+
+@pytest.mark.parametrize("name", ["no_such", "gpt_oss_no_sysprompt", "llama3"])
+async def test_a_renderer_that_is_not_there_is_refused(tokenizer, name):
+    """A name that tinker-cookbook does not know, or a format whose tokens the tokenizer lacks."""
+    with pytest.raises((FailedPrecondition, InvalidField)) as caught:
+        await render_question(tokenizer, "2+2?", f"tinker:{name}")
+
+    assert name in caught.value.message
+
+
+async def test_a_conversation_that_a_renderer_refuses_is_invalid(tokenizer):
+    """Its own error is said, at the messages."""
+    with pytest.raises(InvalidField, match=r"^input\.messages are refused by the renderer 'qwen3_instruct'"):
+        await render_question(tokenizer, Conversation((ChatMessage("user", None),)), "tinker:qwen3_instruct")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidField, match=r"^input\.messages is empty"):
+        await render_question(tokenizer, Conversation(()), "tinker:qwen3_instruct")
+
+
+def test_without_tinker_cookbook_its_renderers_are_refused(monkeypatch):
+    """Whoever asks for one is told what to install, before anything else; the others need nothing."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(FailedPrecondition, match="pip install tinker-cookbook") as caught:
+        check_renderer("tinker:qwen3")
+    assert caught.value.reason == "EXTRA_NOT_INSTALLED"
+    check_renderer("role_colon")
+
+
+async def test_what_tinker_cookbook_needs_is_named(tokenizer, monkeypatch):
+    """An import that fails within it is said by its name."""
+    monkeypatch.setitem(__import__("sys").modules, "tinker_cookbook.renderers", None)
+
+    with pytest.raises(FailedPrecondition, match=r"^tinker_cookbook\.renderers is not installed") as caught:
+        tinker_cookbook.render(tokenizer.held, "role_colon", TURNS)
+    assert caught.value.reason == "EXTRA_NOT_INSTALLED"
