@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import signal
 import statistics
@@ -202,7 +203,12 @@ async def compare(worker: str, bare: str, runs: int) -> list[Claim]:
             await bench.measure(case)
         await bench.measure_small()
         await bench.measure_sizes()
-    taken = await probe_under_load(worker)
+    # From a process of its own: this one is large by now, and its pauses are none of the worker's.
+    prober = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, "--probe", worker, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await prober.communicate()
+    taken = json.loads(said)
     worst = Claim(name="health_under_load_worst", ours=[max(taken)], unit="ms", claim="goal: at most 50 ms")
     usual = Claim(name="health_under_load", ours=taken, unit="ms", claim="the median of the same checks")
     return [*bench.claims, usual, worst]
@@ -229,5 +235,7 @@ if __name__ == "__main__":
         asyncio.run(serve_bare(Path(sys.argv[2])))
     elif sys.argv[1:2] == ["--load"]:
         asyncio.run(load(sys.argv[2]))
+    elif sys.argv[1:2] == ["--probe"]:
+        print(json.dumps(asyncio.run(probe_under_load(sys.argv[2]))))
     else:
         main()
