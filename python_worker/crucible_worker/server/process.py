@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 
 import structlog
@@ -82,6 +83,8 @@ async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
         await _start(worker, end)
         if not end.is_set():
             await _announce(worker, guard, settings)
+            # What is loaded by now stays: looking through it for garbage would hold up every probe for 20 ms.
+            gc.freeze()
             worker.warm_grading()
         await end.wait()
     except (StartError, BridgeError) as error:
