@@ -3,12 +3,15 @@
 tinker-cookbook 0.6.1 asks for a release of tml-renderers that Python 3.11 does not get, and what its packages import
 (datasets, tiktoken, pillow ...) has no part in its metrics. So it is installed alone (`pip install --no-deps`), the
 modules that hold the metrics run as they are, and any other module of the package is a placeholder whose attributes are
-empty classes.
+empty classes. Nobody else sees the placeholders: the package is as it was once the
+metrics are loaded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,7 +19,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 __all__ = ["Originals", "SamplingClient", "load_originals", "missing_packages"]
@@ -51,27 +54,26 @@ def missing_packages() -> str:
     return f"{', '.join(missing)} not installed: the dev extra, and pip install --no-deps tinker-cookbook==0.6.1"
 
 
+@functools.cache
 def load_originals() -> Originals:
-    """Import them.
+    """Import them, once.
 
     Raises:
         ModuleNotFoundError: tinker-cookbook, tinker, chz or torch is not installed.
     """
-    importlib.import_module(_PACKAGE)
-    if not any(isinstance(finder, _Placeholders) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Placeholders())
-    rl = importlib.import_module(f"{_PACKAGE}.rl.metrics")
-    return Originals(
-        compute_kl_sample_train=rl.compute_kl_sample_train,
-        compute_post_kl=rl.compute_post_kl,
-        incorporate_kl_penalty=rl.incorporate_kl_penalty,
-        compute_mean_nll=importlib.import_module(f"{_PACKAGE}.supervised.common").compute_mean_nll,
-        compute_trajectory_metrics=importlib.import_module(f"{_PACKAGE}.rl.metric_util").compute_trajectory_metrics,
-        compute_dpo_loss=importlib.import_module(f"{_PACKAGE}.preference.train_dpo").compute_dpo_loss,
-        compute_sampling_client_metrics=rl.compute_sampling_client_metrics,
-        types=importlib.import_module(f"{_PACKAGE}.rl.types"),
-        TokensWithLogprobs=importlib.import_module(f"{_PACKAGE}.completers").TokensWithLogprobs,
-    )
+    with _placeholders():
+        rl = importlib.import_module(f"{_PACKAGE}.rl.metrics")
+        return Originals(
+            compute_kl_sample_train=rl.compute_kl_sample_train,
+            compute_post_kl=rl.compute_post_kl,
+            incorporate_kl_penalty=rl.incorporate_kl_penalty,
+            compute_mean_nll=importlib.import_module(f"{_PACKAGE}.supervised.common").compute_mean_nll,
+            compute_trajectory_metrics=importlib.import_module(f"{_PACKAGE}.rl.metric_util").compute_trajectory_metrics,
+            compute_dpo_loss=importlib.import_module(f"{_PACKAGE}.preference.train_dpo").compute_dpo_loss,
+            compute_sampling_client_metrics=rl.compute_sampling_client_metrics,
+            types=importlib.import_module(f"{_PACKAGE}.rl.types"),
+            TokensWithLogprobs=importlib.import_module(f"{_PACKAGE}.completers").TokensWithLogprobs,
+        )
 
 
 class SamplingClient:
@@ -94,6 +96,29 @@ class SamplingClient:
 
         async def coroutine(self) -> types.SimpleNamespace:
             return types.SimpleNamespace(prompt_logprobs=self._answer, prompt_cache_hit_tokens=0, sequences=())
+
+
+@contextlib.contextmanager
+def _placeholders() -> Iterator[None]:
+    """The package as the metrics need it, and afterwards as it was."""
+    before = _loaded()
+    for name in before:
+        del sys.modules[name]
+    finder = _Placeholders()
+    try:
+        importlib.import_module(_PACKAGE)
+        sys.meta_path.insert(0, finder)
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # not there yet: the package itself could not be imported
+            sys.meta_path.remove(finder)
+        for name in _loaded():
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _loaded() -> dict[str, types.ModuleType]:
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == _PACKAGE}
 
 
 class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
