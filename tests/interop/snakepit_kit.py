@@ -28,13 +28,14 @@ async def snakepit_worker(
     *,
     limits: WorkerLimits | None = None,
     token_file: Path | None = None,
+    grading_processes: int = 0,
 ) -> AsyncIterator[tuple[Pool, Worker]]:
     """Run a worker, connect and shake hands; it is drained at the end."""
     settings = Settings(
         port=0,
         state_dir=folder / "state",
         limits=limits or WorkerLimits(),
-        grading_processes=0,
+        grading_processes=grading_processes,
         token_file=token_file,
     ).validate()
     async with (

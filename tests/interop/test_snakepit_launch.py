@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,20 +42,13 @@ async def test_the_ready_file_holds_the_port_alone(tmp_path: Path):
     assert [path.name for path in tmp_path.glob("*.tmp")] == []
 
 
-async def test_the_process_leads_a_group_of_its_own(tmp_path: Path):
-    """Snakepit signals the group: it is the worker's alone."""
+async def test_snakepit_finds_its_processes(tmp_path: Path):
+    """The worker leads a group, which Snakepit signals, and its command line is what orphan sweeps look for."""
     with launched(tmp_path, NO_GRADING) as worker:
         await worker.port()
 
         assert os.getpgid(worker.pid) == worker.pid
         assert os.getsid(worker.pid) == worker.pid
-
-
-async def test_snakepit_finds_its_processes(tmp_path: Path):
-    """The command line keeps what orphan sweeps look for: Python, the script's name, the run."""
-    with launched(tmp_path, NO_GRADING) as worker:
-        await worker.port()
-
         words = Path(f"/proc/{worker.pid}/cmdline").read_bytes().decode().replace("\0", " ")
     assert "python" in words
     assert "grpc_server.py" in words
@@ -112,15 +104,6 @@ async def test_the_level_of_snakepit_is_the_logs(tmp_path: Path):
             worker.terminate()
             assert await worker.exit_code() == 0
         assert ("serving" in worker.log()) is logs
-
-
-def test_starting_imports_nothing_heavy():
-    """What the script imports before it serves loads no heavy library."""
-    program = "import sys, crucible_worker.server, crucible_worker.snakepit.service; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-
-    assert "crucible_worker.snakepit.service" in loaded
-    assert {"torch", "sympy", "transformers", "tinker", "openai", "datasets"}.isdisjoint(loaded)
 
 
 def _path(first: Path) -> str:

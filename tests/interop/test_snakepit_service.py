@@ -19,6 +19,7 @@ from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import STALL, ScriptedModel
 from tests.interop.snakepit_kit import evaluation, snakepit_worker
 from tests.interop.snakepit_standin import SESSION_ID, Binary, PythonError, raw_response
+from tests.unit.snakepit.examples import examples
 
 LOGPROBS = {"logprobs": {"dtype": "f32", "shape": [4]}, "weights": {"dtype": "u8", "shape": [4]}}
 
@@ -47,6 +48,22 @@ async def test_a_tool_answers_plain_json(tmp_path: Path):
     assert response.error_message == ""
     assert response.result.value.isascii()
     assert "ü" in json.loads(response.result.value)["answers"][0]["answer"]
+
+
+async def test_every_tool_of_the_page_runs(tmp_path: Path):
+    """Each example of docs/snakepit.md, in its order, over Snakepit's wire: an answer, or a stream that ends."""
+    model = ScriptedModel(answer=lambda prompt: str(sum(map(int, re.findall(r"\\d+", prompt)))))
+    names = set()
+    async with snakepit_worker(tmp_path, {"arithmetic@320": model}, grading_processes=2) as (pool, worker):
+        for example in examples():
+            names.add(example.name)
+            if worker.tools.streaming(example.name):
+                chunks = [chunk async for chunk in pool.execute_stream(example.name, example.parameters)]
+                assert chunks[-1] == {"is_final": True}
+            else:
+                answer = await pool.execute(example.name, example.parameters, example.binary)
+                assert isinstance(answer, dict | Binary), example.name
+        assert names >= set(worker.tools.names()) - {"drain"}
 
 
 async def test_binary_parameters_reach_the_tool(tmp_path: Path):

@@ -119,16 +119,6 @@ async def test_sigterm_while_everything_computes(tmp_path: Path):
     assert "Traceback" not in pool.worker.log()
 
 
-async def test_the_parents_death_is_the_workers(tmp_path: Path):
-    """A SIGKILL of the parent ends an idle worker and its grading processes."""
-    with adopted(tmp_path, "--grading-processes=2") as (parent, worker):
-        async with connected(await worker.port()) as pool:
-            await pool.execute("grade_math", {"pairs": SLOW_PAIRS[:1]})
-            assert len(worker.family()) > 3
-            parent.kill()
-            await gone(worker, ORPHAN_SECONDS)
-
-
 async def test_the_parents_death_ends_what_computes(tmp_path: Path):
     """A SIGKILL of the parent ends the worker, its model host and its grading processes while all of them work."""
     with adopted(tmp_path, "--grading-processes=2") as (parent, worker):
@@ -140,6 +130,7 @@ async def test_the_parents_death_ends_what_computes(tmp_path: Path):
                 asyncio.create_task(pool.execute("sample", {**sampled, "prompts": ["1+1="] * 500})),
             ]
             await pool.heartbeat()
+            assert len(worker.family()) > 4
 
             parent.kill()
             await gone(worker, ORPHAN_SECONDS)
@@ -176,7 +167,7 @@ async def test_without_a_pipe_the_worker_stays(tmp_path: Path):
         process.wait()
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(200, marks=pytest.mark.torture)])
 async def test_starts_and_stops_leave_no_orphan(tmp_path: Path, rounds: int):
     """Workers that are stopped, or whose parents die, at any moment of their lives leave no process behind."""
     chance = random.Random(rounds)

@@ -17,7 +17,7 @@ from tests.service.openai_kit import ScriptedServer
 
 HEARTBEAT_SECONDS = 1.0
 """Snakepit kills a worker that leaves a heartbeat unanswered for 10."""
-LOAD_SECONDS = 3.0
+LOAD_SECONDS = 2.0
 TOKENS = 1_000_000
 
 

@@ -15,6 +15,7 @@ import asyncio
 import atexit
 import contextlib
 import dataclasses
+import logging
 import os
 import shutil
 import sys
@@ -85,6 +86,8 @@ class CrucibleAdapter:
             if tools.streaming(tool_name):
                 return _plainly_failing(worker.iterate(tools.stream(tool_name, parameters, binary, call)))
             result = await worker.run(tools.execute(tool_name, parameters, binary, call))
+            if result.binary is not None:  # asked for in msgpack
+                raise _no_bytes(result.metadata[RESULT_FORMAT])
         except Exception as error:
             raise python_error(error) from None
         return result.value
@@ -103,9 +106,12 @@ def _parted(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, byt
     binary = {name: value for name, value in arguments.items() if isinstance(value, bytes)}
     parameters = {name: value for name, value in arguments.items() if name not in binary}
     if (asked := parameters.get(RESULT_FORMAT)) is not None and asked != RESULT_FORMATS[0]:
-        message = f"is {str(asked)[:60]!r}, but Snakepit's own server carries no bytes back"
-        raise InvalidField(RESULT_FORMAT, message)
+        raise _no_bytes(asked)
     return parameters, binary
+
+
+def _no_bytes(asked: Any) -> InvalidField:
+    return InvalidField(RESULT_FORMAT, f"is {str(asked)[:60]!r}, but Snakepit's own server carries no bytes back")
 
 
 async def _plainly_failing(values: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
@@ -195,7 +201,7 @@ def _log_to_stderr() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.WriteLoggerFactory(file=BackgroundWriter(sys.stderr)),  # pyright: ignore[reportArgumentType] - write and flush are all it needs
     )
 

@@ -16,6 +16,8 @@ import threading
 import types
 from typing import Any
 
+import msgpack
+
 CALLS: list[tuple[str, dict[str, Any] | None]] = [
     ("mean_nll", {"logprobs": [-1.0, -2.0], "weights": [1, 1]}),
     (
@@ -33,6 +35,7 @@ CALLS: list[tuple[str, dict[str, Any] | None]] = [
     ("mean_nll", {"logprobs": [-1.0], "weights": [1], "result_format": "binary"}),
     ("list_evaluators", None),
     ("drain", {}),
+    ("pass_at_k", {"msgpack": msgpack.packb({"samples": [1], "successes": [1], "k": [1], "result_format": "msgpack"})}),
 ]
 
 

@@ -61,13 +61,14 @@ def test_streams_are_asynchronous_generators(host: dict[str, Any]):
 def test_errors_are_pythons_own(host: dict[str, Any]):
     """An error is an exception that Snakepit knows, and its text begins with our reason."""
     wrong, unknown, binary = host["answers"][4:7]
-    drained = host["answers"][8]
+    drained, packed = host["answers"][8:10]
 
     assert wrong == {"error": "TypeError", "message": "WRONG_TYPE: weights[0][0] is text, a number is needed"}
     assert unknown["error"] == "KeyError"
     assert unknown["message"].startswith("UNKNOWN_TOOL: ")
     assert (drained["error"], drained["message"][:13]) == ("NotImplementedError", "UNIMPLEMENTED")
     assert binary["message"].startswith("INVALID_FIELD: result_format is 'binary'")
+    assert packed["message"].startswith("INVALID_FIELD: result_format is 'msgpack'")
 
 
 def test_one_worker_serves_every_loop(host: dict[str, Any]):
@@ -85,7 +86,10 @@ def test_a_worker_that_cannot_start_says_why(tmp_path: Path):
     """Each tool is refused for what the worker cannot start for, and the process lives."""
     ended = run(tmp_path, CRUCIBLE_LIMITLESS="1")
 
-    for answer in (*ended["answers"][:-1], *ended["together"]):
+    drained = ended["answers"].pop(8)
+
+    assert drained["error"] == "NotImplementedError"
+    for answer in (*ended["answers"], *ended["together"]):
         assert answer["error"] == "RuntimeError"
         assert answer["message"].startswith("NOT_STARTED: the worker cannot start: ")
         assert "CRUCIBLE_LIMITLESS" in answer["message"]

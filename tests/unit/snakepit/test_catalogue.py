@@ -65,7 +65,7 @@ def test_the_schema_takes_the_example(tool: Tool):
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_the_schema_takes_what_is_read(tool: Tool, data: st.DataObject):
     """Whatever request there may be, its JSON fits the tool's schema, and is read."""
@@ -79,7 +79,7 @@ def test_the_schema_takes_what_is_read(tool: Tool, data: st.DataObject):
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_whatever_is_asked_is_read_or_refused(tool: Tool, data: st.DataObject):
     """Any JSON and any bytes under a tool's own names are a request, or refused as an InvalidField."""
