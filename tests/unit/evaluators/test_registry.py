@@ -21,7 +21,9 @@ def _create(kind: str, **options: Any) -> Any:
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     """The error names the field and every kind that there is."""
-    with pytest.raises(InvalidField, match="'bleu', known are: accuracy, nll") as caught:
+    with pytest.raises(
+        InvalidField, match="'bleu', known are: accuracy, bits_per_byte, multiple_choice, nll, perplexity"
+    ) as caught:
         _create("bleu")
 
     assert (caught.value.field, caught.value.reason) == ("evaluators[2].kind", "UNKNOWN_EVALUATOR")
@@ -57,6 +59,14 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
         ("nll", {"client": "both"}, 'evaluators[2].options["client"]'),
         ("nll", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
         ("nll", {"client": None}, 'evaluators[2].options["client"]'),
+        ("perplexity", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
+        ("perplexity", {"client": "both"}, 'evaluators[2].options["client"]'),
+        ("bits_per_byte", {"train_on": "all"}, 'evaluators[2].options["train_on"]'),
+        ("multiple_choice", {"measure": "mean"}, 'evaluators[2].options["measure"]'),
+        ("multiple_choice", {"form": "numbers"}, 'evaluators[2].options["form"]'),
+        ("multiple_choice", {"delimiter": "x" * 101}, 'evaluators[2].options["delimiter"]'),
+        ("multiple_choice", {"client": "both"}, 'evaluators[2].options["client"]'),
+        ("multiple_choice", {"renderer": "tinker:"}, 'evaluators[2].options["renderer"]'),
     ],
 )
 def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any], field: str) -> None:
@@ -67,7 +77,7 @@ def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "nll"])
+@pytest.mark.parametrize("kind", ["accuracy", "multiple_choice", "nll"])
 @pytest.mark.parametrize("renderer", ["auto", "chat_template", "role_colon", "raw", "tinker:qwen3_5"])
 def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
     """By name, for whatever renders."""
@@ -77,7 +87,7 @@ def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
     assert _create(kind, renderer=renderer).renderer == renderer
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "nll"])
+@pytest.mark.parametrize("kind", ["accuracy", "multiple_choice", "nll"])
 def test_a_renderer_of_what_is_not_installed_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first sample, with what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
