@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
     EvaluatorKind,
+    Goal,
     Metrics,
     ModelInput,
     Sample,
@@ -65,6 +66,7 @@ _INFO = EvaluatorInfo(
         "additionalProperties": False,
     },
     keys={"nll": "nats per unit of weight"},
+    score_goal=Goal.LOWER,
 )
 
 
