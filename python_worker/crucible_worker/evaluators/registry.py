@@ -10,12 +10,13 @@ from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
 from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.evaluators.pass_at_k import PassAtKType
 from crucible_worker.grading.options import checked_options
 
 __all__ = ["EVALUATORS", "create", "info"]
 
 EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
-    {kind.info.kind: kind for kind in (AccuracyType(), NLLType())}
+    {kind.info.kind: kind for kind in (AccuracyType(), NLLType(), PassAtKType())}
 )
 """By kind, in the order of a listing."""
 
