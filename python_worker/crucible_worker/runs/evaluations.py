@@ -48,6 +48,7 @@ from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, Ev
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.streams import EventFilter, EventPage, follow
+from crucible_worker.runs.written import Written
 
 __all__ = [
     "CANCEL_WAIT_SECONDS",
@@ -139,6 +140,10 @@ class Evaluations:
     def note(self, event: Event) -> None:
         """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
         self._notes.add(event)
+
+    def written(self) -> Written:
+        """The events that this worker itself writes from now on; asked for once."""
+        return Written(self._journal)
 
     def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
         """The plans of this journal; the arguments say how a plan becomes the bytes that are kept, and back."""
