@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
     EvaluatorKind,
+    Goal,
     Metrics,
     ModelInput,
     Sample,
@@ -76,6 +77,7 @@ _INFO = EvaluatorInfo(
         "additionalProperties": False,
     },
     keys={"nll": "nats per unit of weight"},
+    score_goal=Goal.LOWER,
 )
 
 

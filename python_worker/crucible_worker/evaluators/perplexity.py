@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
     EvaluatorKind,
+    Goal,
     Metrics,
     Sample,
     SampleResult,
@@ -50,6 +51,7 @@ def _info(kind: str, unit: str, description: str, further: Mapping[str, Any]) ->
             "additionalProperties": False,
         },
         keys={kind: unit},
+        score_goal=Goal.LOWER,
     )
 
 

@@ -11,6 +11,7 @@ from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
 from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
 from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.evaluators.pass_at_k import PassAtKType
 from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
 from crucible_worker.grading.options import checked_options
 
@@ -19,7 +20,14 @@ __all__ = ["EVALUATORS", "create", "info"]
 EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
     {
         kind.info.kind: kind
-        for kind in (AccuracyType(), BitsPerByteType(), MultipleChoiceType(), NLLType(), PerplexityType())
+        for kind in (
+            AccuracyType(),
+            BitsPerByteType(),
+            MultipleChoiceType(),
+            NLLType(),
+            PassAtKType(),
+            PerplexityType(),
+        )
     }
 )
 """By kind, in the order of a listing."""
