@@ -13,6 +13,9 @@ PROTOC_GEN_ELIXIR := 0.15.0
 # A server of the Tinker API that runs on a CPU, with what it names no working versions of.
 TINKER_VENV := .venv-tinker
 TINKER_SERVER := 'skyrl-tx[tinker]==0.3.0' 'jax>=0.8,<1' 'flax>=0.12.2' 'optax>=0.2.5' 'torch==2.13.0'
+# The harness that multiple_choice is compared with, on the libraries of $(VENV).
+LM_EVAL_VENV := .venv-lm-eval
+LM_EVAL := 'lm-eval[hf]==0.4.13'
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -21,7 +24,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-elixir test-tinker lint generate generate-elixir bench torture serve clean
+.PHONY: help demo test test-elixir test-tinker lint generate generate-elixir bench bench-lm-eval torture serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -79,6 +82,16 @@ generate-elixir: $(READY) ## generate Elixir from protos/; needs protoc-gen-elix
 bench: $(READY) ## every measured claim; each script in benchmarks/ also runs alone
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+$(LM_EVAL_VENV)/.ready: $(READY)
+	$(PYTHON) -m venv $(LM_EVAL_VENV)
+	echo "$(CURDIR)/$$(echo $(VENV)/lib/python3.*/site-packages)" > \
+		"$$(echo $(LM_EVAL_VENV)/lib/python3.*/site-packages)/worker.pth"
+	$(LM_EVAL_VENV)/bin/pip install --quiet $(LM_EVAL)
+	@touch $@
+
+bench-lm-eval: $(LM_EVAL_VENV)/.ready ## multiple_choice against lm-evaluation-harness, which is installed for it
+	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/multiple_choice.py
+
 torture: $(READY) ## many rounds of kills, disconnects and take-overs
 	$(BIN)/pytest -m torture
 
@@ -86,5 +99,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(TINKER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TINKER_VENV) $(LM_EVAL_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -111,7 +111,8 @@ class EvaluatorInfo:
     options_schema: Mapping[str, Any]
     """JSON schema (2020-12) of its options, defaults included."""
     keys: Mapping[str, str]
-    """Every key of its metrics, bare, with its unit: "nll": "nats per unit of weight"."""
+    """Every key of its metrics, bare, with its unit: "nll": "nats per unit of weight". In angle brackets stands what
+    the options or the data say: "pass@<k>"."""
     unavailable: str = ""
     """Empty, or why it cannot be used here."""
     score_goal: Goal | None = Goal.HIGHER
