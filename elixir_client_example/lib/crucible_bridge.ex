@@ -96,6 +96,16 @@ defmodule CrucibleBridge do
   def generate_report(conn \\ @conn, evaluation_ids, opts \\ []),
     do: Evaluation.generate_report(conn, evaluation_ids, opts)
 
+  @doc """
+  Sets evaluations of one data set beside each other, a list of ids or `{:run, run_id}`: `%{comparisons: [...], series:
+  [...], evaluations: [...], best_evaluation_id: "..."}`, differences by sample with their uncertainty, and every metric
+  over the steps. Options: `:baseline_id`, `:evaluator`, `:rank_by` (such as `{"accuracy", :higher}`), `:confidence`,
+  `:max_listed`, and `:dataset_fingerprint` where a run has several data sets.
+  """
+  @spec compare_evaluations(conn, [String.t()] | {:run, String.t()}, keyword) :: result(map)
+  def compare_evaluations(conn \\ @conn, evaluations, opts \\ []),
+    do: Evaluation.compare_evaluations(conn, evaluations, opts)
+
   @doc "Registers what is evaluated while a run trains, see `CrucibleBridge.Specification.plan/1`: `%{fingerprint:, existed:}`."
   @spec register_plan(conn, keyword | V1.EvaluationPlan.t(), keyword) :: result(map)
   def register_plan(conn \\ @conn, plan, opts \\ []), do: Evaluation.register_plan(conn, plan, opts)

@@ -30,6 +30,41 @@ defmodule CrucibleBridge.BoundaryTest do
     assert %{state: 99, evaluation_id: "e"} = Wire.decode(%V1.Evaluation{state: 99, evaluation_id: "e"})
   end
 
+  test "every value of an enum that replies hold has its short name" do
+    for enum <- [V1.EvaluationState, V1.EvaluatorKind, V1.Verdict, V1.Goal], {value, _number} <- enum.mapping() do
+      short = Wire.decode(value)
+      assert value |> Atom.to_string() |> String.downcase() |> String.ends_with?(Atom.to_string(short))
+      assert short != value
+    end
+  end
+
+  test "every call of the worker has a function" do
+    functions = CrucibleBridge.__info__(:functions) |> Keyword.keys() |> MapSet.new()
+    # Named otherwise here, or, as the one that streams both ways, a module of its own.
+    names = %{
+      "cancel_evaluation" => :cancel,
+      "get_info" => :info,
+      "watch_evaluation" => :watch,
+      "evaluate_with_orchestrator_model" => nil,
+      "compute_classification_metrics" => :classification
+    }
+
+    for service <- [
+          V1.EvaluationService,
+          V1.MetricsService,
+          V1.GradingService,
+          V1.ModelService,
+          V1.TelemetryService,
+          V1.WorkerService
+        ],
+        {call, _request, _response, _options} <- Module.safe_concat(service, Service).__rpc_calls__() do
+      call = call |> Atom.to_string() |> Macro.underscore()
+      plain = Map.get_lazy(names, call, fn -> String.replace_prefix(call, "compute_", "") end)
+      known = plain == nil or Enum.any?(functions, &(to_string(&1) in [to_string(plain), call]))
+      assert known, call
+    end
+  end
+
   test "what a reply holds is plain, down to the last message in it" do
     evaluation = %V1.Evaluation{
       state: :EVALUATION_STATE_COMPLETED,

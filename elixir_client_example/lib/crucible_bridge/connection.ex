@@ -89,13 +89,18 @@ defmodule CrucibleBridge.Connection do
   end
 
   @doc """
-  A channel of the calling process's own, for a call that streams both ways: closing it is what cancels such a call.
+  A channel of the calling process's own, for a call that streams both ways: closing it is what cancels such a call, and it
+  is closed when the process dies.
 
   The caller is told of its end by a message, and receives exits of linked processes, by the adapter; it traps exits.
   """
   @spec open(conn) :: {:ok, GRPC.Channel.t()} | {:error, Error.t()}
   def open(conn) do
-    with {:ok, %{target: target}} <- describe(conn), do: Link.open(target, make_ref())
+    with {:ok, %{target: target}} <- describe(conn),
+         {:ok, channel} <- Link.open(target, make_ref()) do
+      Link.close_after(channel, self())
+      {:ok, channel}
+    end
   end
 
   @doc "Closes what `open/1` gave."

@@ -19,8 +19,10 @@ defmodule CrucibleBridge.ModelRef do
   `kind=model|state` for a path that does not look like it; `%25`, `%3F`, `%26` and `%3D` spell the four signs.
   """
 
-  alias CrucibleBridge.Error
+  alias CrucibleBridge.{Apart, Error, Reason}
   alias CrucibleBridge.Orchestrator.{Model, Ports}
+
+  require Logger
 
   @typedoc "A model as the worker is told of it; `{:v1, message}` is handed on as it is."
   @type remote ::
@@ -111,7 +113,7 @@ defmodule CrucibleBridge.ModelRef do
     name = Keyword.get_lazy(opts, :weights_name, &fresh_name/0)
 
     with {:ok, save} <- saver(opts),
-         {:ok, path} <- save(save, session, name) do
+         {:ok, path} <- apart(fn -> save(save, session, name) end) do
       find(path, opts)
     end
   end
@@ -133,24 +135,40 @@ defmodule CrucibleBridge.ModelRef do
     end
   end
 
-  # The adapter matches on what its service answers, and awaits a task: failures of the service are raised or exited.
+  defp apart(save) do
+    case Apart.run(save) do
+      {:ok, result} -> result
+      {:exit, reason} -> not_saved("not saved", reason)
+    end
+  end
+
+  # The adapter matches on what its service answers: failures are raised as well as told.
   defp save(save, session, name) do
     case save.(session, name) do
       {:ok, path} when is_binary(path) -> {:ok, path}
       {:ok, %{path: path}} when is_binary(path) -> {:ok, path}
       {:ok, %{"path" => path}} when is_binary(path) -> {:ok, path}
-      {:ok, _other} -> not_saved("the weights were saved without a path")
-      {:error, _reason} -> not_saved("the weights were not saved")
+      {:ok, _other} -> not_saved("saved without a path", :no_path)
+      {:error, reason} -> not_saved("not saved", reason)
     end
   rescue
-    error -> not_saved("saving the weights raised #{inspect(error.__struct__)}")
+    error -> not_saved("not saved: #{inspect(error.__struct__)}", error)
   catch
-    kind, _reason -> not_saved("saving the weights ended with #{kind}")
+    kind, reason -> not_saved("not saved: #{kind}", reason)
   end
 
-  # What a service said is left out: it may hold what must not be logged.
-  defp not_saved(message) do
-    {:error, %Error{code: :unavailable, reason: "WEIGHTS_NOT_SAVED", message: message, field: "model", retryable: true}}
+  # What a service said is for this node's log alone: errors travel, and are written down.
+  defp not_saved(message, reason) do
+    Logger.warning("the weights of a session were not saved: " <> Reason.describe(reason))
+
+    {:error,
+     %Error{
+       code: :unavailable,
+       reason: "WEIGHTS_NOT_SAVED",
+       message: "the weights were #{message}; see the log",
+       field: "model",
+       retryable: true
+     }}
   end
 
   defp fresh_name, do: "crucible-bridge-#{System.system_time(:nanosecond)}"

@@ -11,7 +11,7 @@ defmodule CrucibleBridge.Orchestrator do
   is not asked again. The caller has to stay: when it dies, the evaluation is interrupted, and the same request goes on.
   """
 
-  alias CrucibleBridge.{Columns, Datum, Error, Patience, Tensor, V1}
+  alias CrucibleBridge.{Apart, Columns, Datum, Error, Patience, Tensor, V1}
   alias CrucibleBridge.Orchestrator.{Frames, Model, Stream}
 
   @default_window 32
@@ -40,15 +40,19 @@ defmodule CrucibleBridge.Orchestrator do
 
   @doc """
   The log-probabilities that a model gives the targets of each datum: those of `model_input` and the last of
-  `"target_tokens"`, as `CrucibleBridge.kl_post_update/4` takes them.
+  `"target_tokens"`, as `CrucibleBridge.kl_post_update/4` takes them. Options: `:window`, questions that are open at once;
+  #{@default_window} if absent.
   """
-  @spec target_logprobs(Model.t(), [term()]) :: {:ok, [[float()]]} | {:error, Error.t()}
-  def target_logprobs(%Model{} = model, data) do
-    data
-    |> Enum.with_index()
-    |> Columns.each(fn {datum, index} ->
-      with {:ok, chunks} <- sequence(datum, "data[#{index}]"), do: Model.ask(model, {:logprobs, chunks})
-    end)
+  @spec target_logprobs(Model.t(), [term()], keyword()) :: {:ok, [[float()]]} | {:error, Error.t()}
+  def target_logprobs(%Model{} = model, data, opts \\ []) do
+    window = Keyword.get(opts, :window, @default_window)
+
+    with {:ok, sequences} <- data |> Enum.with_index() |> Columns.each(&sequence/1) do
+      case Apart.run(fn -> answers(model, sequences, window) end) do
+        {:ok, result} -> result
+        {:exit, _reason} -> died()
+      end
+    end
   end
 
   @doc "An id that no evaluation has."
@@ -63,7 +67,23 @@ defmodule CrucibleBridge.Orchestrator do
     end
   end
 
-  defp sequence(datum, field) do
+  defp answers(model, sequences, window) do
+    sequences
+    |> Task.async_stream(&Model.ask(model, {:logprobs, &1}), max_concurrency: window, timeout: :infinity)
+    |> Columns.each(fn
+      {:ok, result} -> result
+      {:exit, _reason} -> died()
+    end)
+  end
+
+  defp died do
+    {:error,
+     %Error{code: :unavailable, reason: "BACKEND_FAILED", message: "whoever asked the orchestrator's model died"}}
+  end
+
+  defp sequence({datum, index}) do
+    field = "data[#{index}]"
+
     with {:ok, targets} <- Datum.fetch(datum, "target_tokens", field),
          {:ok, last} <- last(targets, Datum.path(field, "target_tokens")),
          {:ok, chunks} <- Datum.model_input(Map.get(datum, :model_input), field <> ".model_input"),

@@ -10,8 +10,8 @@ defmodule CrucibleBridge.Telemetry do
   Names, measurements and metadata are those of `CrucibleBridge.Telemetry.Event`. The relay reads the log of the worker's
   journal from a position on: what was written while the connection was broken, or while the worker restarted, is read
   afterwards. The position outlives a crash of the relay; where it shall outlive this node, give `:position` two functions
-  that keep it. A node that dies between an event and the saving of its place emits the events in between again when it
-  comes back; nothing else does.
+  that keep it. What is killed between an event and the noting of its place, the relay within the event or the node within
+  the batch, emits that again when it comes back; nothing else does.
 
   What happens to the relay itself is told by events, too:
 

@@ -26,7 +26,10 @@ defmodule CrucibleBridge.Wire do
     VERDICT_PARTIAL: :partial,
     VERDICT_UNDECIDED: :undecided,
     VERDICT_ERROR: :error,
-    VERDICT_MEASURED: :measured
+    VERDICT_MEASURED: :measured,
+    GOAL_UNSPECIFIED: :unspecified,
+    GOAL_HIGHER: :higher,
+    GOAL_LOWER: :lower
   }
 
   @states %{
@@ -47,6 +50,7 @@ defmodule CrucibleBridge.Wire do
     measured: :VERDICT_MEASURED
   }
 
+  @goals %{higher: :GOAL_HIGHER, lower: :GOAL_LOWER}
   @formats %{markdown: :REPORT_FORMAT_MARKDOWN, json: :REPORT_FORMAT_JSON}
 
   @dtypes %{
@@ -141,6 +145,10 @@ defmodule CrucibleBridge.Wire do
   @doc "A report's format: `:markdown` or `:json`."
   @spec format(atom) :: {:ok, atom} | {:error, Error.t()}
   def format(name), do: known(name, @formats, "format")
+
+  @doc "Which way a number is better: `:higher` or `:lower`."
+  @spec goal(atom) :: {:ok, atom} | {:error, Error.t()}
+  def goal(name), do: known(name, @goals, "goal")
 
   defp known(name, table, field) do
     case table do

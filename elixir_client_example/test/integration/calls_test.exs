@@ -101,6 +101,28 @@ defmodule CrucibleBridge.CallsTest do
       assert {:error, %Error{field: "states"}} = CrucibleBridge.list_evaluations(conn, states: [:finished])
     end
 
+    test "two of a run are compared, sample by sample, and the better one is named", %{conn: conn} do
+      for step <- [180, 600] do
+        specification =
+          specification(evaluation_id: "c-#{step}", run_id: "run-5", step: step, model: "embedded:arithmetic@#{step}")
+
+        assert {:ok, %{state: :completed}} = CrucibleBridge.evaluate(conn, specification)
+      end
+
+      for which <- [["c-180", "c-600"], {:run, "run-5"}] do
+        assert {:ok, reply} = CrucibleBridge.compare_evaluations(conn, which, rank_by: {"nll", :lower}, confidence: 0.9)
+        assert reply.best_evaluation_id == "c-600"
+        assert [%{baseline_id: "c-180", evaluation_id: "c-600", n_matched: 12} | _] = reply.comparisons
+        assert "nll" in Enum.map(reply.series, & &1.key)
+      end
+
+      assert {:error, %Error{field: "goal"}} =
+               CrucibleBridge.compare_evaluations(conn, ["c-180"], rank_by: {"nll", :best})
+
+      assert {:error, %Error{field: "options"}} = CrucibleBridge.compare_evaluations(conn, ["c-180"], made_up: 1)
+      assert {:error, %Error{reason: "UNKNOWN_RUN"}} = CrucibleBridge.compare_evaluations(conn, {:run, "no-such"})
+    end
+
     test "a plan starts at a step what is due, once", %{conn: conn} do
       planned = specification([]) |> Keyword.drop([:model, :run_id])
       plan = [plan_id: "p-1", run_id: "run-4", eval_every: 2, evaluations: [planned]]
@@ -186,6 +208,20 @@ defmodule CrucibleBridge.CallsTest do
                  coef: 0.1,
                  discount: 0.9
                )
+    end
+
+    test "an option that is missing or no number is refused by its name, before anything is sent", %{conn: conn} do
+      assert {:error, %Error{field: "coef", message: "is missing"}} =
+               CrucibleBridge.incorporate_kl_penalty(conn, [], [], [])
+
+      assert {:error, %Error{field: "beta"}} = CrucibleBridge.dpo_metrics(conn, [], beta: "0.1")
+      assert {:error, %Error{field: "chosen_logprobs"}} = CrucibleBridge.dpo_metrics(conn, [], beta: 1)
+
+      assert {:error, %Error{field: "good_threshold"}} =
+               CrucibleBridge.trajectory_metrics(conn, [], good_threshold: :half)
+
+      assert {:error, %Error{field: "threshold"}} = CrucibleBridge.score(conn, [{"a", "a"}], :f1, threshold: "1")
+      assert {:error, %Error{field: "data[0]"}} = CrucibleBridge.kl_sample_train(conn, [:datum], [[0.5]])
     end
 
     test "NLL weighs its tokens", %{conn: conn} do

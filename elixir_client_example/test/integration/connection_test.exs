@@ -96,6 +96,26 @@ defmodule CrucibleBridge.ConnectionTest do
         assert calls(conn) == 0
       end
 
+      test "a channel of one's own answers, and is gone with the process that opened it", %{conn: conn} do
+        {:ok, _info} = CrucibleBridge.info(conn)
+        before = length(Port.list())
+        test = self()
+
+        owner =
+          spawn(fn ->
+            {:ok, channel} = Connection.open(conn)
+            {:ok, metadata} = Connection.metadata(conn)
+            reply = V1.WorkerService.Stub.get_info(channel, %V1.GetInfoRequest{}, metadata: metadata)
+            send(test, {:answered, reply})
+            Process.sleep(:infinity)
+          end)
+
+        assert_receive {:answered, {:ok, %V1.GetInfoResponse{}}}, 10_000
+        assert length(Port.list()) == before + 1
+        Process.exit(owner, :kill)
+        assert wait_until(fn -> length(Port.list()) == before end)
+      end
+
       test "streams and failed calls leave neither processes nor ports behind", %{conn: conn} do
         use_once = fn ->
           {:ok, events} = CrucibleBridge.subscribe(conn)

@@ -253,6 +253,21 @@ defmodule CrucibleBridge.EvaluatorTest do
       assert_in_delta v1, (-2.0 - b + (-0.5 - c)) / 2, 1.0e-5
     end
 
+    test "a model that stays here and dies is an error, and its caller lives" do
+      data = for n <- 1..3, do: put_in(hd(@data).loss_fn_inputs["target_tokens"], [2, 3, n])
+
+      for dies <- [
+            fn -> Task.await(Task.async(fn -> exit(:boom) end)) end,
+            fn -> Process.exit(self(), :kill) end,
+            fn -> {:error, :no} end
+          ] do
+        held = %CrucibleBridge.Orchestrator.Model{name: "dies", logprobs: fn _chunks -> dies.() end}
+        assert {:error, %Error{reason: "BACKEND_FAILED"}} = Metrics.KL.kl_post_update(data, held)
+      end
+
+      assert Process.info(self(), :messages) == {:messages, []}
+    end
+
     test "NLL and trajectories" do
       assert %{nll: nll, perplexity: _} = Metrics.NLL.compute([[-1.0, :nan]], [[2.0, 0.0]])
       assert nll == 1.0

@@ -1,6 +1,8 @@
 defmodule CrucibleBridge.ModelRefTest do
   use ExUnit.Case, async: true
 
+  @moduletag :capture_log
+
   alias CrucibleBridge.{Error, ModelRef}
   alias CrucibleBridge.Orchestrator.Model
 
@@ -66,7 +68,9 @@ defmodule CrucibleBridge.ModelRefTest do
           fn _, _ -> {:error, "tml-secret"} end,
           fn _, _ -> {:ok, %{path: nil}} end,
           fn _, _ -> raise "tml-secret" end,
-          fn _, _ -> exit({:timeout, "tml-secret"}) end
+          fn _, _ -> exit({:timeout, "tml-secret"}) end,
+          fn _, _ -> Task.await(Task.async(fn -> exit("tml-secret") end)) end,
+          fn _, _ -> Process.exit(self(), :kill) end
         ] do
       assert {:error, %Error{reason: "WEIGHTS_NOT_SAVED", retryable: true} = error} =
                ModelRef.resolve(session, save_weights: save)
@@ -75,6 +79,8 @@ defmodule CrucibleBridge.ModelRefTest do
     end
   end
 
+  @tag skip:
+         Code.ensure_loaded?(CrucibleKitchen.Adapters.Tinkex.TrainingClient) && "crucible_kitchen saves weights here"
   test "a session of Tinkex without anyone to save its weights says so" do
     assert {:error, %Error{field: "save_weights"}} = ModelRef.resolve(%{id: self(), service_client: self()})
   end

@@ -1,6 +1,8 @@
 defmodule CrucibleBridge.OrchestratorModelTest do
   use ExUnit.Case, async: true
 
+  @moduletag :capture_log
+
   alias CrucibleBridge.Error
   alias CrucibleBridge.Orchestrator.{Model, Ports}
 
@@ -64,7 +66,7 @@ defmodule CrucibleBridge.OrchestratorModelTest do
     assert {:ok, [[-0.2, -0.3]]} = Model.ask(model, {:forward, [%{chunks: [{:tokens, [1, 2]}], targets: [2, 3]}]})
     assert_received {:forward_backward, [datum], [loss_fn: :cross_entropy]}
     assert datum.loss_fn_inputs["weights"].data == [0.0, 0.0]
-    assert datum.loss_fn_inputs["target_tokens"] == %{data: [2, 3], dtype: :int64, shape: [2]}
+    assert %{data: [2, 3], dtype: :int64, shape: [2]} = datum.loss_fn_inputs["target_tokens"]
   end
 
   test "words cannot be asked of a client that was given no way to read them, and tokens can" do

@@ -3,7 +3,10 @@ defmodule CrucibleBridge.Calls.Evaluation do
   # EvaluationService and TelemetryService; documented at CrucibleBridge.
 
   alias CrucibleBridge.{Connection, Error, ModelRef, Specification, V1, Wire}
+  alias CrucibleBridge.Specification.Values
   alias V1.EvaluationService.Stub
+
+  @compared [:dataset_fingerprint, :baseline_id, :evaluator, :confidence, :max_listed]
 
   def list_evaluators(conn, opts) do
     with {:ok, reply} <- Connection.call(conn, Stub, :list_evaluators, %V1.ListEvaluatorsRequest{}, opts) do
@@ -102,6 +105,19 @@ defmodule CrucibleBridge.Calls.Evaluation do
     end
   end
 
+  def compare_evaluations(conn, evaluations, opts) do
+    {call, opts} = Keyword.split(opts, [:timeout])
+
+    with {:ok, fields} <- compared(evaluations),
+         {:ok, rank_by} <- rank_by(opts[:rank_by]),
+         {:ok, options} <-
+           Values.message(Keyword.delete(opts, :rank_by), V1.CompareEvaluationsRequest, @compared, "options"),
+         request = struct!(options || %V1.CompareEvaluationsRequest{}, [rank_by: rank_by] ++ fields),
+         {:ok, reply} <- Connection.call(conn, Stub, :compare_evaluations, request, call) do
+      {:ok, Wire.decode(reply)}
+    end
+  end
+
   def register_plan(conn, plan, opts) do
     with {:ok, plan} <- plan(plan),
          request = %V1.RegisterPlanRequest{plan: plan},
@@ -123,6 +139,18 @@ defmodule CrucibleBridge.Calls.Evaluation do
   def model(given, opts \\ []) do
     with {:ok, model} <- ModelRef.resolve(given, opts), do: {:ok, Specification.model_ref(model)}
   end
+
+  defp compared({:run, run_id}), do: {:ok, run_id: run_id}
+  defp compared([_ | _] = ids), do: {:ok, evaluation_ids: ids}
+  defp compared(_other), do: {:error, Error.invalid("evaluations", "is neither a list of ids nor {:run, run_id}")}
+
+  defp rank_by(nil), do: {:ok, nil}
+
+  defp rank_by({metric, goal}) when is_binary(metric) do
+    with {:ok, goal} <- Wire.goal(goal), do: {:ok, %V1.RankBy{metric: metric, goal: goal}}
+  end
+
+  defp rank_by(_other), do: {:error, Error.invalid("rank_by", "is no {metric, :higher or :lower}")}
 
   # It goes on when nobody waits: only limits.deadline_ms and cancel end it.
   defp unbounded(opts), do: Keyword.put_new(opts, :timeout, :infinity)

@@ -47,7 +47,8 @@ defmodule CrucibleBridge.Calls.Grading do
 
     with {:ok, items} <- items(items),
          {:ok, scorer} <- scorer(scorer, options),
-         options = %V1.ScoreOptions{scorer: scorer, threshold: threshold && threshold * 1.0},
+         {:ok, threshold} <- number({:threshold, threshold}),
+         options = %V1.ScoreOptions{scorer: scorer, threshold: elem(threshold, 1)},
          request = %V1.ScoreRequest{items: items, options: options},
          {:ok, reply} <- Connection.call(conn, Stub, :score, request, call) do
       {:ok, Wire.decode(reply.grades)}
@@ -63,8 +64,9 @@ defmodule CrucibleBridge.Calls.Grading do
   end
 
   defp scorer(:numeric, options) do
-    with {:ok, fields} <- fields(options, [:absolute_tolerance, :relative_tolerance], "options") do
-      {:ok, {:numeric, struct!(V1.NumericScorer, Enum.map(fields, fn {key, number} -> {key, number * 1.0} end))}}
+    with {:ok, fields} <- fields(options, [:absolute_tolerance, :relative_tolerance], "options"),
+         {:ok, numbers} <- Columns.each(fields, &number/1) do
+      {:ok, {:numeric, struct!(V1.NumericScorer, numbers)}}
     end
   end
 
@@ -112,6 +114,11 @@ defmodule CrucibleBridge.Calls.Grading do
   defp candidate(%{answer: answer}, _field) when is_binary(answer), do: {:ok, {:answer, answer}}
   defp candidate(%{answer: answer}, _field) when is_number(answer), do: {:ok, {:answer, to_string(answer)}}
   defp candidate(_other, field), do: {:error, Error.invalid(field, "has neither a response nor an answer that is text")}
+
+  # A message's double takes no integer.
+  defp number({name, number}) when is_number(number), do: {:ok, {name, number * 1.0}}
+  defp number({name, nil}), do: {:ok, {name, nil}}
+  defp number({name, _other}), do: {:error, Error.invalid(Atom.to_string(name), "is no number")}
 
   defp fields(options, names, field) do
     case Keyword.keys(options) -- names do

@@ -4,7 +4,7 @@ defmodule CrucibleBridge.Calls.Metrics do
   # sequence is what encoding would otherwise spend its time on.
 
   alias CrucibleBridge.Calls.Evaluation
-  alias CrucibleBridge.{Columns, Connection, Datum, Tensor, Trajectory, V1, Wire}
+  alias CrucibleBridge.{Columns, Connection, Datum, Error, Tensor, Trajectory, V1, Wire}
   alias V1.MetricsService.Stub
 
   # What a model is asked by: the input, and the targets whose log-probabilities it tells.
@@ -25,17 +25,11 @@ defmodule CrucibleBridge.Calls.Metrics do
   end
 
   def incorporate_kl_penalty(conn, data, base, opts) do
-    with {:ok, fields, lengths} <- penalty(data, base, opts),
-         request =
-           struct!(
-             V1.IncorporateKLPenaltyRequest,
-             fields ++
-               [
-                 kl_penalty_coef: opts |> Keyword.fetch!(:coef) |> double(),
-                 kl_discount_factor: opts |> Keyword.get(:discount, 0.0) |> double(),
-                 deadline_ms: opts[:deadline_ms]
-               ]
-           ),
+    with {:ok, coef} <- number(opts[:coef], "coef"),
+         {:ok, discount} <- number(Keyword.get(opts, :discount, 0.0), "discount"),
+         {:ok, fields, lengths} <- penalty(data, base, opts),
+         scale = [kl_penalty_coef: coef, kl_discount_factor: discount, deadline_ms: opts[:deadline_ms]],
+         request = struct!(V1.IncorporateKLPenaltyRequest, scale ++ fields),
          {:ok, reply} <- call(conn, :incorporate_kl_penalty, request, bounded(opts, base)),
          {:ok, advantages} <- advantages(reply.advantages, lengths) do
       {:ok, %{reply | advantages: advantages}}
@@ -55,17 +49,15 @@ defmodule CrucibleBridge.Calls.Metrics do
 
   def trajectory_metrics(conn, groups, opts) do
     with {:ok, batch} <- Trajectory.pack(groups, opts[:tags] || []),
-         threshold = opts[:good_threshold],
-         request = %V1.ComputeTrajectoryMetricsRequest{
-           batch: Wire.trajectories(batch),
-           good_threshold: threshold && double(threshold)
-         } do
+         {:ok, threshold} <- number(Keyword.get(opts, :good_threshold, 0.5), "good_threshold"),
+         request = %V1.ComputeTrajectoryMetricsRequest{batch: Wire.trajectories(batch), good_threshold: threshold} do
       call(conn, :compute_trajectory_metrics, request, opts)
     end
   end
 
   def dpo_metrics(conn, pairs, opts) do
-    with {:ok, chosen} <- number_column(pairs, :chosen_logprobs),
+    with {:ok, beta} <- number(opts[:beta], "beta"),
+         {:ok, chosen} <- number_column(pairs, :chosen_logprobs),
          {:ok, rejected} <- number_column(pairs, :rejected_logprobs),
          {:ok, chosen_reference} <- number_column(pairs, :chosen_reference_logprobs),
          {:ok, rejected_reference} <- number_column(pairs, :rejected_reference_logprobs),
@@ -74,7 +66,7 @@ defmodule CrucibleBridge.Calls.Metrics do
            rejected_logprobs: rejected,
            chosen_reference_logprobs: chosen_reference,
            rejected_reference_logprobs: rejected_reference,
-           dpo_beta: opts |> Keyword.fetch!(:beta) |> double()
+           dpo_beta: beta
          } do
       call(conn, :compute_dpo_metrics, request, opts)
     end
@@ -183,8 +175,10 @@ defmodule CrucibleBridge.Calls.Metrics do
     with {:ok, model} <- Evaluation.model(given, opts), do: {:ok, %V1.LogprobSource{source: {:model, model}}}
   end
 
-  defp number_column(pairs, name), do: Wire.pack(Keyword.fetch!(pairs, name), dtype: :f64, field: Atom.to_string(name))
+  defp number_column(pairs, name), do: Wire.pack(pairs[name], dtype: :f64, field: Atom.to_string(name))
 
   # A message's double takes no integer.
-  defp double(number), do: number * 1.0
+  defp number(number, _field) when is_number(number), do: {:ok, number * 1.0}
+  defp number(nil, field), do: {:error, Error.invalid(field, "is missing")}
+  defp number(_other, field), do: {:error, Error.invalid(field, "is no number")}
 end

@@ -55,6 +55,20 @@ defmodule CrucibleBridge.Connection.Link do
     :exit, _reason -> :ok
   end
 
+  @doc "Closes a connection when a process is gone: not every adapter's connection ends with who made it, nor at once."
+  @spec close_after(GRPC.Channel.t(), pid) :: :ok
+  def close_after(%GRPC.Channel{adapter_payload: %{conn_pid: connection}} = channel, owner) do
+    spawn(fn ->
+      for pid <- [connection, owner], do: Process.monitor(pid)
+
+      receive do
+        {:DOWN, _monitor, :process, _pid, _reason} -> close(channel)
+      end
+    end)
+
+    :ok
+  end
+
   @doc "Whether the process of a connection lives."
   @spec alive?(GRPC.Channel.t()) :: boolean
   def alive?(%GRPC.Channel{adapter_payload: %{conn_pid: pid}}) when is_pid(pid), do: Process.alive?(pid)

@@ -38,8 +38,8 @@ defmodule CrucibleBridge.Metrics.KL do
 
   The policy after the update is a model (see `CrucibleBridge.ModelRef`), which is asked for the log-probabilities of
   `model_input` and the last of `"target_tokens"`, by the worker or, where the model stays here, here; or a list with the
-  log-probabilities of each datum's targets. Options: `:conn`, those of `CrucibleBridge.kl_post_update/4`, and those of
-  `CrucibleBridge.ModelRef`.
+  log-probabilities of each datum's targets. Options: `:conn`, those of `CrucibleBridge.kl_post_update/4` and of
+  `CrucibleBridge.ModelRef`, and `:window`, questions open at once of a model that stays here.
   """
   @spec kl_post_update([map()], term(), keyword()) :: result()
   def kl_post_update(data, policy, opts \\ []) do
@@ -56,7 +56,7 @@ defmodule CrucibleBridge.Metrics.KL do
 
   defp source(policy, data, opts) do
     case ModelRef.resolve(policy, opts) do
-      {:ok, {:held, model}} -> Orchestrator.target_logprobs(model, data)
+      {:ok, {:held, model}} -> Orchestrator.target_logprobs(model, data, Keyword.take(opts, [:window]))
       {:ok, remote} -> {:ok, Specification.model_ref(remote)}
       {:error, error} -> {:error, error}
     end

@@ -16,13 +16,15 @@ defmodule CrucibleBridge.Orchestrator.Model do
   `:stop_reason`, `:stop` or `:length`.
 
   Functions are called by several processes at once. `{:error, %CrucibleBridge.Error{}}` is told as it is, and asked again
-  if it is retryable; so is what exits, such as a call that timed out. Another error, and what is raised, is final; its
-  text stays here, as the worker writes down what it is told.
+  if it is retryable; so is what exits, such as a call that timed out. Another error, and what is raised, is final; why is
+  logged here and told to nobody, as the worker writes down what it is told.
 
   The name, at most 200 bytes, is all that the model is known by: another checkpoint wants another name.
   """
 
-  alias CrucibleBridge.Error
+  alias CrucibleBridge.{Error, Reason}
+
+  require Logger
 
   @enforce_keys [:name]
   defstruct [:name, :sample, :logprobs, :forward]
@@ -87,10 +89,9 @@ defmodule CrucibleBridge.Orchestrator.Model do
         {:error, failed("the orchestrator's model answered with neither {:ok, list} nor {:error, reason}", false)}
     end
   rescue
-    error ->
-      {:error, failed("#{inspect(error.__struct__)} in the orchestrator's model; see its log", false)}
+    error -> {:error, unknown(inspect(error.__struct__), error, false)}
   catch
-    kind, _reason -> {:error, failed("#{kind} in the orchestrator's model; see its log", kind == :exit)}
+    kind, reason -> {:error, unknown(Atom.to_string(kind), reason, kind == :exit)}
   end
 
   defp call(%{sample: sample}, {:sample, prompt, params, count}) when is_function(sample, 3),
@@ -122,6 +123,11 @@ defmodule CrucibleBridge.Orchestrator.Model do
   defp unfit do
     {:error,
      %Error{failed("the orchestrator's model gave what does not fit the question", false) | reason: "BACKEND_ANSWER"}}
+  end
+
+  defp unknown(what, reason, retryable) do
+    Logger.warning("the orchestrator's model failed: " <> Reason.describe(reason))
+    failed("#{what} in the orchestrator's model; see its log", retryable)
   end
 
   defp failed(message, retryable) do

@@ -52,14 +52,14 @@ defmodule CrucibleBridge.Orchestrator.Stream do
       }
 
       {reader, reading} = spawn_monitor(fn -> exit({:shutdown, read(context, metadata, first)}) end)
-      result = hold(owned, reader, reading)
+      result = hold(owned, reader, reading, channel)
       Supervisor.stop(answering, :shutdown)
       Connection.close(channel)
       result
     end
   end
 
-  defp hold(owned, reader, reading) do
+  defp hold(owned, reader, reading, channel) do
     receive do
       {:DOWN, ^reading, :process, _pid, {:shutdown, result}} ->
         result
@@ -68,12 +68,14 @@ defmodule CrucibleBridge.Orchestrator.Stream do
         {:error, Call.broken()}
 
       {:DOWN, ^owned, :process, _pid, _reason} ->
+        # In this order: mint fails loudly where a connection finds no reader.
+        Connection.close(channel)
         Process.exit(reader, :kill)
-        hold(nil, reader, reading)
+        hold(nil, reader, reading, channel)
 
       # What the adapter tells of the connection: the reader learns of it by what it reads.
       _other ->
-        hold(owned, reader, reading)
+        hold(owned, reader, reading, channel)
     end
   end
 
@@ -123,7 +125,9 @@ defmodule CrucibleBridge.Orchestrator.Stream do
     {:cont, open}
   end
 
-  defp frame({:ok, %{frame: {:ended, ended}}}, _open, _context), do: {:halt, Frames.ended(ended)}
+  # The worker's OK follows at once. It is waited for: mint fails, and logs all that it knows, where nobody reads to the end.
+  defp frame({:ok, %{frame: {:ended, ended}}}, _open, _context), do: {:cont, Frames.ended(ended)}
+  defp frame(_rest, {:ok, evaluation}, _context), do: {:cont, {:ok, evaluation}}
   defp frame({:error, error}, _open, context), do: {:halt, {:error, Call.failure(error, context.channel)}}
   # Headers and trailers, which mint counts among the answers, and frames that this version does not know.
   defp frame(_other, open, _context), do: {:cont, open}

@@ -30,8 +30,8 @@ defmodule CrucibleBridge.Stages.Plan do
   @spec execute(map(), keyword(), keyword(), map()) :: {:ok, map()} | {:error, Error.t()}
   def execute(context, plan, opts, moment) do
     conn = Keyword.get(opts, :conn, Connection)
-    # What one call of the worker is worth; each may be made again.
-    call = fn fun -> Patience.run(fn _attempt -> {fun.(conn), false} end, patience(opts)) end
+    # Each call of the worker may be made again: it starts nothing twice.
+    call = fn fun -> Patience.run(fn _attempt -> tried(fun.(conn)) end, patience(opts)) end
     plan = Keyword.merge([plan_id: moment.run_id, run_id: moment.run_id], plan)
 
     with {:ok, context} <- register(context, call, plan),
@@ -39,6 +39,10 @@ defmodule CrucibleBridge.Stages.Plan do
       collect(context, call, moment)
     end
   end
+
+  # Whoever waited says how far it got.
+  defp tried({{_, _} = result, got_anywhere}), do: {result, got_anywhere}
+  defp tried(result), do: {result, false}
 
   defp patience(opts), do: Keyword.get(opts, :patience_ms, Patience.default_ms())
 
@@ -97,11 +101,18 @@ defmodule CrucibleBridge.Stages.Plan do
   end
 
   defp ended(conn, id, notice) do
-    with {:ok, %{state: state} = evaluation} when state not in @final <- now(conn, id, notice),
-         {:ok, batches} <-
-           CrucibleBridge.watch(conn, id, after_sequence: evaluation.last_sequence, without_samples: true),
+    case now(conn, id, notice) do
+      {:ok, %{state: state} = evaluation} when state not in @final -> follow(conn, id, notice, evaluation.last_sequence)
+      result -> result
+    end
+  end
+
+  defp follow(conn, id, notice, sequence) do
+    with {:ok, batches} <- CrucibleBridge.watch(conn, id, after_sequence: sequence, without_samples: true),
          :ok <- followed(batches) do
       ended(conn, id, notice)
+    else
+      {:error, error} -> {{:error, error}, true}
     end
   end
 

@@ -3,6 +3,8 @@ defmodule CrucibleBridge.Stages.Recording do
   Where a stage's metrics go: the context, the metrics store of the run, and an event.
   """
 
+  alias CrucibleBridge.Reason
+
   require Logger
 
   @event [:crucible_kitchen, :eval, :complete]
@@ -44,7 +46,7 @@ defmodule CrucibleBridge.Stages.Recording do
   defp store({module, opts}, moment, key, value) do
     case module.record(opts, moment.run_id, key, value, step: moment.step) do
       :ok -> :ok
-      {:error, reason} -> Logger.warning("#{inspect(module)} did not record #{key}: #{inspect(reason, limit: 5)}")
+      {:error, reason} -> Logger.warning("#{inspect(module)} did not record #{key}: #{Reason.describe(reason)}")
     end
   end
 
