@@ -9,6 +9,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
+from crucible_worker.evaluators.classification import ClassificationType
 from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
 from crucible_worker.evaluators.nll import NLLType
 from crucible_worker.evaluators.pass_at_k import PassAtKType
@@ -23,6 +24,7 @@ EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
         for kind in (
             AccuracyType(),
             BitsPerByteType(),
+            ClassificationType(),
             MultipleChoiceType(),
             NLLType(),
             PassAtKType(),

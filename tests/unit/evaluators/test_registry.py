@@ -16,14 +16,19 @@ from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
 
 
+REQUIRED: dict[str, dict[str, Any]] = {"classification": {"labels": ["x", "y"]}}
+"""Options without a default, by kind."""
+
+
 def _create(kind: str, **options: Any) -> Any:
-    return registry.create(EvaluatorSpec(kind=kind, options=options), 2, SAMPLING)
+    return registry.create(EvaluatorSpec(kind=kind, options=REQUIRED.get(kind, {}) | options), 2, SAMPLING)
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     """The error names the field and every kind that there is."""
     with pytest.raises(
-        InvalidField, match="'bleu', known are: accuracy, bits_per_byte, multiple_choice, nll, pass_at_k, perplexity"
+        InvalidField,
+        match="'bleu', known are: accuracy, bits_per_byte, classification, multiple_choice, nll, pass_at_k, perplexity",
     ) as caught:
         _create("bleu")
 
@@ -67,6 +72,17 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
         ("perplexity", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
         ("perplexity", {"client": "both"}, 'evaluators[2].options["client"]'),
         ("bits_per_byte", {"train_on": "all"}, 'evaluators[2].options["train_on"]'),
+        ("classification", {"labels": ["x"]}, 'evaluators[2].options["labels"]'),
+        ("classification", {"labels": ["x", "x"]}, 'evaluators[2].options["labels"]'),
+        ("classification", {"labels": ["x", " "]}, 'evaluators[2].options["labels"][1]'),
+        ("classification", {"labels": ["x", "y\n"]}, 'evaluators[2].options["labels"][1]'),
+        ("classification", {"positive": "z"}, 'evaluators[2].options["positive"]'),
+        ("classification", {"by": "chance"}, 'evaluators[2].options["by"]'),
+        (
+            "classification",
+            {"by": "generation", "labels": [f"label {index}" for index in range(27)]},
+            'evaluators[2].options["labels"]',
+        ),
         ("multiple_choice", {"measure": "mean"}, 'evaluators[2].options["measure"]'),
         ("multiple_choice", {"form": "numbers"}, 'evaluators[2].options["form"]'),
         ("multiple_choice", {"delimiter": "x" * 101}, 'evaluators[2].options["delimiter"]'),
@@ -114,8 +130,11 @@ def test_every_kind_describes_itself(kind: str) -> None:
     info = registry.info(kind)
 
     Draft202012Validator.check_schema(info.options_schema)
-    defaults = {key: rule["default"] for key, rule in info.options_schema["properties"].items()}
-    Draft202012Validator(dict(info.options_schema)).validate(defaults)
+    required = REQUIRED.get(kind, {})
+    assert set(info.options_schema.get("required", ())) == set(required)
+    rules = info.options_schema["properties"].items()
+    defaults = {key: rule["default"] for key, rule in rules if key not in required}
+    Draft202012Validator(dict(info.options_schema)).validate(required | defaults)
     assert info.options_schema["additionalProperties"] is False
     assert info.kind == kind
     assert info.kinds
