@@ -195,6 +195,7 @@ defmodule CrucibleBridge.ConnectionTest do
                  timed(fn -> CrucibleBridge.info(conn, timeout: 300) end)
 
         assert took in 300..5_000
+        assert {:error, %Error{code: :deadline_exceeded}} = CrucibleBridge.subscribe(conn, timeout: 300)
         TestWorker.signal_only(worker, "CONT")
         assert {:ok, _info} = CrucibleBridge.info(conn)
         # The late answer came before this one, and reached nobody.

@@ -34,9 +34,9 @@ defmodule CrucibleBridge.Connection.TargetTest do
     assert {:error, %Error{field: "token"}} = Target.new(token: "a", token_file: "/b")
   end
 
-  @tag :tmp_dir
-  test "a token's file is read at each call, so that a new token counts", %{tmp_dir: folder} do
-    path = Path.join(folder, "token")
+  test "a token's file is read at each call, so that a new token counts" do
+    path = Path.join(System.tmp_dir!(), "crucible-elixir-token-#{System.pid()}-#{System.unique_integer([:positive])}")
+    on_exit(fn -> File.rm(path) end)
     {:ok, target} = Target.new(token_file: path)
 
     assert {:error, %Error{field: "token_file", message: "cannot be read: no such file or directory"}} =

@@ -12,7 +12,8 @@ defmodule CrucibleBridge.Connection.Reader do
   @spec open(Target.t(), map, module, atom, struct, timeout) :: {:ok, Enumerable.t()} | {:error, Error.t()}
   def open(target, metadata, stub, function, request, timeout) do
     owner = self()
-    tag = make_ref()
+    # An alias, so that what comes too late comes nowhere.
+    tag = :erlang.alias([:reply])
     call = fn channel -> apply(stub, function, [channel, request, [timeout: :infinity, metadata: metadata]]) end
     {guard, monitor} = spawn_monitor(fn -> guard(owner, tag, target, call) end)
 
@@ -26,9 +27,11 @@ defmodule CrucibleBridge.Connection.Reader do
         {:error, error}
 
       {:DOWN, ^monitor, :process, ^guard, reason} ->
+        :erlang.unalias(tag)
         {:error, Error.transport("the stream ended: #{inspect(reason, limit: 5)}")}
     after
       timeout ->
+        :erlang.unalias(tag)
         Process.demonitor(monitor, [:flush])
         send(guard, :close)
         flush(tag)
@@ -75,14 +78,14 @@ defmodule CrucibleBridge.Connection.Reader do
 
     case Link.open(target, mark) do
       {:ok, channel} ->
-        {reader, reading} = spawn_monitor(fn -> read(owner, tag, channel, call) end)
+        {reader, reading} = spawn_monitor(fn -> read(tag, channel, call) end)
         hold(%{owned: owned, connected: Process.monitor(channel.adapter_payload.conn_pid)}, reading)
         # First, so that nothing arrives any more for who is gone.
         Link.close(channel)
         Process.exit(reader, :kill)
 
       {:error, error} ->
-        send(owner, {tag, {:error, error}})
+        send(tag, {tag, {:error, error}})
     end
   end
 
@@ -109,14 +112,14 @@ defmodule CrucibleBridge.Connection.Reader do
     end
   end
 
-  defp read(owner, tag, channel, call) do
+  defp read(tag, channel, call) do
     case opened(channel, call) do
       {:ok, answers} ->
-        send(owner, {tag, {:opened, self()}})
+        send(tag, {tag, {:opened, self()}})
         hand_out(answers, channel)
 
       {:error, error} ->
-        send(owner, {tag, {:error, error}})
+        send(tag, {tag, {:error, error}})
     end
 
     # Not a normal end: mint's process of a call that failed is linked to this one, and has no end of its own.
