@@ -72,9 +72,10 @@ class Arguments:
         """
         self._binary = binary
         self._read_binary: set[str] = set()
-        given = {**_unpacked(self, parameters), **parameters} if MSGPACK in binary else parameters
-        self.values = {name: value for name, value in given.items() if value is not None}
+        self.values = _said(parameters)
         """What is still to be read; whoever reads takes it out."""
+        if MSGPACK in binary:
+            self.values |= _unpacked(self, self.values)
         self.correlation_id = correlation_id
         """Of the call."""
         self.result_format = self._format(self.values.pop(RESULT_FORMAT, None))
@@ -82,7 +83,7 @@ class Arguments:
         tensors = self.values.pop(TENSORS, None)
         if tensors is not None and not isinstance(tensors, Mapping):
             raise wrong_type(TENSORS, tensors, "an object")
-        self.tensors: dict[str, Any] = dict(tensors or {})
+        self.tensors = _said(tensors or {})
         """Descriptions of arrays that are still to be read."""
         self._shared: dict[str, Array] = {}
         self.renamed: dict[str, str] = {}
@@ -147,6 +148,11 @@ class Arguments:
         return value
 
 
+def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that say something: null is as if absent."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _unpacked(arguments: Arguments, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         unpacked = msgpack.unpackb(arguments.bytes(MSGPACK, MSGPACK))
@@ -154,9 +160,10 @@ def _unpacked(arguments: Arguments, parameters: Mapping[str, Any]) -> Mapping[st
         raise InvalidField(MSGPACK, "is no msgpack, or has keys that are no text") from error
     if not isinstance(unpacked, dict) or not all(isinstance(key, str) for key in unpacked):
         raise wrong_type(MSGPACK, unpacked, "a map with names as keys")
-    for name in unpacked.keys() & parameters.keys():
+    said = _said(unpacked)
+    for name in said.keys() & parameters.keys():
         raise InvalidField(name[:60], f"is both in JSON and in {MSGPACK}")
-    return unpacked
+    return said
 
 
 def fill(message: Any, value: Any, field: str, arguments: Arguments) -> None:

@@ -110,8 +110,11 @@ def _sample(message: Any, value: Any, field: str, arguments: Arguments, fill: Fi
 
 
 def _renamed(value: Mapping[str, Any], names: Mapping[str, str], field: str) -> dict[str, Any]:
+    """The entries that say something, by the names that the message has for them."""
     renamed: dict[str, Any] = {}
     for key, item in value.items():
+        if item is None:
+            continue
         if (ours := names.get(key, key)) in renamed:
             raise InvalidField(child(field, key), "is given beside another name for it")
         renamed[ours] = item
@@ -157,6 +160,7 @@ def _grade_item(message: Any, value: Any, field: str, arguments: Arguments, fill
 
 def _sample_item(message: Any, value: Any, field: str, arguments: Arguments, fill: Fill) -> None:
     if isinstance(value, Mapping) and (prompt := value.get("prompt")) is not None:
+        value = {key: item for key, item in value.items() if item is not None}
         if other := value.keys() & {"text", "conversation", "model_input"}:
             raise InvalidField(child(field, "prompt"), f"is given beside {min(other)}")
         rest = {key: item for key, item in value.items() if key != "prompt"}
@@ -187,7 +191,10 @@ def _marks(message: Any, value: Any, field: str, arguments: Arguments, fill: Fil
 
 def _format(message: Any, value: Any, field: str, arguments: Arguments, fill: Fill) -> None:
     if isinstance(value, Mapping) and isinstance(schema := value.get("json_schema"), Mapping):
-        value = {**value, "json_schema": json.dumps(schema)}
+        try:
+            value = {**value, "json_schema": json.dumps(schema)}
+        except TypeError as error:  # msgpack has bytes, and keys that are no text
+            raise InvalidField(child(field, "json_schema"), "holds what JSON has not") from error
     fill(message, value, field, arguments)
 
 

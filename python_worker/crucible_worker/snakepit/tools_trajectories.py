@@ -131,6 +131,8 @@ def _known(value: Any, field: str, names: Mapping[str, str]) -> dict[str, Any]:
         if key not in names:
             message = f"is unknown; there are {', '.join(names)}"
             raise InvalidField(child(field, str(key)[:60]), message, reason="UNKNOWN_PARAMETER")
+        if item is None:
+            continue
         if names[key] in known:
             raise InvalidField(child(field, key), f"is given beside {names[key]}, which is the same")
         known[names[key]] = item
