@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from _grading_pairs import Pair, load_pairs, load_rivals, pair_arguments
+from _processes import server_process
 from _report import Claim, report
 
 import crucible_bridge
@@ -39,7 +39,6 @@ CALLS_AT_ONCE = 4
 CHILDREN = 2
 ENOUGH_PAIRS = 1_000
 """Of a file; fewer, and the odd cases of the tests, say how fast their kind is graded: told, nothing is claimed."""
-TIMEOUT_SECONDS = 60.0
 POLICY = MathPolicy()
 
 
@@ -174,18 +173,10 @@ def worker() -> Iterator[str]:
     """A worker of its own; its address, once it grades."""
     with tempfile.TemporaryDirectory(prefix="crucible-grading-") as folder:
         ready = Path(folder, "ready")
-        command = [sys.executable, "-m", "crucible_worker", "serve", "--port", "0"]
-        options = ["--state-dir", str(Path(folder, "state")), "--ready-file", str(ready), "--log-level", "warning"]
-        with subprocess.Popen([*command, *options, "--grading-processes", str(CHILDREN)]) as process:
-            try:
-                deadline = time.monotonic() + TIMEOUT_SECONDS
-                while not ready.exists():
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        raise SystemExit("the worker did not start")
-                    time.sleep(0.01)
-                yield ready.read_text()
-            finally:
-                process.terminate()
+        command = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
+        options = ["--log-level", "warning", "--grading-processes", str(CHILDREN)]
+        with server_process([*command, "--ready-file", str(ready), *options], ready) as address:
+            yield address
 
 
 async def through_grpc(pairs: Sequence[Pair]) -> float:

@@ -10,16 +10,13 @@ Goals are told beside what was measured, not promised.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ import _metrics_inputs as inputs
 import grpc
 import grpc.aio
 from _originals import missing_packages
+from _processes import server_process
 from _report import Claim, arguments, report
 
 import crucible_bridge
@@ -41,7 +39,6 @@ CALLS = 7
 SMALL_FACTOR = 50
 LOAD_SECONDS = 6.0
 PROBE_EVERY_SECONDS = 0.005
-TIMEOUT_SECONDS = 60.0
 ECHO = "/bare/Echo"
 REPLY_BYTES = "reply-bytes"
 
@@ -90,21 +87,6 @@ async def load(address: str) -> None:
                 await bridge.metrics.compute_kl_sample_train(data, training)
 
         await asyncio.gather(calls(), calls())
-
-
-@contextlib.contextmanager
-def process(command: list[str], ready: Path) -> Iterator[str]:
-    """A server in a process of its own; its address, once it is ready."""
-    with subprocess.Popen([sys.executable, *command]) as child:
-        try:
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            while not ready.exists():
-                if child.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{command[0]} did not start")
-                time.sleep(0.01)
-            yield ready.read_text()
-        finally:
-            child.send_signal(signal.SIGTERM)
 
 
 class Bench:
@@ -223,8 +205,8 @@ def main() -> None:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
         with (
-            process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker,
-            process([__file__, "--bare", str(bare)], bare) as rival,
+            server_process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker,
+            server_process([__file__, "--bare", str(bare)], bare) as rival,
         ):
             claims = asyncio.run(compare(worker, rival, options.runs))
     report(claims, as_json=options.json)

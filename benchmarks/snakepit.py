@@ -10,19 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import numpy as np
+from _processes import server_process
 from _report import Claim, arguments, report
 
 from crucible_worker.server.ready_file import write_ready_file
@@ -37,7 +35,6 @@ CALLS = {"trivial": 1_000, "floats": 60}
 MOST = {"trivial": 2.5, "floats": 2.5}
 """Times what the bare server takes; the metric is computed meanwhile."""
 
-TIMEOUT_SECONDS = 60.0
 _UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
@@ -70,29 +67,13 @@ async def serve_bare(answer: bytes, ready: Path) -> None:
     await server.wait_for_termination()
 
 
-@contextlib.contextmanager
-def process(command: list[str], ready: Path) -> Iterator[int]:
-    """A server in a process of its own; its port, once it is ready."""
-    environment = {**os.environ, "SNAKEPIT_READY_FILE": str(ready), "SNAKEPIT_LOG_LEVEL": "error"}
-    with subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, env=environment) as child:
-        try:
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            while not ready.exists():
-                if child.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{command[0]} did not start")
-                time.sleep(0.01)
-            yield int(ready.read_text())
-        finally:
-            child.terminate()
-
-
 def caller(channel: grpc.aio.Channel) -> Any:
     """The call, from bytes to bytes."""
     untyped: Any = channel
     return untyped.unary_unary(PATH)
 
 
-async def ask(port: int, request: bytes) -> bytes:
+async def ask(port: str, request: bytes) -> bytes:
     """The worker's answer."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=_UNBOUNDED) as channel:
         answer = await caller(channel)(request)
@@ -101,7 +82,7 @@ async def ask(port: int, request: bytes) -> bytes:
         return answer
 
 
-async def measure(ports: tuple[int, int], request: bytes, calls: int) -> tuple[float, ...]:
+async def measure(ports: tuple[str, str], request: bytes, calls: int) -> tuple[float, ...]:
     """Median latencies in milliseconds: the worker's, the bare server's."""
     async with contextlib.AsyncExitStack() as stack:
         asked = [
@@ -123,9 +104,10 @@ def compare(name: str, request: bytes) -> tuple[float, ...]:
     with tempfile.TemporaryDirectory(prefix="crucible-snakepit-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         command = [str(SCRIPT_PATH), f"--state-dir={folder}/state", "--grading-processes=0"]
-        with process([*command, "--port", "0", "--elixir-address", "none", "--snakepit-run-id", "bench"], ours) as port:
+        command += ["--port", "0", "--elixir-address", "none", "--snakepit-run-id", "bench"]
+        with server_process(command, ours, {"SNAKEPIT_READY_FILE": str(ours), "SNAKEPIT_LOG_LEVEL": "error"}) as port:
             answer = asyncio.run(ask(port, request))
-            with process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
+            with server_process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
                 return asyncio.run(measure((port, rival), request, CALLS[name]))
 
 

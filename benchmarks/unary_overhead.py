@@ -7,18 +7,15 @@ client asks both in turn, call by call, so that whatever else the machine does h
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+from _processes import server_process
 from _report import Claim, arguments, report
 
 from crucible_bridge.channel import open_channel, server_options
@@ -30,8 +27,6 @@ CALLS = 1_000
 
 MOST = 1.3
 """Times what a bare call costs."""
-
-TIMEOUT_SECONDS = 60.0
 
 
 class BareService(worker_pb2_grpc.WorkerServiceServicer):
@@ -55,21 +50,6 @@ async def serve_bare(answer: bytes, ready: Path) -> None:
     await server.start()
     await asyncio.to_thread(write_ready_file, ready, f"127.0.0.1:{port}")
     await server.wait_for_termination()
-
-
-@contextlib.contextmanager
-def process(command: list[str], ready: Path) -> Iterator[str]:
-    """A server in a process of its own; its address, once it is ready."""
-    with subprocess.Popen([sys.executable, *command]) as child:
-        try:
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            while not ready.exists():
-                if child.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{command[0]} did not start")
-                time.sleep(0.01)
-            yield ready.read_text()
-        finally:
-            child.send_signal(signal.SIGTERM)
 
 
 async def ask(address: str) -> bytes:
@@ -104,9 +84,9 @@ def compare() -> tuple[float, ...]:
     with tempfile.TemporaryDirectory(prefix="crucible-unary-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
-        with process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker:
+        with server_process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker:
             answer = asyncio.run(ask(worker))
-            with process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
+            with server_process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
                 return asyncio.run(measure((worker, rival)))
 
 

@@ -6,6 +6,10 @@
             sampling=crucible_bridge.types.SamplingParams(max_tokens=8),
         )
 
+`types` holds what is sent and answered, `events` what is told meanwhile, `errors` what goes wrong; none of them knows
+the wire. `client` has the calls, a file for each service; `codec` turns types into the messages of `v1`, which are
+generated from `protos/`.
+
 Importing it imports neither gRPC nor numpy; they come with what is used first.
 """
 

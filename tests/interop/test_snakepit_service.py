@@ -15,6 +15,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.errors import Unauthenticated
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.snakepit.execution import FRAME_BYTES
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import STALL, ScriptedModel
 from tests.interop.snakepit_kit import evaluation, snakepit_worker
@@ -168,12 +169,16 @@ async def test_a_bug_is_told_by_an_id_alone(tmp_path: Path, monkeypatch: pytest.
 
 async def test_an_answer_beyond_a_message_is_refused(tmp_path: Path):
     """What does not fit into a message is an error that says so, and no broken connection."""
-    limits = WorkerLimits(max_message_bytes=100_000)
-    async with snakepit_worker(tmp_path, limits=limits) as (pool, _):
-        responses = [f"so \\boxed{{{'x' * 900}}}" for _ in range(60)]
+    responses = [f"so \\boxed{{{'x' * 900}}}" for _ in range(60)]
+    async with snakepit_worker(tmp_path / "large") as (pool, _):
+        fits = await pool.execute("extract_answer", {"responses": responses})
+    size = len(json.dumps(fits))
+    limits = WorkerLimits(max_message_bytes=size + FRAME_BYTES)
+    async with snakepit_worker(tmp_path / "small", limits=limits) as (pool, _):
+        assert await pool.execute("extract_answer", {"responses": responses}) == fits
 
         with pytest.raises(PythonError) as caught:
-            await pool.execute("extract_answer", {"responses": responses})
+            await pool.execute("extract_answer", {"responses": [*responses, "so 1"]})
 
     assert caught.value.context["reason"] == "ANSWER_TOO_LARGE"
     assert caught.value.context["retryable"] is False

@@ -1,7 +1,9 @@
 """StreamTelemetry as Snakepit takes it: what it knows, each event once, over streams that come and go."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 import grpc
@@ -11,6 +13,7 @@ from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.errors import NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import Problem
+from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.snakepit import event_stream
 from crucible_worker.snakepit.telemetry import MAX_TEXT_BYTES, NAMES, telemetry_event
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
@@ -157,6 +160,22 @@ async def test_a_stream_goes_on_after_one_that_was_cancelled(tmp_path: Path):
     assert [event.metadata["sequence"] for event in pool.events] == ["1", "2"]
 
 
+async def test_a_damaged_event_holds_up_none_after_it(tmp_path: Path):
+    """An event that cannot be read any more is passed over; what came after it is told."""
+    async with snakepit_worker(tmp_path) as (pool, worker):
+        for _ in range(3):
+            await pool.execute("mean_nll", METRICS_CALL)
+        while worker.load().last_sequence < 3:
+            await asyncio.sleep(0.005)
+        with contextlib.closing(sqlite3.connect(tmp_path / "state" / JOURNAL_FILE)) as journal, journal:
+            journal.execute("UPDATE events SET record = X'ff' WHERE sequence = 2")
+
+        listening = asyncio.create_task(pool.listen(seconds=60))
+        await until_told(pool, 2)
+        listening.cancel()
+    assert [event.metadata["sequence"] for event in pool.events] == ["1", "3"]
+
+
 async def test_the_newest_stream_is_the_one(tmp_path: Path):
     """A stream that is opened beside another ends that one with OK, and has what comes from then on."""
     async with snakepit_worker(tmp_path) as (pool, _):
@@ -174,12 +193,12 @@ async def test_the_newest_stream_is_the_one(tmp_path: Path):
 async def test_each_worker_of_a_journal_tells_what_it_did(tmp_path: Path):
     """Two workers on one journal: together their streams tell every event once."""
     models = {"m": ScriptedModel()}
-    async with snakepit_worker(tmp_path, models) as (one, _), snakepit_worker(tmp_path, models) as (other, _):
-        listening = [asyncio.create_task(pool.listen(seconds=1.5)) for pool in (one, other)]
+    async with snakepit_worker(tmp_path, models) as (one, first), snakepit_worker(tmp_path, models) as (other, second):
+        listening = [asyncio.create_task(pool.listen(seconds=60)) for pool in (one, other)]
         await asyncio.gather(
             *(pool.execute("evaluate", evaluation(f"e{n}")) for n, pool in enumerate((one, other, one, other)))
         )
-        await asyncio.gather(*listening)
+        await asyncio.gather(first.stop(), second.stop(), *listening)
 
     assert {event.metadata["evaluation_id"] for event in one.events} == {"e0", "e2"}
     assert {event.metadata["evaluation_id"] for event in other.events} == {"e1", "e3"}
@@ -199,10 +218,11 @@ async def test_elixir_steers_what_is_told(tmp_path: Path):
         (none, [NAMES_OF_AN_EVALUATION[0], NAMES_OF_AN_EVALUATION[3]]),
     ]
     for number, (control, names) in enumerate(wanted):
-        async with snakepit_worker(tmp_path / str(number), {"m": ScriptedModel()}) as (pool, _):
-            listening = asyncio.create_task(pool.listen(seconds=0.8, controls=[control]))
+        async with snakepit_worker(tmp_path / str(number), {"m": ScriptedModel()}) as (pool, worker):
+            listening = asyncio.create_task(pool.listen(seconds=60, controls=[control]))
             await _heeded(pool)
             await pool.execute("evaluate", evaluation(f"e{number}"))
+            await worker.stop()
             await listening
             assert told(pool) == names
 
@@ -224,11 +244,12 @@ async def test_a_drain_is_told_to_the_end(tmp_path: Path):
 async def test_a_model_that_fails_is_an_exception(tmp_path: Path):
     """An evaluation that fails ends in an exception with its reason."""
     model = ScriptedModel(fault=lambda call: NotFound("no such model", reason="MODEL_GONE"))
-    async with snakepit_worker(tmp_path, {"m": model}) as (pool, _):
-        listening = asyncio.create_task(pool.listen(seconds=1.0))
+    async with snakepit_worker(tmp_path, {"m": model}) as (pool, worker):
+        listening = asyncio.create_task(pool.listen(seconds=60))
         asked = evaluation("e")
         asked["limits"] = {"max_unscored": 0}
         await pool.execute("evaluate", asked)
+        await worker.stop()
         await listening
 
     names = [name for name, _ in told(pool)]

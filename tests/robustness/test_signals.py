@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -92,6 +94,20 @@ async def test_second_sigterm_ends_the_process_at_once(tmp_path):
         worker.terminate()
         assert await worker.exit_code(DRAIN_SECONDS) == 0
         assert len(await _interrupts(await shop.start(), "twice")) == 1
+
+
+def test_signal_in_the_interpreters_last_moments_is_not_the_exit_code():
+    """A second SIGTERM that arrives when all is done, and Python takes itself apart, does not end it with -15."""
+    program = (
+        "import os, signal\n"
+        "from crucible_worker.server.exit_guard import ExitGuard\n"
+        "ExitGuard(5.0).install()\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n"
+        "        kill(pid, number)\n"
+        "late = Late()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.torture)])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import random
 
+import pytest
+
 from crucible_bridge.errors import BackendError, BridgeError
-from crucible_bridge.types import EvaluationState, Limits, Sample, SamplingParams, Verdict
+from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL
 from crucible_worker.testing import STALL, Call, ScriptedModel, Stall, run_worker
 from tests.service.evaluation_kit import samples_of
@@ -19,6 +22,8 @@ MOST_ERRORS = 0.1
 """Likewise of samples that have no verdict: some 2 % of the calls cannot be made good."""
 SAMPLE_TIMEOUT_MS = 2_000
 """A stall costs a sample this."""
+SAMPLES_OF_ALL = 2_000
+"""Of each of ten evaluators."""
 FAILED, STALLED, GARBAGE, LIMITED, REFUSED = "DOWN", "SAMPLE_TIMEOUT", "BACKEND_ANSWER", "LIMITED", "REFUSED"
 
 
@@ -80,3 +85,61 @@ async def test_every_sample_ends_and_every_call_is_counted(tmp_path):
     errors = sum(result.verdict is Verdict.ERROR for result in results.values())
     assert errors <= MOST_ERRORS * SAMPLES
     assert (counted.n, counted.n_errors, counted.n_scored) == (SAMPLES, errors, SAMPLES - errors)
+
+
+def evaluators() -> tuple[EvaluatorSpec, ...]:
+    """Ten, of every kind that can be asked about a text with a target and choices."""
+    return (
+        EvaluatorSpec(kind="accuracy", name="a", options={"grader": "exact_match"}),
+        EvaluatorSpec(kind="accuracy", name="b", options={"grader": "contains", "samples_per_prompt": 2}),
+        EvaluatorSpec(kind="bits_per_byte"),
+        EvaluatorSpec(kind="multiple_choice", name="text"),
+        EvaluatorSpec(kind="multiple_choice", name="byte", options={"measure": "per_byte"}),
+        EvaluatorSpec(kind="multiple_choice", name="letters", options={"form": "letters"}),
+        EvaluatorSpec(kind="nll"),
+        EvaluatorSpec(kind="nll", name="s", options={"client": "sampling"}),
+        EvaluatorSpec(kind="pass_at_k", options={"grader": "exact_match", "ks": [1, 2], "samples_per_prompt": 2}),
+        EvaluatorSpec(kind="perplexity"),
+    )
+
+
+async def test_ten_evaluators_of_one_request_end_and_count_everything():
+    """What fails is an error and counts nowhere: each metric is that of a model which is right whenever it answers."""
+    model = ScriptedModel(
+        fault=Faults(), trained=False, logprob=lambda token, position: -50.0 if chr(token) in "BCWX" else -2.0
+    )
+    samples = [
+        # Its letter is A, the only one that is likely.
+        Sample(id=f"s{index}", input=f"q{index}", targets=(f"Q{index}",), choices=(f"Q{index}", "W", "X"))
+        for index in range(SAMPLES_OF_ALL)
+    ]
+    async with run_worker({"m": model}) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(
+            model="embedded:m",
+            evaluators=evaluators(),
+            dataset=samples,
+            sampling=SamplingParams(max_tokens=8, temperature=1.0),
+            limits=Limits(concurrency=200, sample_timeout_ms=SAMPLE_TIMEOUT_MS),
+        )
+        results = await samples_of(worker.bridge, evaluation.evaluation_id)
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert model.calls == sum(result.attempts for result in results)
+    for counted in evaluation.results:
+        own = [result for result in results if result.evaluator == counted.evaluator.label]
+        errors = [result for result in own if result.verdict is Verdict.ERROR]
+        assert counted.problem is None
+        assert (counted.n, counted.n_errors, counted.n_scored) == (len(own), len(errors), len(own) - len(errors))
+        assert len(own) == SAMPLES_OF_ALL * counted.evaluator.options.get("samples_per_prompt", 1)
+        assert {error.problem.reason for error in errors if error.problem} <= {
+            FAILED,
+            STALLED,
+            GARBAGE,
+            LIMITED,
+            REFUSED,
+        }
+        assert 0 < len(errors) <= MOST_ERRORS * len(own)
+    values = evaluation.metrics.values
+    ones = {"a/accuracy", "b/accuracy", "text/accuracy", "byte/accuracy", "letters/accuracy", "pass@1", "pass@2"}
+    assert {key: values[key] for key in ones} == dict.fromkeys(ones, 1.0)
+    assert (values["nll"], values["s/nll"], values["perplexity"]) == (2.0, 2.0, math.exp(2))
+    assert values["bits_per_byte"] == pytest.approx(2 / math.log(2))

@@ -30,7 +30,6 @@ from tests.service.evaluation_kit import asked as asked_of
 
 __all__ = ["Line", "Shouter", "Stream", "asked", "ended_with", "line_to", "opened", "shout", "stands", "start_of"]
 
-EVERY_CALL = frozenset(OrchestratorCall)
 SAMPLES = frozenset({OrchestratorCall.SAMPLE})
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,22 @@ def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):
     (evaluator,) = json.loads(done.stdout)["evaluators"]
     assert (evaluator["n"], evaluator["n_scored"], evaluator["n_unscored"]) == (2, 1, 1)
     assert evaluator["problem"] is not None
+
+
+def test_an_unscored_sample_is_told_with_its_reason(tmp_path: Path):
+    """The journal is gone with the command: what it ends with says why there is no number."""
+    (tmp_path / "data.jsonl").write_text('{"id": "a", "input": "12+34=", "target": "46", "choices": ["46", "45"]}\n')
+    asked = ("--data=jsonl:data.jsonl", "--evaluator=classification", '--option=classification.labels=["46", "45"]')
+
+    table = _evaluate(*asked, cwd=tmp_path)
+    data = _evaluate(*asked, "--json", cwd=tmp_path)
+
+    # The table breaks what is long.
+    told = " ".join(re.findall(r"[\w']+", table.stdout))
+    assert "1 the first 'a' choices are given and the labels stand in the evaluator's options" in told
+    (evaluator,) = json.loads(data.stdout)["evaluators"]
+    first = evaluator["first_unscored"]
+    assert (first["sample_id"], first["verdict"], first["problem"]["field"]) == ("a", "error", "choices")
 
 
 def test_a_line_that_is_wrong_is_named(tmp_path: Path):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Set
+from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, Code
-from crucible_bridge.types import Dataset, EvaluatorSpec, Goal, RankBy, Sample, SamplingParams
+from crucible_bridge.types import Dataset, EvaluatorSpec, Goal, Limits, RankBy, Sample, SamplingParams
+from crucible_worker.runs import comparison
 from crucible_worker.testing import Call, ScriptedModel, run_worker
+from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig
 
 SAMPLES = tuple(Sample(id=f"s{index}", input=f"question {index}", targets=("YES",)) for index in range(12))
 
@@ -108,6 +112,21 @@ async def test_less_is_better_where_the_goal_says_so(compared):
     assert nobodys.best_evaluation_id == ""
 
 
+async def test_each_evaluator_has_its_first_evaluation_for_a_baseline(compared):
+    """Where some of a run were evaluated by one evaluator and some by another, as a plan does it, all are compared."""
+    for step in (1, 11):
+        await compared.evaluate(
+            run_id="run", step=step, model="embedded:a", evaluators=["nll"], dataset=Dataset.of(SAMPLES)
+        )
+    found = await compared.compare_evaluations(run_id="run")
+    losses = await compared.compare_evaluations(run_id="run", evaluator="nll")
+
+    nlls = [evaluation.evaluation_id for evaluation in found.evaluations if evaluation.request.step in (1, 11)]
+    pairs = [(pair.evaluator, pair.baseline_id, pair.evaluation_id) for pair in found.comparisons]
+    assert pairs == [("accuracy", "a", "b"), ("accuracy", "a", "c"), ("nll", *nlls)]
+    assert losses.comparisons == found.comparisons[2:]
+
+
 async def test_losses_improve_by_falling():
     """An evaluator whose scores are losses counts a lower score as an improvement."""
     models = {
@@ -141,6 +160,87 @@ async def test_other_options_are_another_evaluator():
     assert pair.problem is not None
     assert pair.problem.reason == "EVALUATORS_DIFFER"
     assert not pair.metrics.values
+
+
+async def test_a_default_is_the_same_whether_it_is_spelt_out_or_not():
+    """Options that come to the same are compared."""
+    async with run_worker(models={"m": _answers(set())}) as worker:
+        for name, options in (("x", {}), ("y", {"thinking": "remove"})):
+            await worker.bridge.evaluation.evaluate(
+                evaluation_id=name,
+                model="embedded:m",
+                evaluators=[EvaluatorSpec(kind="accuracy", options=options)],
+                dataset=Dataset.of(SAMPLES[:2]),
+                sampling=SamplingParams(max_tokens=8),
+            )
+        (pair,) = (await worker.bridge.evaluation.compare_evaluations(["x", "y"])).comparisons
+
+    assert (pair.problem, pair.n_matched) == (None, 2)
+
+
+async def test_an_evaluator_that_failed_has_no_numbers(compared):
+    """A problem says in which evaluation, and the metrics are empty."""
+    await compared.evaluate(
+        evaluation_id="d",
+        model="embedded:c",
+        evaluators=["accuracy"],
+        dataset=Dataset.of(SAMPLES),
+        sampling=SamplingParams(max_tokens=8),
+        limits=Limits(max_unscored=0),
+    )
+    (pair,) = (await compared.compare_evaluations(["a", "d"])).comparisons
+
+    assert pair.problem is not None
+    assert (pair.problem.reason, pair.problem.message) == ("EVALUATOR_FAILED", "it failed in 'd': TOO_MANY_UNSCORED")
+    assert (pair.n_matched, pair.metrics.values) == (0, {})
+
+
+async def test_what_has_not_ended_is_not_compared():
+    """An evaluation at work is FAILED_PRECONDITION until it has ended."""
+    async with rig(HeldModel()) as r:
+        for name in "ab":
+            await r.evaluation.start_evaluation(asked(evaluation_id=name))
+        await refused(r.evaluation.compare_evaluations(["a", "b"]), Code.FAILED_PRECONDITION, "NOT_ENDED")
+
+        r.model.let_go.set()
+        for name in "ab":
+            await r.ended(name)
+        assert len((await r.evaluation.compare_evaluations(["a", "b"])).comparisons) == 1
+
+
+async def test_one_comparison_is_read_at_a_time(compared, monkeypatch):
+    """However many are asked for at once, they take one of the journal's readers; the others are for other calls."""
+    at_once: list[int] = []
+    reading = 0
+    plain = comparison._compare
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal reading
+        reading += 1
+        at_once.append(reading)
+        try:
+            return plain(*arguments)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(comparison, "_compare", counted)
+    found = await asyncio.gather(*(compared.compare_evaluations(["a", "b", "c"]) for _ in range(20)))
+
+    assert at_once == [1] * 20
+    assert all(each == found[0] for each in found)
+
+
+async def test_more_results_than_the_limit_are_refused():
+    """Results of all evaluations together count; as many as the limit are taken."""
+    for limit, taken in ((4, True), (3, False)):
+        async with rig(max_compared_samples=limit) as r:
+            for name in "ab":
+                await r.evaluation.evaluate(asked(evaluation_id=name))
+            call = r.evaluation.compare_evaluations(["a", "b"])
+            if taken:
+                assert (await call).comparisons[0].n_matched == len(SHOUT)
+            else:
+                await refused(call, Code.RESOURCE_EXHAUSTED, "TOO_MANY_SAMPLES")
 
 
 @pytest.mark.parametrize(

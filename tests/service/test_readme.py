@@ -59,6 +59,16 @@ async def test_the_loop_of_the_plan_runs_as_it_stands(tmp_path):
     ]
 
 
+async def test_two_checkpoints_are_compared_as_it_stands(tmp_path):
+    """The later one adds better, and is the best; the interval holds the difference."""
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet("compare_evaluations", worker.address, tmp_path)
+
+    difference, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", lines[0]))
+    assert 0 < low < difference < high
+    assert re.fullmatch(r"[1-9]\d* improved, \d+ regressed; best: \S+", lines[1])
+
+
 async def test_a_model_that_stays_with_its_caller_runs_as_it_stands(tmp_path):
     """The object of the snippet is asked over the stream, and adds without a mistake."""
     async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:

@@ -62,6 +62,18 @@ def test_every_evaluator_and_grader_is_in_the_readme():
         assert f"`{grader}`" in readme
 
 
+def test_every_evaluator_and_grader_is_on_its_page_with_its_options():
+    """Each evaluator has a section there, and each grader a row that names its options and no others."""
+    page = (ROOT / "docs" / "evaluators.md").read_text()
+    rows = re.findall(r"^\| (`[a-z0-9_`, ]+`) \| [^|]* \| ([^|]*) \|$", page, re.MULTILINE)
+    told = {name: set(re.findall(r"`(\w+)`", options)) for names, options in rows for name in re.findall(r"\w+", names)}
+
+    assert set(EVALUATORS) <= set(re.findall(r"^## `(\w+)`$", page, re.MULTILINE))
+    for name, grader in GRADERS.items():
+        # The value of an option may be told beside it.
+        assert told[name] - {"boxed"} == set(grader.options_schema["properties"]), name
+
+
 def test_every_call_is_in_the_readme_and_no_other():
     """The table of services is that of the protos."""
     readme = (ROOT / "README.md").read_text()
@@ -87,6 +99,17 @@ def test_every_extra_that_a_model_or_data_set_needs_is_in_the_readme():
     )
 
     assert told == extras
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page():
+    """What is measured anew is written down twice, and alike; each figure has the command that measures it."""
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/measured.md"))
+    figures = re.findall(r"^\| .* \| `python (benchmarks/\w+\.py)\b.*` \|$", readme, re.MULTILINE)
+
+    assert figures
+    assert all((ROOT / script).is_file() for script in figures)
+    rows = [line for line in readme.splitlines() if "| `python benchmarks/" in line]
+    assert [row for row in rows if row not in page] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -47,7 +47,7 @@ class ComparisonCalls:
             evaluation_ids: which ones, each once; either these or `run_id`.
             run_id: in their place all of this run that are completed, by step.
             dataset_fingerprint: only those of this data set, of a run with several.
-            baseline_id: which of them the others are compared with; the first if empty.
+            baseline_id: which of them the others are compared with; if empty, of each evaluator, the first that has it.
             evaluator: only the evaluator of this name, or of this kind where it has no name; all if None.
             rank_by: what tells the best of them.
             confidence: of intervals, 0.5 to 0.999.

@@ -44,7 +44,7 @@ class CompareRequest:
     dataset_fingerprint: str = ""
     """Only those of this data set; goes with `run_id` alone."""
     baseline_id: str = ""
-    """Which of them the others are compared with; the first if empty."""
+    """Which of them the others are compared with; if empty, of each evaluator, the first that has it."""
     evaluator: str | None = None
     """Only the evaluator of this name, or of this kind where it has no name; all if None."""
     rank_by: RankBy | None = None
@@ -131,7 +131,7 @@ class EvaluationComparison:
     evaluations: tuple[Evaluation, ...]
     """What was compared, in the order asked for, or by step."""
     comparisons: tuple[PairedComparison, ...]
-    """Each of them with the baseline, evaluator by evaluator in the baseline's order."""
+    """Evaluator by evaluator, in the order in which they come up: each evaluation that has it with the baseline."""
     series: tuple[MetricSeries, ...]
     """Every metric that one of them defines, in the order in which they come up."""
     best_evaluation_id: str = ""

@@ -134,10 +134,13 @@ def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:
     Of equal keys the first one counts.
     """
     covering: dict[int, list[int]] = {}
-    for index in sorted(range(len(keys)), key=lambda index: -len(keys[index])):
+    latest = -1
+    # Falling: a key comes behind those that begin with it, and whatever stands between them does so too.
+    for index in sorted(range(len(keys)), key=keys.__getitem__, reverse=True):
         key = keys[index]
-        longer = next((other for other in covering if keys[other][: len(key)] == key), index)
-        covering.setdefault(longer, []).append(index)
+        if latest < 0 or keys[latest][: len(key)] != key:
+            latest = index
+        covering.setdefault(latest, []).append(index)
     return covering
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,8 +30,9 @@ from crucible_worker.cli.options import (
 
 if TYPE_CHECKING:
     from crucible_bridge.errors import BridgeError
-    from crucible_bridge.types import EvaluateRequest, Evaluation
+    from crucible_bridge.types import EvaluateRequest, Evaluation, Problem, SampleResult
     from crucible_worker.config import Settings
+    from crucible_worker.runs.evaluations import Evaluations
 
 __all__ = ["evaluate"]
 
@@ -52,7 +53,11 @@ _Data = Annotated[
 _Evaluators = Annotated[
     list[str],
     typer.Option(
-        "--evaluator", metavar="[NAME=]KIND", help="nll, accuracy, pass_at_k; NAME prefixes keys; repeatable."
+        "--evaluator",
+        metavar="[NAME=]KIND",
+        # Words, not the registry: help is there before anything is imported.
+        help="accuracy, bits_per_byte, classification, multiple_choice, nll, pass_at_k or perplexity; NAME prefixes "
+        "keys; repeatable.",
     ),
 ]
 _Options = Annotated[
@@ -132,14 +137,14 @@ def evaluate(
                     ),
                     limits=Limits(max_unscored=max_unscored),
                 )
-            evaluation = asyncio.run(_evaluate(settings, request, evaluator, quiet=as_json))
+            evaluation, unscored = asyncio.run(_evaluate(settings, request, evaluator, quiet=as_json))
         except Refused as refused:
             _write_error(refused.error, str(refused), as_json=as_json)
             raise typer.Exit(EXIT_USAGE) from None
         except BridgeError as error:
             _write_error(error, str(error), as_json=as_json)
             raise typer.Exit(EXIT_FAILED) from None
-    _write(evaluation, as_json=as_json)
+    _write(evaluation, unscored, as_json=as_json)
     raise typer.Exit(0 if _succeeded(evaluation) else EXIT_FAILED)
 
 
@@ -191,7 +196,7 @@ def _json_or_text(value: str) -> Any:
 
 async def _evaluate(
     settings: Settings, request: EvaluateRequest, evaluators: Sequence[str], *, quiet: bool
-) -> Evaluation:
+) -> tuple[Evaluation, Mapping[str, SampleResult]]:
     from crucible_bridge.codec.events import event_from_record
     from crucible_bridge.types import format_model
     from crucible_worker.cli.progress import progress
@@ -209,12 +214,29 @@ async def _evaluate(
             async for page in pages:
                 for sequence, record in page.records:
                     show(format_model(request.model), event_from_record(sequence, record))
-        return await parts.evaluations.get(evaluation.evaluation_id)
+        evaluation = await parts.evaluations.get(evaluation.evaluation_id)
+        return evaluation, await _first_unscored(parts.evaluations, evaluation)
     finally:
         await parts.evaluations.drain()
         await parts.aclose_children()
         await parts.evaluations.aclose()
         log_writer.close(1.0)
+
+
+async def _first_unscored(evaluations: Evaluations, evaluation: Evaluation) -> dict[str, SampleResult]:
+    """By evaluator: without it nobody would learn why, as the journal is gone with the command."""
+    from crucible_bridge.types import Verdict
+
+    verdicts = [verdict for verdict in Verdict if not verdict.scored]
+    found = {}
+    for result in evaluation.results:
+        label = result.evaluator.label
+        samples, _ = await evaluations.samples(
+            evaluation.evaluation_id, verdicts=verdicts, evaluator=label, page_size=1
+        )
+        if samples:
+            found[label] = samples[0]
+    return found
 
 
 def _succeeded(evaluation: Evaluation) -> bool:
@@ -230,22 +252,31 @@ def _write_error(error: BridgeError, message: str, *, as_json: bool) -> None:
     typer.echo(f"crucible-worker: {message}", err=True)
 
 
-def _write(evaluation: Evaluation, *, as_json: bool) -> None:
+def _write(evaluation: Evaluation, unscored: Mapping[str, SampleResult], *, as_json: bool) -> None:
     from crucible_worker.cli.tables import evaluation_as_data, write_table
 
     if as_json:
-        typer.echo(json.dumps(evaluation_as_data(evaluation), allow_nan=False))
+        typer.echo(json.dumps(evaluation_as_data(evaluation, unscored), allow_nan=False))
         return
     metrics = evaluation.metrics
     rows = [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
     rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
     for result in evaluation.results:
         rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])
+        if (first := unscored.get(result.evaluator.label)) is not None:
+            why = first.verdict.value if first.problem is None else _told(first.problem)
+            rows.append(
+                [f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"]
+            )
         if result.problem is not None:
-            rows.append([f"{result.evaluator.label}: failed", result.problem.message])
+            rows.append([f"{result.evaluator.label}: failed", _told(result.problem)])
     if evaluation.problem is not None:
-        rows.append([evaluation.state.value, evaluation.problem.message])
+        rows.append([evaluation.state.value, _told(evaluation.problem)])
     write_table(sys.stdout, _title(evaluation), ("key", "value"), rows)
+
+
+def _told(problem: Problem) -> str:
+    return " ".join(filter(None, (problem.field, problem.message)))
 
 
 def _title(evaluation: Evaluation) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from crucible_bridge.events import Event
-from crucible_bridge.types import Evaluation, format_model
+from crucible_bridge.types import Evaluation, SampleResult, format_model
 
 __all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
 
@@ -35,8 +35,8 @@ def unscored(evaluation: Evaluation) -> int:
     return sum(result.n_unscored for result in evaluation.results)
 
 
-def evaluation_as_data(evaluation: Evaluation) -> dict[str, Any]:
-    """An evaluation for json."""
+def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, SampleResult]) -> dict[str, Any]:
+    """An evaluation for json, with an unscored sample of each evaluator that has any."""
     return {
         "evaluation_id": evaluation.evaluation_id,
         "state": evaluation.state.value,
@@ -51,6 +51,7 @@ def evaluation_as_data(evaluation: Evaluation) -> dict[str, Any]:
                 "n_unscored": result.n_unscored,
                 "n_errors": result.n_errors,
                 "n_truncated": result.n_truncated,
+                "first_unscored": _sample_as_data(first_unscored.get(result.evaluator.label)),
                 "problem": _as_data(result.problem),
             }
             for result in evaluation.results
@@ -78,6 +79,12 @@ def event_as_data(event: Event) -> Mapping[str, Any]:
         "problem": _as_data(event.problem),
         "correlation_id": event.correlation_id,
     }
+
+
+def _sample_as_data(sample: SampleResult | None) -> dict[str, Any] | None:
+    if sample is None:
+        return None
+    return {"sample_id": sample.sample_id, "verdict": sample.verdict.value, "problem": _as_data(sample.problem)}
 
 
 def _as_data(problem: Any) -> dict[str, Any] | None:

@@ -206,8 +206,9 @@ class Classification:
                 if _CONFIDENCE in result.measurements:
                     confidences.append(result.measurements[_CONFIDENCE])
         measured = self._measured(predicted, targets)
-        values = {**accuracy(scores).values, **measured.values}
-        undefined = {**accuracy(scores).undefined, **measured.undefined}
+        right_or_wrong = accuracy(scores)
+        values = {**right_or_wrong.values, **measured.values}
+        undefined = {**right_or_wrong.undefined, **measured.undefined}
         if confidences and len(confidences) == len(predicted):
             right = [label == target for label, target in zip(predicted, targets)]
             values[_CALIBRATION] = expected_calibration_error(confidences, right)

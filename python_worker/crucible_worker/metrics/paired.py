@@ -56,7 +56,8 @@ MAX_DISTINCT = 5_000
 MAX_SCORE = 1e150
 """Larger ones have no square."""
 
-_BLOCK = 2_000_000  # counts drawn at once: 16 MB
+_BLOCK = 2_000_000  # numbers drawn at once: 16 MB
+_DRAWS_PER_COUNT = 12  # that take the time of one binomial count
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +151,22 @@ def _interval(
     if sizes.size > MAX_DISTINCT:
         half = _quantile(confidence) * stderr
         return "normal", (difference - half, difference + half)
-    # A resample is how often each size comes up in n draws: no sample needs to be drawn by itself.
-    random = np.random.default_rng(0)
-    shares = counts / differences.size
-    means: list[np.ndarray] = []
-    at_once = max(1, _BLOCK // sizes.size)
-    for start in range(0, RESAMPLES, at_once):
-        drawn = random.multinomial(differences.size, shares, size=min(at_once, RESAMPLES - start))
-        means.append(drawn @ sizes / differences.size)
-    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
+    resamples = _resamples(differences, sizes, counts)
+    low, high = np.quantile(resamples, [(1 - confidence) / 2, (1 + confidence) / 2])
     return "bootstrap", (float(low), float(high))
+
+
+def _resamples(differences: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Means of resamples, shape (RESAMPLES,)."""
+    random, n = np.random.default_rng(0), differences.size
+    # Where few sizes come up again and again, how often each does in n draws takes less than n draws do.
+    counted = n > _DRAWS_PER_COUNT * sizes.size
+    means: list[np.ndarray] = []
+    at_once = max(1, _BLOCK // (sizes.size if counted else n))
+    for start in range(0, RESAMPLES, at_once):
+        count = min(at_once, RESAMPLES - start)
+        if counted:
+            means.append(random.multinomial(n, counts / n, size=count) @ sizes / n)
+        else:
+            means.append(differences[random.integers(n, size=(count, n), dtype=np.int32)].mean(axis=1))
+    return np.concatenate(means)

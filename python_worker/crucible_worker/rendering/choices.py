@@ -18,7 +18,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.prompts import render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, RAW, ROLE_COLON
+from crucible_worker.rendering.renderers import AUTO, RAW, before_answer
 
 __all__ = ["MAX_CHOICES", "ChoiceForm", "Question", "check_choices", "named_choice", "render_choices"]
 
@@ -61,20 +61,19 @@ def check_choices(sample: Sample, form: ChoiceForm) -> None:
     most = len(_LETTERS) if form is ChoiceForm.LETTERS else MAX_CHOICES
     if not 2 <= len(sample.choices) <= most:
         raise InvalidField("choices", f"has {len(sample.choices)} choices, not 2 to {most}")
-    places: dict[str, int] = {}
+    in_tokens = isinstance(sample.input, Datum)
+    places: dict[str | tuple[int, ...], int] = {}
     for index, choice in enumerate(sample.choices):
         if not choice.strip():
             raise InvalidField(f"choices[{index}]", "is blank")
-        if (same := places.setdefault(choice, index)) != index:
+        content = tuple(_tokens_of(choice, index)) if in_tokens else choice
+        if (same := places.setdefault(content, index)) != index:
             raise InvalidField(f"choices[{index}]", f"is the same as choice {same}")
     if not sample.targets:
         raise InvalidField("targets", "is empty: no choice would be right")
-    if isinstance(sample.input, Datum):
-        if form is ChoiceForm.LETTERS:
-            raise InvalidField("datum", "is tokens, in which no choices can be listed")
-        for index, choice in enumerate(sample.choices):
-            _tokens_of(choice, index)
-    elif isinstance(sample.input, Conversation) and form is ChoiceForm.LETTERS:
+    if in_tokens and form is ChoiceForm.LETTERS:
+        raise InvalidField("datum", "is tokens, in which no choices can be listed")
+    if isinstance(sample.input, Conversation) and form is ChoiceForm.LETTERS:
         messages = sample.input.messages
         if not messages or messages[-1].role != "user":
             raise InvalidField("conversation", "does not end with a message of the user, where choices are listed")
@@ -113,9 +112,7 @@ async def render_choices(
     plain = isinstance(asked, str) and (renderer == RAW or (renderer == AUTO and not known.has_chat_template))
     # Letters stand behind "Answer:" as a text would go on there; in an answer of its own nothing comes before them.
     before = (" " if plain else "") if form is ChoiceForm.LETTERS else delimiter
-    if renderer == ROLE_COLON:
-        before = f" {before}"  # what parts every content from its role
-    behind = [f"{before}{text}" for text in texts]
+    behind = [f"{before_answer(renderer)}{before}{text}" for text in texts]
     rendered = (await render_question(known, asked, renderer)).tokens
     if plain and isinstance(asked, str):
         prompt, continuations = await _encoded_together(known, asked, behind, rendered)

@@ -18,6 +18,7 @@ __all__ = [
     "RENDERER_OPTION",
     "ROLE_COLON",
     "answer_of",
+    "before_answer",
     "check_input",
     "check_renderer",
 ]
@@ -32,6 +33,8 @@ RAW = "raw"
 """Text as it stands; no conversations."""
 COOKBOOK = "tinker:"
 """Before the name of one of tinker-cookbook's renderers."""
+
+_ROLE_COLONS = (ROLE_COLON, f"{COOKBOOK}role_colon")
 
 MAX_NAME_CHARS = 100
 """Of the name of one of tinker-cookbook's renderers."""
@@ -78,6 +81,11 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
         )
 
 
+def before_answer(renderer: str) -> str:
+    """What stands between a prompt and an answer: what the renderer writes before every message's content."""
+    return role_colon.BEFORE if renderer in _ROLE_COLONS else ""
+
+
 def answer_of(output: str, renderer: str) -> str:
     """What of an output is the answer: without what the renderer writes around every message."""
-    return role_colon.answer_of(output) if renderer == ROLE_COLON else output
+    return role_colon.answer_of(output) if renderer in _ROLE_COLONS else output

@@ -16,12 +16,15 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered, Tokenizer
 
-__all__ = ["STOP", "answer_of", "encode_prompt", "encode_weighted", "prompt_text"]
+__all__ = ["BEFORE", "STOP", "answer_of", "encode_prompt", "encode_weighted", "prompt_text"]
 
 STOP = "\n\nUser:"
 """What a model writes when its answer is over: the user's next turn."""
 
-_BEFORE, _AFTER = " ", "\n\n"
+BEFORE = " "
+"""What parts every content from its role."""
+
+_AFTER = "\n\n"
 _NEXT = "User:"
 """What STOP needs behind the end of a message."""
 
@@ -86,7 +89,7 @@ async def encode_weighted(
 
 def answer_of(output: str) -> str:
     """What the assistant's message holds: the output up to STOP, without what surrounds every content."""
-    return output.partition(STOP)[0].removeprefix(_BEFORE).removesuffix(_AFTER)
+    return output.partition(STOP)[0].removeprefix(BEFORE).removesuffix(_AFTER)
 
 
 def _begin(tokenizer: Tokenizer) -> list[int]:
@@ -98,7 +101,7 @@ def _header(role: str) -> str:
 
 
 def _content(message: ChatMessage) -> str:
-    return f"{_BEFORE}{message.content}{_AFTER}"
+    return f"{BEFORE}{message.content}{_AFTER}"
 
 
 def _check(messages: Sequence[ChatMessage]) -> None:

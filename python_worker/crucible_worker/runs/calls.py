@@ -29,7 +29,8 @@ __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallG
 ATTEMPTS_PER_CALL = 6
 """How often one call is made at most, the first time included."""
 RETRY_SHARE = 0.3
-"""Retries of a whole attempt, as a share of its samples: a backend that is down is not asked for ever."""
+"""Retries of a whole attempt, as a share of its samples, or of the calls that these take where they are more: a backend
+that is down is not asked for ever."""
 MIN_RETRIES = 10
 """Retries that an attempt has in any case."""
 BACKOFF_SECONDS = 0.1
@@ -45,7 +46,7 @@ class CallGate:
 
     def __init__(self, samples: int) -> None:
         """Open, with a retry budget for so many samples."""
-        self._retries_left = max(MIN_RETRIES, int(samples * RETRY_SHARE))
+        self._samples, self._calls, self._retries = samples, 0, 0
         self._closed = False
 
     def close(self) -> None:
@@ -59,6 +60,7 @@ class CallGate:
             Cancelled: the gate is closed.
             BridgeError: the last error, when it is not retryable or the budget is spent.
         """
+        self._calls += count is not None
         for attempt in range(1, ATTEMPTS_PER_CALL + 1):
             if self._closed:
                 raise Cancelled("the evaluation has ended")
@@ -67,12 +69,16 @@ class CallGate:
             try:
                 return await _called(function)
             except BridgeError as error:
-                if not error.retryable or attempt == ATTEMPTS_PER_CALL or self._retries_left == 0:
+                if not error.retryable or attempt == ATTEMPTS_PER_CALL or self._is_spent:
                     raise
-                self._retries_left -= 1
+                self._retries += 1
                 wait = _backoff(attempt) if error.retry_after is None else error.retry_after
             await asyncio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._retries >= max(MIN_RETRIES, int(max(self._samples, self._calls) * RETRY_SHARE))
 
 
 async def _called(function: Callable[[], Awaitable[T]]) -> T:

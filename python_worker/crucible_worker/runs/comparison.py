@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import sqlite3
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,36 +29,57 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
 
-__all__ = ["compare"]
+__all__ = ["Comparisons"]
 
 _MAX_SHOWN = 5  # fingerprints that an error names
 
 
-def compare(connection: sqlite3.Connection, request: CompareRequest, max_samples: int) -> EvaluationComparison:
-    """Compare evaluations; runs in a reader's thread.
+class Comparisons:
+    """Compares evaluations, one comparison after the other: the largest take seconds, and others read meanwhile.
 
     Args:
-        connection: reads the journal.
-        request: which ones, and how; its numbers have been checked.
-        max_samples: results of samples, of all evaluations together.
-
-    Raises:
-        InvalidField: the baseline, or the evaluator, is not among them.
-        NotFound: an evaluation, or completed ones of the run, are not there.
-        FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
-        ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+        journal: has them.
+        max_samples: results of samples, of all evaluations of a comparison together.
     """
+
+    def __init__(self, journal: Journal, max_samples: int) -> None:
+        self._journal, self._max_samples = journal, max_samples
+        self._turn = asyncio.Lock()
+
+    async def compare(self, request: CompareRequest) -> EvaluationComparison:
+        """Set ended evaluations of one data set beside each other; the request's numbers have been checked.
+
+        Raises:
+            InvalidField: the baseline is not among them, or has not the evaluator.
+            NotFound: an evaluation, or completed ones of the run, are not there.
+            FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
+            ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+        """
+        await self._turn.acquire()
+        reading = asyncio.ensure_future(self._journal.read(_compare, request, self._max_samples))
+        reading.add_done_callback(self._read)
+        # A thread cannot be stopped: where the caller has gone away, the turn lasts until it is done all the same.
+        return await asyncio.shield(reading)
+
+    def _read(self, reading: asyncio.Future[EvaluationComparison]) -> None:
+        self._turn.release()
+        if not reading.cancelled():
+            reading.exception()  # the caller has it too, unless it has gone away
+
+
+def _compare(connection: sqlite3.Connection, request: CompareRequest, max_samples: int) -> EvaluationComparison:
+    """Compare evaluations; runs in a reader's thread."""
     # One picture of the journal for all reads, whatever is trimmed meanwhile.
     connection.execute("BEGIN")
     try:
         rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
         evaluations = tuple(evaluation_of(row) for row in rows)
         _check(evaluations, max_samples)
-        baseline = _baseline(evaluations, request.baseline_id)
         numbers = {row.evaluation_id: row.number for row in rows}
-        comparisons = tuple(_comparisons(connection, numbers, baseline, evaluations, request))
+        comparisons = tuple(_comparisons(connection, numbers, evaluations, request))
     finally:
         connection.execute("COMMIT")
     return EvaluationComparison(
@@ -122,37 +144,38 @@ def _refuse_data_sets(fingerprints: Mapping[str, str]) -> NoReturn:
     )
 
 
-def _baseline(evaluations: Sequence[Evaluation], baseline_id: str) -> Evaluation:
-    if not baseline_id:
-        return evaluations[0]
-    for evaluation in evaluations:
-        if evaluation.evaluation_id == baseline_id:
-            return evaluation
-    raise InvalidField("baseline_id", f"is {baseline_id!r}, which is not among the evaluations compared")
+def _baselines(evaluations: Sequence[Evaluation], request: CompareRequest) -> Sequence[tuple[Evaluation, int]]:
+    """Each evaluator that is compared, once: by its place in the evaluation that the others' are compared with."""
+    by_id = {evaluation.evaluation_id: evaluation for evaluation in evaluations}
+    if request.baseline_id and request.baseline_id not in by_id:
+        raise InvalidField("baseline_id", f"is {request.baseline_id!r}, which is not among the evaluations compared")
+    found: dict[tuple[str, str], tuple[Evaluation, int]] = {}
+    # The parts of a plan that are not due together are evaluations of their own: not every one has every evaluator.
+    for evaluation in [by_id[request.baseline_id]] if request.baseline_id else evaluations:
+        for index, spec in enumerate(evaluation.request.evaluators):
+            found.setdefault((spec.label, spec.kind), (evaluation, index))
+    wanted = [place for (label, _), place in found.items() if request.evaluator in (None, label)]
+    if not wanted:
+        known = ", ".join(dict.fromkeys(label for label, _ in found))
+        raise InvalidField("evaluator", f"is {request.evaluator!r}, there are: {known}")
+    return wanted
 
 
 def _comparisons(
     connection: sqlite3.Connection,
     numbers: Mapping[str, int],
-    baseline: Evaluation,
     evaluations: Sequence[Evaluation],
     request: CompareRequest,
 ) -> Iterator[PairedComparison]:
-    specs = [
-        (index, spec)
-        for index, spec in enumerate(baseline.request.evaluators)
-        if request.evaluator in (None, spec.label)
-    ]
-    if not specs:
-        known = ", ".join(spec.label for spec in baseline.request.evaluators)
-        raise InvalidField("evaluator", f"is {request.evaluator!r}, the baseline has: {known}")
-    others = [evaluation for evaluation in evaluations if evaluation is not baseline]
-    for index, spec in specs:
+    for baseline, index in _baselines(evaluations, request):
+        spec = baseline.request.evaluators[index]
+        others = [
+            (other, place)
+            for other in evaluations
+            if other is not baseline and (place := _place(other, spec)) is not None
+        ]
         scores = _scores(connection, numbers[baseline.evaluation_id], index) if others else {}
-        for other in others:
-            place = _place(other, spec)
-            if place is None:
-                continue
+        for other, place in others:
             problem = _problem(baseline, index) or _problem(other, place) or _difference(spec, other, place)
             pair = PairedComparison(
                 baseline_id=baseline.evaluation_id,
@@ -180,10 +203,17 @@ def _problem(evaluation: Evaluation, index: int) -> Problem | None:
 
 
 def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem | None:
-    if dict(other.request.evaluators[place].options) == dict(spec.options):
+    if _options(other.request.evaluators[place]) == _options(spec):
         return None
     message = f"its options in {other.evaluation_id!r} are not those in the baseline"
     return Problem(reason="EVALUATORS_DIFFER", message=message)
+
+
+def _options(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    """Its options; one that is not given has its default, whether or not somebody else spells that out."""
+    kind = EVALUATORS.get(spec.kind)
+    known = {} if kind is None else kind.info.options_schema["properties"]
+    return {**{name: option["default"] for name, option in known.items() if "default" in option}, **spec.options}
 
 
 def _goal(spec: EvaluatorSpec) -> Goal | None:

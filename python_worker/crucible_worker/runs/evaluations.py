@@ -16,10 +16,8 @@ import structlog
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
-    CompareRequest,
     EvaluateRequest,
     Evaluation,
-    EvaluationComparison,
     EvaluationState,
     ReportFormat,
     SampleResult,
@@ -30,7 +28,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
-from crucible_worker.runs.comparison import compare
+from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import (
@@ -83,6 +81,8 @@ class Evaluations:
         """Made anew at each start."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
+        self.comparisons = Comparisons(journal, limits.max_compared_samples)
+        """Those that have ended, beside each other."""
         self._journal, self._locks, self._limits = journal, locks, limits
         self._notes = Notes(journal)
         self._orphans = Orphans(journal, locks)
@@ -251,10 +251,6 @@ class Evaluations:
             )
         render = {ReportFormat.MARKDOWN: render_markdown, ReportFormat.JSON: render_json}[report_format]
         return await asyncio.to_thread(render, evaluations, failures)
-
-    async def compare(self, request: CompareRequest) -> EvaluationComparison:
-        """Set ended evaluations of one data set beside each other; see `runs.comparison.compare` for its errors."""
-        return await self._journal.read(compare, request, self._limits.max_compared_samples)
 
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         """End an evaluation early, whoever owns it; one that has ended is returned as it is."""

@@ -7,6 +7,7 @@ loop, and ends the process when the clock runs out. Only a call that never lets 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -39,6 +40,7 @@ class ExitGuard:
         for number in _SIGNALS:
             signal.signal(number, _heard_elsewhere)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        atexit.register(_ignore)
         threading.Thread(target=self._run, name="exit-guard", daemon=True).start()
 
     def tell(self, begin: Callable[[], object]) -> None:
@@ -77,6 +79,12 @@ class ExitGuard:
             if timeout is not None:
                 break
         return 0
+
+
+def _ignore() -> None:
+    """Ignore what is ours to hear: Python's last act takes handlers away, and a signal then would be the exit code."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _heard_elsewhere(number: int, frame: object) -> None:

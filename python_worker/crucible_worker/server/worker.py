@@ -174,7 +174,8 @@ class Worker:
 
         if self._tools is None:
             assert self._handlers is not None
-            self._tools = Tools(self._handlers, self._calls)
+            limit = self._settings.limits.max_sequences_per_call
+            self._tools = Tools(self._handlers, self._calls, max_sequences=limit)
         return self._tools
 
     async def describe(self) -> WorkerInfo:

@@ -21,6 +21,6 @@ class ComparisonCalls:
         self, request: pb.CompareEvaluationsRequest, context: Context
     ) -> pb.CompareEvaluationsResponse:
         """Set them beside each other."""
-        comparison = await self._evaluations.compare(compare_request_from_v1(request))
+        comparison = await self._evaluations.comparisons.compare(compare_request_from_v1(request))
         # By a thread: a hundred evaluations with a thousand changes each take a while.
         return await asyncio.to_thread(evaluation_comparison_to_v1, comparison)

@@ -145,12 +145,12 @@ class _ProcessWorker:
 
     async def iterate(self, values: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """Iterate on the worker's loop, from any other; closing the generator closes what it iterates over."""
-        end = object()
+        end, turn = object(), asyncio.Lock()
         try:
-            while (value := await self.run(_next_or(values, end))) is not end:
+            while (value := await self.run(_next_or(values, end, turn))) is not end:
                 yield value
         finally:
-            await self.run(_close(values))
+            await self.run(_close(values, turn))
 
     async def _started(self) -> Tools:
         if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
@@ -179,13 +179,16 @@ class _ProcessWorker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-async def _next_or(values: AsyncGenerator[Any, None], end: object) -> Any:
+async def _next_or(values: AsyncGenerator[Any, None], end: object, turn: asyncio.Lock) -> Any:
     # A StopAsyncIteration cannot leave a future, so the end is a value.
-    return await anext(values, end)
+    async with turn:
+        return await anext(values, end)
 
 
-async def _close(values: AsyncGenerator[Any, None]) -> None:
-    await values.aclose()
+async def _close(values: AsyncGenerator[Any, None], turn: asyncio.Lock) -> None:
+    # Where the reader was cancelled, its wait ends on this loop a moment after it ended on the reader's.
+    async with turn:
+        await values.aclose()
 
 
 def _log_to_stderr() -> None:

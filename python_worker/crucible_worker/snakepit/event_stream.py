@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 
 import structlog
 
+from crucible_bridge.errors import InternalError
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.runs.journal import JournalUnavailable
@@ -67,10 +68,18 @@ class EventStream:
             for sequence, record in records:
                 if self._over(number, end):
                     return
-                event = telemetry_event(sequence, record, self._written.log_id)
-                if self._steering.wants(event):
+                event = self._event(sequence, record)
+                if event is not None and self._steering.wants(event):
                     await context.write(event)
                 self._written.take(sequence)
+
+    def _event(self, sequence: int, record: bytes) -> pb.TelemetryEvent | None:
+        """A record as it is told; None where it is damaged: what comes after it is told all the same."""
+        try:
+            return telemetry_event(sequence, record, self._written.log_id)
+        except InternalError as error:
+            _log.error("event_not_told", sequence=sequence, reason=error.reason)
+            return None
 
     async def _next(self, number: int, end: float | None) -> list[tuple[int, bytes]] | None:
         """What is to be sent next; None at the stream's end."""

@@ -17,11 +17,14 @@ from crucible_worker.interceptors.methods import Context
 from crucible_worker.snakepit import failures
 from crucible_worker.snakepit.messages import Asked, answer, failure, read_asked
 from crucible_worker.snakepit.results import ToolResult
-from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall, Tools
+from crucible_worker.snakepit.tools import ToolCall, Tools
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.telemetry.logging import bind_contextvars
 
-__all__ = ["Execution"]
+__all__ = ["FRAME_BYTES", "Execution"]
+
+FRAME_BYTES = 1024
+"""More than a response has beside its JSON and its bytes: what these are, and how long they took."""
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +60,7 @@ class Execution:
             ResourceExhausted: it does not fit into a message.
         """
         text = result.json()
-        if (size := len(text) + len(result.binary or b"")) > self._max_message_bytes - LARGE_BYTES:
+        if (size := len(text) + len(result.binary or b"")) > self._max_message_bytes - FRAME_BYTES:
             raise ResourceExhausted(
                 f"the answer has {size:,} bytes, a message at most {self._max_message_bytes:,}: ask for less at once",
                 reason="ANSWER_TOO_LARGE",

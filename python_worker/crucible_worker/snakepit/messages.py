@@ -1,6 +1,6 @@
 """Snakepit's requests and responses of tools <-> what a tool takes and gives.
 
-A large request is read where it lies: protobuf would copy the bytes of its binary parameters twice.
+A large request is read where it lies, without a copy: protobuf would copy its binary parameters twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from crucible_bridge.codec.spans import Span, Unusual, content_span, parsed, pla
 from crucible_bridge.errors import InvalidField
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
+from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 
 __all__ = ["CORRELATION_KEY", "Asked", "answer", "failure", "read_asked"]
@@ -41,8 +42,8 @@ class Asked:
     """What is known beside the parameters."""
     json: Mapping[str, bytes]
     """The parameters' JSON, by name."""
-    binary: Mapping[str, bytes]
-    """Binary parameters, by name."""
+    binary: Mapping[str, Binary]
+    """Binary parameters, by name; of a large request parts of itself."""
 
     def parameters(self) -> dict[str, Any]:
         """The parameters.
@@ -94,20 +95,20 @@ def failure(text: str, milliseconds: int) -> bytes:
     return pb.ExecuteToolResponse(error_message=text, execution_time_ms=milliseconds).SerializeToString()
 
 
-def _small(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, bytes]]:
+def _small(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
     message = parsed(pb.ExecuteToolRequest, data)
     return message, {name: message.binary_parameters[name] for name in message.binary_parameters}
 
 
-def _in_place(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, bytes]]:
+def _in_place(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
     spans, rest = split(data, (0, len(data)), (_BINARY,))
     return parsed(pb.ExecuteToolRequest, rest), dict(_entry(data, span) for span in spans[_BINARY])
 
 
-def _entry(data: bytes, span: Span) -> tuple[str, bytes]:
+def _entry(data: bytes, span: Span) -> tuple[str, Binary]:
     """An entry of a map from text to bytes."""
     at, end = span
-    name, content = b"", b""
+    name, content = b"", memoryview(b"")
     while at < end:
         number, found, at = content_span(data, at)
         if found is None or number not in (_ENTRY_KEY, _ENTRY_VALUE):
@@ -116,7 +117,7 @@ def _entry(data: bytes, span: Span) -> tuple[str, bytes]:
         if number == _ENTRY_KEY:
             name = data[begin:stop]
         else:
-            content = data[begin:stop]
+            content = memoryview(data)[begin:stop]
     if at != end:
         raise Unusual
     try:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import Array
-from crucible_worker.snakepit.tools_arrays import read_array
+from crucible_worker.snakepit.tools_arrays import Binary, read_array
 from crucible_worker.snakepit.tools_short_forms import SHORT_FORMS
 from crucible_worker.snakepit.tools_values import (
     enum_words,
@@ -63,7 +63,12 @@ class Arguments:
     """What a tool was called with, and what of it has been read."""
 
     def __init__(
-        self, parameters: Mapping[str, Any], binary: Mapping[str, bytes], *, correlation_id: str | None = None
+        self,
+        parameters: Mapping[str, Any],
+        binary: Mapping[str, Binary],
+        *,
+        correlation_id: str | None = None,
+        max_sequences: int | None = None,
     ) -> None:
         """Take JSON values and bytes by name.
 
@@ -78,6 +83,8 @@ class Arguments:
             self.values |= _unpacked(self, self.values)
         self.correlation_id = correlation_id
         """Of the call."""
+        self.max_sequences = max_sequences
+        """Of one call for metrics over tokens; None where nothing bounds them."""
         self.result_format = self._format(self.values.pop(RESULT_FORMAT, None))
         """One of RESULT_FORMATS."""
         tensors = self.values.pop(TENSORS, None)
@@ -106,7 +113,7 @@ class Arguments:
             self._shared[value] = read_array(description, value, entry(TENSORS, value), self.bytes)
         return self._shared[value]
 
-    def bytes(self, name: str, field: str) -> bytes:
+    def bytes(self, name: str, field: str) -> Binary:
         """A binary parameter.
 
         Raises:
@@ -305,7 +312,7 @@ def read_bytes(value: Any, field: str, arguments: Arguments) -> bytes:
         case str():
             return value.encode("utf-8", "surrogatepass")
         case {"binary": str(name), **rest} if not rest:
-            return arguments.bytes(name, field)
+            return bytes(arguments.bytes(name, field))
         case {"base64": str() as text, **rest} if not rest:
             array = read_array({"dtype": "u8", "data": text}, "", field, arguments.bytes)
             return bytes(memoryview(array))  # pyright: ignore[reportArgumentType] - u8 is always numpy's

@@ -142,7 +142,7 @@ def _writer(field: FieldDescriptor) -> Write:
     if inner is not None and inner.GetOptions().map_entry:
         convert = _converter(inner.fields_by_name["value"])
         return lambda message, value, output: value.__setitem__(
-            name, {key: convert(item, output) for key, item in sorted(getattr(message, name).items())}
+            name, {key: convert(item, output) for key, item in _sorted(getattr(message, name)).items()}
         )
     if field.full_name == _SCHEMA:
         return lambda message, value, output: value.__setitem__(name, json.loads(getattr(message, name)))
@@ -162,8 +162,13 @@ _SCHEMA = evaluation_pb2.EvaluatorInfo.DESCRIPTOR.fields_by_name["options_schema
 def _write_metrics(name: str, message: Any, value: dict[str, Any], output: Output) -> None:
     """Numbers by key, and beside them why some have none."""
     metrics = getattr(message, name)
-    value[name] = dict(sorted(metrics.values.items()))
-    value["undefined"] = dict(sorted(metrics.undefined.items()))
+    value[name] = _sorted(metrics.values)
+    value["undefined"] = _sorted(metrics.undefined)
+
+
+def _sorted(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """A message's map, by its keys; those alone are iterated, as its items come slowly."""
+    return {key: entries[key] for key in sorted(entries)}
 
 
 def _write_present(

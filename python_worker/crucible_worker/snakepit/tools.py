@@ -21,6 +21,7 @@ from crucible_worker.interceptors.methods import Handle, Method
 from crucible_worker.services.handlers import Handlers
 from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, Arguments
 from crucible_worker.snakepit.results import Output, ToolResult
+from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.tools_catalogue import TOOLS, Tool
 from crucible_worker.snakepit.tools_schema import parameters_schema
 from crucible_worker.telemetry.logging import bind_contextvars
@@ -71,8 +72,9 @@ class _Context:
 class Tools:
     """The tools of a worker; of one event loop."""
 
-    def __init__(self, handlers: Handlers, calls: Calls) -> None:
-        """Offer the calls of these handlers, counted among these."""
+    def __init__(self, handlers: Handlers, calls: Calls, *, max_sequences: int) -> None:
+        """Offer the calls of these handlers, counted among these, for at most so many sequences of a metric."""
+        self._max_sequences = max_sequences
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="tools")
         self._tools = {tool.name: tool for tool in TOOLS}
         self._open = 0
@@ -97,7 +99,7 @@ class Tools:
         return name != LIST_TOOLS and self._tool(name).streams
 
     async def execute(
-        self, name: str, parameters: Mapping[str, Any], binary: Mapping[str, bytes], call: ToolCall
+        self, name: str, parameters: Mapping[str, Any], binary: Mapping[str, Binary], call: ToolCall
     ) -> ToolResult:
         """Run a tool that answers once.
 
@@ -120,7 +122,7 @@ class Tools:
         return await self._counted(name, (parameters, binary, call), _Context(call))
 
     async def stream(
-        self, name: str, parameters: Mapping[str, Any], binary: Mapping[str, bytes], call: ToolCall
+        self, name: str, parameters: Mapping[str, Any], binary: Mapping[str, Binary], call: ToolCall
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Run a tool that answers with a stream of JSON objects; closing the generator ends it.
 
@@ -193,7 +195,9 @@ class Tools:
         parameters, binary, call = asked
 
         def read() -> tuple[Arguments, Any]:
-            arguments = Arguments(parameters, binary, correlation_id=call.correlation_id)
+            arguments = Arguments(
+                parameters, binary, correlation_id=call.correlation_id, max_sequences=self._max_sequences
+            )
             try:
                 request = tool.read(arguments)
             except BridgeError as error:
@@ -250,7 +254,7 @@ async def _left(running: asyncio.Future[Any]) -> None:
         raise error
 
 
-def _listed(tools: Iterable[Tool], parameters: Mapping[str, Any], binary: Mapping[str, bytes]) -> ToolResult:
+def _listed(tools: Iterable[Tool], parameters: Mapping[str, Any], binary: Mapping[str, Binary]) -> ToolResult:
     arguments = Arguments(parameters, binary)
     arguments.refuse_unknown()
     listed = [

@@ -21,7 +21,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Dtype, Tensor
 from crucible_worker.snakepit.tools_values import NON_FINITE, wrong_type
 
-__all__ = ["dtype_from_json", "read_array", "read_numbers"]
+__all__ = ["Binary", "dtype_from_json", "read_array", "read_numbers"]
 
 _DTYPES: Mapping[str, Dtype] = {
     **{str(dtype): dtype for dtype in Dtype},
@@ -45,7 +45,10 @@ _ITEM_BYTES: Mapping[Dtype, int] = {
 }
 _DESCRIPTION = ("dtype", "shape", "binary", "offset", "data")
 
-Bytes = Callable[[str, str], bytes]
+Binary = bytes | memoryview
+"""A binary parameter: bytes of its own, or a part of the request."""
+
+Bytes = Callable[[str, str], Binary]
 """A binary parameter's bytes, given its name and the path that asks for it."""
 
 
@@ -138,7 +141,7 @@ def _described(value: Mapping[Any, Any], name: str, field: str, binary: Bytes) -
     return from_tensor(Tensor(dtype=dtype, shape=tuple(shape or ()), data=data), field)
 
 
-def _part(data: bytes, offset: Any, size: int | None, field: str) -> bytes | memoryview:
+def _part(data: Binary, offset: Any, size: int | None, field: str) -> Binary:
     """The bytes from an offset on, as many as the shape takes; all of them where there is no offset."""
     if offset is None:
         return data

@@ -95,6 +95,9 @@ def _column(arguments: Arguments, names: Sequence[str]) -> _Column:
         case (_,):
             return _Column(name=name, parts=[array], lengths=None)
         case (count, length):
+            # Here already: rows without a value take no bytes, and so may be as many as a number can say.
+            if (limit := arguments.max_sequences) is not None and count > limit:
+                raise InvalidField(name, f"has {count:,} sequences, at most {limit:,} are accepted")
             return _Column(name=name, parts=[_flat(array)], lengths=np.full(count, length))
         case _:
             raise InvalidField(name, f"has shape {list(array.shape)}, one or two dimensions are needed")

@@ -15,6 +15,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
+from crucible_worker.evaluators.registry import EVALUATORS
 
 COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor", "health"]
 
@@ -53,6 +54,13 @@ def test_help_explains_every_option(command: str):
     assert result.exit_code == 0
     assert explained == set(re.findall(r"^  (--\S+)", result.stdout, re.MULTILINE))
     assert "--help" in explained
+
+
+def test_help_names_every_evaluator():
+    """Whoever types `evaluate --help` finds every kind that the worker has."""
+    words = set(re.findall(r"\w+", _run("evaluate", "--help").stdout))
+
+    assert set(EVALUATORS) <= words
 
 
 def test_without_a_command_help_is_shown():

@@ -100,6 +100,19 @@ async def test_bytes_of_a_target_are_those_of_its_tokens() -> None:
     assert outcome.score == pytest.approx(7 / LOG2 / 3)
 
 
+async def test_a_target_stands_where_the_answer_would() -> None:
+    """To role_colon it is a content, which a space parts from its role; its bytes are its own."""
+    prompt = "User: 2=\n\nAssistant:"
+    model = _model([-9.0] * (len(prompt) - 1) + [-1.0, -2.0])
+
+    outcome = await _evaluator("bits_per_byte", renderer="role_colon").run(_text("2=", "4"), context(model))
+
+    assert model.training is not None
+    (datum,) = model.training.data
+    assert "".join(map(chr, [*datum.model_input.tokens(), ord("4")])) == f"{prompt} 4"
+    assert outcome.score == pytest.approx(3 / LOG2)
+
+
 async def test_perplexity_of_what_nll_measures_is_its_exponential() -> None:
     """Text with a target, conversations and Datums: the same tokens and weights as nll."""
     datum = Datum(

@@ -138,6 +138,7 @@ async def test_text_needs_a_tokenizer() -> None:
         (question("[1]", "[2]", input=DATUM), ChoiceForm.LETTERS, "datum"),
         *((question("[1]", odd, input=DATUM), ChoiceForm.TEXT, "choices[1]") for odd in ("2", "[]", "[-1]", "[true]")),
         *((question("[1]", odd, input=DATUM), ChoiceForm.TEXT, "choices[1]") for odd in ("[1.5]", "x", '["a"]')),
+        (question("[1, 2]", "[1,2]", input=DATUM), ChoiceForm.TEXT, "choices[1]"),
         (question("46", "47", input=Conversation(())), ChoiceForm.LETTERS, "conversation"),
         (question("4", "5", input=Conversation((ChatMessage("assistant", "x"),))), ChoiceForm.LETTERS, "conversation"),
     ],

@@ -6,7 +6,8 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Sample
-from crucible_worker.rendering import check_renderer, render_supervised, tinker_cookbook
+from crucible_worker.rendering import answer_of, check_renderer, render_supervised, tinker_cookbook
+from crucible_worker.rendering.choices import ChoiceForm, render_choices
 from crucible_worker.rendering.prompts import render_question
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
@@ -54,6 +55,19 @@ async def test_weights_are_the_renderers(tokenizer, train_on, expected):
     targets, weights = inputs_of(datum)
     assert tokenizer.held.decode(targets[weights == 1]) == expected
     assert (datum.model_input.tokens()[1:] == targets[:-1]).all()
+
+
+async def test_its_role_colon_is_ours(tokenizer):
+    """Choices stand behind the same space, and an answer is read without it, by either name."""
+    sample = Sample(input="2+2?", targets=("4",), choices=("4", "5"))
+    ours, theirs = [
+        await render_choices(tokenizer, sample, ChoiceForm.TEXT, renderer=name)
+        for name in ("role_colon", "tinker:role_colon")
+    ]
+
+    assert [list(tokens) for tokens in theirs.continuations] == [list(tokens) for tokens in ours.continuations]
+    assert tokenizer.held.decode(theirs.continuations[0]) == " 4"
+    assert [answer_of(" 4\n\nUser: thanks", name) for name in ("role_colon", "tinker:role_colon")] == ["4", "4"]
 
 
 async def test_history_that_is_rewritten_cannot_be_measured_at_once(tokenizer):

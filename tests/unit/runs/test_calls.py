@@ -76,6 +76,24 @@ async def test_budget_of_retries(samples):
     assert backend.calls == before + 3
 
 
+async def test_the_budget_grows_with_the_calls_that_a_sample_takes():
+    """Of samples that take ten calls each, as many may be made again as of ten times the samples with one."""
+    samples, calls = 40, 10
+    gate, failing = CallGate(samples), Backend(10**6)
+    for _ in range(samples):
+        model = GatedModel(ScriptedModel(), gate)
+        assert model.sampling is not None
+        await asyncio.gather(*(model.sampling.compute_logprobs(PROMPT) for _ in range(calls)))
+
+    asked, before = 0, -2
+    while failing.calls - before > 1:  # the last one is not made again
+        asked, before = asked + 1, failing.calls
+        with pytest.raises(BackendError):
+            await gate.call(failing.call)
+
+    assert failing.calls - asked == int(samples * calls * RETRY_SHARE)
+
+
 async def test_closed_gate_lets_nothing_through():
     """After close no call is made, neither a new one nor the next try of one that waits."""
     gate, backend = CallGate(10), Backend(1, BackendError("busy", retry_after=0.001))

@@ -65,10 +65,29 @@ async def events(chunks: Any) -> list[Any]:
     return found
 
 
+async def given_up(adapter_class: Any) -> Any:
+    """What a reader ends with that is cancelled while it waits for the next event."""
+    waits = asyncio.Event()
+
+    async def read(chunks: Any) -> None:
+        async for _ in chunks:
+            waits.set()
+
+    try:
+        reading = asyncio.create_task(read(await adapter_class().execute_tool(tool_name="subscribe", arguments={})))
+        await waits.wait()
+        reading.cancel()
+        await asyncio.wait((reading,))
+        return {"cancelled": reading.cancelled(), "said": "" if reading.cancelled() else repr(reading.exception())}
+    except Exception as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
 async def main(adapter_class: Any) -> None:
     """Make the calls."""
     for tool, arguments in CALLS:
         print(json.dumps(await request(adapter_class, tool, arguments)))
+    print(json.dumps(await given_up(adapter_class)))
     tool, arguments = CALLS[0]
     at_once = await asyncio.gather(*(request(adapter_class, tool, arguments) for _ in range(8)))
     elsewhere: list[Any] = []

@@ -58,6 +58,11 @@ def test_streams_are_asynchronous_generators(host: dict[str, Any]):
     assert failed["message"].startswith("UNKNOWN_EVALUATION: evaluation_id is 'nope'")
 
 
+def test_a_reader_that_is_cancelled_is_cancelled(host: dict[str, Any]):
+    """A stream whose reader is cancelled while it waits ends with that alone, and not with an error."""
+    assert host["answers"][10] == {"cancelled": True, "said": ""}
+
+
 def test_errors_are_pythons_own(host: dict[str, Any]):
     """An error is an exception that Snakepit knows, and its text begins with our reason."""
     wrong, unknown, binary = host["answers"][4:7]

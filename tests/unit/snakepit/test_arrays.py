@@ -147,6 +147,27 @@ def test_null_parameters_are_absent():
     assert request.extended is False
 
 
+def test_a_null_beside_what_is_given_says_nothing():
+    """A description that is null is none, and a null in JSON leaves msgpack its parameter."""
+    packed: Any = msgpack.packb({"mask": [1], "lengths": None})
+    said = {"tensors": {"logprobs": None}, "logprobs": [-1.0], "mask": None, "training_logprobs": [-2]}
+
+    request = read(said, {"msgpack": packed})
+
+    assert [part.tolist() for part in request.masks] == [[1]]
+
+
+@pytest.mark.parametrize(("length", "data"), [(0, ""), (1, "AAAA")])
+def test_rows_are_counted_before_there_are_lengths_of_them(length: int, data: str):
+    """Rows without a value take no bytes: how many there are is bounded before room is made for their lengths."""
+    rows = {"dtype": "u8", "shape": [3, length], "data": data}
+    parameters: dict[str, Any] = dict.fromkeys(NAMES, rows)
+
+    assert READ(Arguments(parameters, {}, max_sequences=3))
+    with pytest.raises(InvalidField, match="logprobs has 3 sequences, at most 2 are accepted"):
+        READ(Arguments(parameters, {}, max_sequences=2))
+
+
 def test_numbers_that_json_has_not_are_text():
     """NaN and infinities are read from their names, alone in a list too."""
     numbers = read_numbers([["NaN", 1], ["Infinity", "-Infinity"]], "x")

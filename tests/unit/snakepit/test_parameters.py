@@ -175,6 +175,37 @@ def test_null_is_as_if_absent():
     assert filled(request, {"step": None, "limits": {"deadline_ms": None}}) == filled(request, {"limits": {}})
 
 
+@pytest.mark.parametrize(
+    ("request_type", "given", "same"),
+    [
+        (
+            grading_pb2.ScoreRequest,
+            {"items": [{"id": None, "gold": "1", "target": None, "targets": None, "pred": "2", "answer": None}]},
+            {"items": [{"gold": "1", "pred": "2"}]},
+        ),
+        (
+            evaluation_pb2.EvaluateRequest,
+            {"dataset": [{"input": "a", "text": None, "target": "b", "targets": None, "messages": None}]},
+            {"dataset": [{"input": "a", "target": "b"}]},
+        ),
+        (
+            models_pb2.SampleRequest,
+            {"items": [{"prompt": "a", "text": None, "conversation": None}]},
+            {"items": ["a"]},
+        ),
+    ],
+)
+def test_null_is_no_other_name(request_type: Any, given: Any, same: Any):
+    """Of several names for one field, those that are null do not count: structs have them all."""
+    assert filled(request_type, given) == filled(request_type, same)
+
+
+def test_a_schema_is_json():
+    """A JSON schema that came as msgpack, and holds what JSON has not, is refused."""
+    with pytest.raises(InvalidField, match=r"options\.format\.json_schema holds what JSON has not"):
+        filled(grading_pb2.ScoreRequest, {"options": {"format": {"json_schema": {"const": b"x"}}}})
+
+
 def test_enums_are_words_in_any_case():
     """A word of an enum is read in any case, without the enum's name."""
     request = evaluation_pb2.ListEvaluationsRequest

@@ -106,6 +106,16 @@ async def test_a_name_twice_is_refused(tools: Tools):
     assert (error.field, error.message) == ("pairs", "is given beside items, which is the same")
 
 
+async def test_a_group_may_name_what_it_has_not(tools: Tools):
+    """Names of a group, a trajectory or a transition that are null do not count: structs have them all."""
+    transition = {"ob": 3, "ac": [4], "reward": 1.0, "metrics": None, "episode_done": None}
+    group = {"trajectories": [{"transitions": [transition], "final_ob": None}]}
+    nulls = dict.fromkeys(("trajectories_G", "final_rewards", "final_rewards_G", "metrics", "metrics_G", "tags"))
+
+    plain = await run(tools, "trajectory_metrics", groups=[group])
+    assert await run(tools, "trajectory_metrics", groups=[{**nulls, **group}]) == plain
+
+
 async def test_advantages_come_back_as_they_came(tools: Tools):
     """Advantages have the form of those given: numbers, lists of them, or bytes with their lengths."""
     one: dict[str, Any] = {"logprobs": [-1.0, -2.0], "mask": [1, 1], "advantages": [0.5, 1.5], "base": [-1.0, -2.0]}

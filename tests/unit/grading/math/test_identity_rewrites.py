@@ -11,8 +11,6 @@ from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Powe
 
 ONE, TWO, MINUS_ONE, HALF = (Number(Fraction(value)) for value in ("1", "2", "-1", "1/2"))
 
-Draw = Callable[[st.SearchStrategy[Node]], Node]
-
 
 def minus(node: Node) -> Node:
     """The negative."""

@@ -1,0 +1,33 @@
+"""Servers in processes of their own, for as long as they are measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["server_process"]
+
+TIMEOUT_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def server_process(command: Sequence[str], ready: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run Python with these arguments until the block is left; what it writes to its ready file, once it is there."""
+    # A pipe to standard input: a worker of Snakepit's ends when it closes.
+    with subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, env={**os.environ, **(environment or {})}
+    ) as child:
+        try:
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while not ready.exists():
+                if child.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"{command[0]} did not start")
+                time.sleep(0.01)
+            yield ready.read_text()
+        finally:
+            child.terminate()
