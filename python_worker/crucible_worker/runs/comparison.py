@@ -26,7 +26,7 @@ from crucible_bridge.types import (
     SampleChange,
     SeriesPoint,
 )
-from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.evaluators.registry import score_goal
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
 
@@ -162,7 +162,7 @@ def _comparisons(
             )
             if problem is None:
                 theirs = _scores(connection, numbers[other.evaluation_id], place)
-                pair = _paired(pair, scores, theirs, _goal(spec), request)
+                pair = _paired(pair, scores, theirs, score_goal(spec.kind), request)
             yield pair
 
 
@@ -184,11 +184,6 @@ def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem |
         return None
     message = f"its options in {other.evaluation_id!r} are not those in the baseline"
     return Problem(reason="EVALUATORS_DIFFER", message=message)
-
-
-def _goal(spec: EvaluatorSpec) -> Goal | None:
-    kind = EVALUATORS.get(spec.kind)
-    return None if kind is None else kind.info.score_goal
 
 
 def _scores(connection: sqlite3.Connection, number: int, evaluator: int) -> dict[str, float]:

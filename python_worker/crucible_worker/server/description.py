@@ -25,7 +25,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
         version=importlib.metadata.version("crucible-bridge"),
         versions=_versions(),
         backends=tuple(parts.backend_infos()),
-        evaluators=tuple(evaluator.kind for evaluator in parts.evaluators()),
+        evaluators=tuple(parts.evaluator_kinds()),
         datasets=tuple(parts.datasets),
         limits={
             name: float(value) for name, value in {**dataclasses.asdict(settings.limits), **fixed_limits()}.items()

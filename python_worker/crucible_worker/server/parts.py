@@ -24,7 +24,7 @@ from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
-from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.evaluators import registry
 from crucible_worker.grading.pool import GradingPool, share, unshare
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
@@ -44,7 +44,9 @@ class Parts:
     backend_infos: Callable[[], Sequence[BackendInfo]]
     """What there is to say of them; one backend may be known under several names."""
     evaluators: Callable[[], Iterable[EvaluatorInfo]]
-    """The kinds of evaluators."""
+    """What evaluators there are; may take seconds, as those that users have installed are imported."""
+    evaluator_kinds: Callable[[], Iterable[str]]
+    """Their kinds alone; imports nothing."""
     datasets: Sequence[str]
     """Built-in data sets."""
     models: Mapping[type[ModelRef], Backend] = dataclasses.field(default_factory=dict)
@@ -111,7 +113,8 @@ async def build_with(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
         backend_infos=lambda: (*infos(), orchestrator.info()),
-        evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
+        evaluators=registry.infos,
+        evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,
         grading=grading,
