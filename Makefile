@@ -8,9 +8,14 @@ PYTHON ?= python3
 OUTPUT ?= demo-output
 
 VENV := .venv
+# The version that the committed modules were made with; others of the Elixir client's dependencies read them as well.
+PROTOC_GEN_ELIXIR := 0.15.0
 # A server of the Tinker API that runs on a CPU, with what it names no working versions of.
 TINKER_VENV := .venv-tinker
 TINKER_SERVER := 'skyrl-tx[tinker]==0.3.0' 'jax>=0.8,<1' 'flax>=0.12.2' 'optax>=0.2.5' 'torch==2.13.0'
+# The harness that multiple_choice is compared with, on the libraries of $(VENV).
+LM_EVAL_VENV := .venv-lm-eval
+LM_EVAL := 'lm-eval[hf]==0.4.13'
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -19,10 +24,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tinker lint generate bench torture serve clean
+.PHONY: help demo test test-elixir test-tinker lint generate generate-elixir bench bench-lm-eval torture serve clean
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -39,7 +44,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
-test: lint ## lint, then every test but torture and test-tinker
+test: lint ## lint, then every test but torture, test-tinker and test-elixir
 	$(BIN)/pytest
 
 $(TINKER_VENV)/.ready: Makefile
@@ -49,6 +54,13 @@ $(TINKER_VENV)/.ready: Makefile
 
 test-tinker: $(READY) $(TINKER_VENV)/.ready ## the tinker backend against a real server on the CPU; 2 GB of disk
 	TINKER_SERVER_PYTHON=$(TINKER_VENV)/bin/python $(BIN)/pytest -m tinker
+
+test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.15 or later, and Hex or BRIDGE_ELIXIR_DEPS
+	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.15 or later" >&2; exit 1; }
+	@test -n "$$BRIDGE_ELIXIR_DEPS" || mix hex.info >/dev/null 2>&1 || { echo "Hex is missing: mix local.hex," \
+		"or name a folder of dependencies by BRIDGE_ELIXIR_DEPS (see elixir_client_example/mix.exs)" >&2; exit 1; }
+	cd elixir_client_example && { test -n "$$BRIDGE_ELIXIR_DEPS" || mix deps.get; } && \
+		mix format --check-formatted && MIX_ENV=test mix compile --warnings-as-errors && mix test --include integration
 
 lint: $(READY) ## style, types, directions of imports, protos, generated code
 	$(BIN)/ruff check .
@@ -61,8 +73,24 @@ lint: $(READY) ## style, types, directions of imports, protos, generated code
 generate: $(READY) ## generate Python from protos/
 	$(BIN)/python protos/generate.py
 
+generate-elixir: $(READY) ## generate Elixir from protos/; needs protoc-gen-elixir: mix escript.install hex protobuf 0.15.0
+	@protoc-gen-elixir --version 2>/dev/null | grep -qF $(PROTOC_GEN_ELIXIR) || \
+		{ echo "protoc-gen-elixir $(PROTOC_GEN_ELIXIR) is not on the PATH" >&2; exit 1; }
+	$(BIN)/python -m grpc_tools.protoc --proto_path=protos \
+		--elixir_out=plugins=grpc,include_docs=true:elixir_client_example/lib protos/crucible_bridge/v1/*.proto
+
 bench: $(READY) ## every measured claim; each script in benchmarks/ also runs alone
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+$(LM_EVAL_VENV)/.ready: $(READY)
+	$(PYTHON) -m venv $(LM_EVAL_VENV)
+	echo "$(CURDIR)/$$(echo $(VENV)/lib/python3.*/site-packages)" > \
+		"$$(echo $(LM_EVAL_VENV)/lib/python3.*/site-packages)/worker.pth"
+	$(LM_EVAL_VENV)/bin/pip install --quiet $(LM_EVAL)
+	@touch $@
+
+bench-lm-eval: $(LM_EVAL_VENV)/.ready ## multiple_choice against lm-evaluation-harness, which is installed for it
+	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/multiple_choice.py
 
 torture: $(READY) ## many rounds of kills, disconnects and take-overs
 	$(BIN)/pytest -m torture
@@ -71,5 +99,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(TINKER_VENV) build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TINKER_VENV) $(LM_EVAL_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

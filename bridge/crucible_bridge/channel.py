@@ -83,6 +83,8 @@ class Tls:
     """The client's own certificate chain, where the worker asks for one."""
     key: str | Path | bytes | None = None
     """Its private key."""
+    server_name: str | None = None
+    """A name in the worker's certificate, where it is not that of the address: through a tunnel, or by number."""
 
     def credentials(self) -> grpc.ChannelCredentials:
         """The channel credentials.
@@ -181,7 +183,10 @@ def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.
     if tls is None:
         return grpc.aio.insecure_channel(target, options=channel_options())
     certificates = tls if isinstance(tls, Tls) else Tls(ca=tls)
-    return grpc.aio.secure_channel(target, certificates.credentials(), options=channel_options())
+    options = channel_options()
+    if certificates.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", certificates.server_name))
+    return grpc.aio.secure_channel(target, certificates.credentials(), options=options)
 
 
 def _service_config() -> dict[str, Any]:

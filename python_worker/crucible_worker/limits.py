@@ -43,6 +43,8 @@ class WorkerLimits:
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
     max_orchestrator_window: int = 1_024
     """Questions open at once on one stream of EvaluateWithOrchestratorModel, whatever the orchestrator wants."""
+    max_compared_samples: int = 2_000_000
+    """Results of samples, of all evaluations of one comparison together; more are refused."""
     max_calls_per_service: int = 256
     """Unary calls open at once in one service; more are refused. Health checks are not counted."""
     max_streams: int = 256

@@ -12,7 +12,6 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, EvaluatorKind, Limits, Sample, SamplingParams, Verdict
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import (
-    SHOUT,
     accuracy,
     asked,
     failing,
@@ -258,6 +257,7 @@ async def test_each_listed_evaluator_yields_the_keys_that_it_lists():
     """An evaluation by every listed kind has exactly the listed keys, with a value or a reason."""
     async with rig() as r:
         infos = await r.evaluation.list_evaluators()
+        samples = [Sample(input="a", targets=("A",), choices=("A", "B"))]
         for info in infos:
-            evaluation = await r.evaluation.evaluate(asked(evaluation_id="", evaluators=[info.kind], dataset=SHOUT[:1]))
+            evaluation = await r.evaluation.evaluate(asked(evaluation_id="", evaluators=[info.kind], dataset=samples))
             assert {*evaluation.metrics.values, *evaluation.metrics.undefined} == info.keys.keys()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import sqlite3
+from collections import Counter
 
 import crucible_bridge
 from crucible_bridge.errors import AlreadyExists, Code, ResourceExhausted
@@ -17,11 +18,12 @@ from crucible_bridge.types import (
     Limits,
     OrchestratorModel,
 )
+from crucible_worker.runs import datasets, specification
 from crucible_worker.runs.admission import QUEUE_RETRY_SECONDS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.runs.plans import MAX_PLANS_AT_HAND, TOUCH_SECONDS
 from crucible_worker.testing import ScriptedModel, run_worker
-from tests.service.evaluation_kit import HeldModel, accuracy, asked, log_of, nll, refused, rig
+from tests.service.evaluation_kit import HeldModel, accuracy, asked, log_of, nll, numbered, refused, rig
 from tests.service.plans_kit import plan, planned
 
 STEPS = 10
@@ -249,6 +251,33 @@ async def test_more_plans_than_are_at_hand_are_all_told_of_steps():
             assert [[one.evaluation.request.evaluators[0].name for one in each] for each in started] == [
                 [name] for name in names
             ]
+
+
+async def test_samples_of_a_plan_are_read_through_once(monkeypatch):
+    """Registering computes what identifies and orders them; steps are answered without, of either part, at any time."""
+    counts = Counter()
+
+    def counted(module):
+        function = module._canonical_sample if module is specification else module._canonical
+
+        def count(sample):
+            counts[module.__name__.rpartition(".")[2]] += 1
+            return function(sample)
+
+        monkeypatch.setattr(module, function.__name__, count)
+
+    counted(specification)
+    counted(datasets)
+    samples = Dataset.of(numbered(50))
+    async with rig() as r:
+        shuffled = dataclasses.replace(samples, shuffle_seed=7, limit=20)
+        parts = (planned(dataset=samples), planned(nll("s"), dataset=shuffled))
+        await r.evaluation.register_plan(plan(eval_every=1, evaluations=parts, infrequent_evaluations=()))
+        registered = dict(counts)
+        for step in range(3):
+            for one in await r.evaluation.notify_step("p", step, "embedded:m"):
+                assert (await r.ended(one.evaluation.evaluation_id)).state is EvaluationState.COMPLETED
+        assert counts == registered == {"specification": 100, "datasets": 70}
 
 
 async def test_an_unknown_plan_is_not_found():

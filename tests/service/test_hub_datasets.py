@@ -49,6 +49,8 @@ def cache(tmp_path_factory):
     fill(cache, "acme/BigSums", {"test": ROWS, "train": ROWS[:3]})
     for config in ("easy", "hard"):
         fill(cache, "acme/several", {"test": [{"input": config, "target": "x"}]}, config=config)
+    text = datasets.Features({"input": datasets.Value("string")})
+    fill(cache, "acme/empty", {"test": [], "train": [{"input": "x"}]}, features=text)
     fill(cache, "acme/pinned", {"test": [{"input": "old"}]}, commit="a" * 40)
     fill(cache, "acme/pinned", {"test": [{"input": "new"}]}, commit="b" * 40)
     letters = datasets.ClassLabel(names=["A", "B"])
@@ -218,6 +220,16 @@ def test_the_hub_is_asked_where_the_worker_may(home, monkeypatch, tmp_path):
     with pytest.raises(Unavailable) as lost:
         read(source, network=True)
     assert (lost.value.reason, lost.value.retryable) == ("HUB_UNREACHABLE", True)
+
+
+@pytest.mark.parametrize("columns", [{}, {"input": "question"}])
+def test_a_split_without_rows_is_empty(home, columns):
+    """It is there, and says so: nothing is wrong with the data set, nor with the columns that are asked for."""
+    with pytest.raises(InvalidField) as caught:
+        read(HubDataset("acme/empty", split="test", columns=columns))
+
+    assert (caught.value.reason, caught.value.field) == ("EMPTY_DATASET", "dataset.hub")
+    assert len(read(HubDataset("acme/empty", split="train")).samples) == 1
 
 
 def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):

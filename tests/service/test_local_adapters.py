@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import shutil
 
 import numpy as np
@@ -243,6 +244,40 @@ async def test_what_is_no_adapter_of_the_model_is_refused(local, adapter, kind, 
 
     assert caught.value.reason == reason
     assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lora_alpha": 0},
+        {"lora_alpha": -8},
+        {"lora_alpha": math.nan},
+        {"lora_alpha": math.inf},
+        {"lora_alpha": "8"},
+        {"lora_alpha": True},
+        {"lora_alpha": None},
+        {"r": 0},
+        {"r": 4.0},
+        {"r": True},
+        {"rank_pattern": {"q_proj": 0}},
+        {"rank_pattern": ["q_proj"]},
+        {"alpha_pattern": {"q_proj": -1}},
+        {"alpha_pattern": {"q_proj": "8"}},
+        {"use_rslora": "no"},
+        {"use_dora": 1},
+    ],
+    ids=str,
+)
+async def test_an_adapter_that_makes_no_sense_is_refused(local, root, fields):
+    """A scale of nothing, below it or beyond numbers, a rank that is none: the field is named, and nothing loaded."""
+    directory = root / f"odd-{fields}".replace("/", "")
+    shutil.copytree(root / "good", directory)
+    change(directory, **fields)
+
+    with pytest.raises(FailedPrecondition, match=next(iter(fields))) as caught:
+        await logprobs(local, adapter_path=directory.name)
+
+    assert caught.value.reason == "ADAPTER_REFUSED"
 
 
 async def test_an_adapter_is_no_model(local):

@@ -10,6 +10,7 @@ import pytest_asyncio
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
 from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
@@ -54,6 +55,26 @@ async def load(local, ref):
     model = await local.open(ref)
     await model.load()
     return model
+
+
+async def test_models_that_open_together_are_loaded_once(root, monkeypatch):
+    """Evaluations of one step begin at a time: the host is asked once for what they share, and again for another."""
+    local = LocalBackend([root], device="cpu")
+    asked = []
+    call = HostProcess.call
+
+    async def counted(self, op, **fields):
+        asked.append(op)
+        return await call(self, op, **fields)
+
+    monkeypatch.setattr(HostProcess, "call", counted)
+    try:
+        await asyncio.gather(*(load(local, LocalModel("plain")) for _ in range(4)))
+        assert asked == ["open"]
+        await load(local, EmbeddedModel("arithmetic@180"))
+        assert asked == ["open"] * 2
+    finally:
+        await local.aclose()
 
 
 async def test_local_models_open_by_their_path(local):

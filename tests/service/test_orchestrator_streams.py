@@ -25,7 +25,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, orchestrator_pb2
-from crucible_worker.backends.orchestrator.model import MAX_TEXT_BYTES
+from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.services.orchestrator import evaluate_held
 from crucible_worker.testing import run_worker

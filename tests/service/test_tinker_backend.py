@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, Code, FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SamplingParams, TinkerModel
-from crucible_worker.backends.base import CookbookTokenizer
+from crucible_worker.backends.base import MAX_TEXT_BYTES, CookbookTokenizer
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.backends.tinker.requests import MAX_SEED, MAX_TOKEN
 from tests.service.tinker_kit import (
@@ -16,6 +16,7 @@ from tests.service.tinker_kit import (
     SAMPLER,
     STATE,
     Call,
+    Characters,
     ScriptedLibrary,
     failed,
     forwarded,
@@ -221,6 +222,23 @@ async def test_a_model_without_a_tokenizer_measures_tokens(tmp_path):
         library.tokenizer = ScriptedLibrary().tokenizer
         await model.load()
         assert await model.tokenizer.encode("a") == [97]
+
+
+async def test_a_sample_that_no_page_could_carry_is_an_error(tmp_path):
+    """Tokens may stand for any text; asking again would not make it shorter."""
+
+    class Long(Characters):
+        def decode(self, tokens, **options):
+            return "x" * (MAX_TEXT_BYTES + len(tokens) - 2)
+
+    async with served(tmp_path) as (library, model):
+        library.tokenizer = Long
+        assert model.sampling is not None
+        (longest,) = await model.sampling.sample(PROMPT, SamplingParams(max_tokens=2))
+        assert len(longest.text) == MAX_TEXT_BYTES
+        with pytest.raises(BackendError, match="more than 16,777,216 bytes") as caught:
+            await model.sampling.sample(PROMPT, SamplingParams(max_tokens=3))
+    assert (caught.value.reason, caught.value.retryable) == ("BACKEND_ANSWER", False)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ import pytest
 tinker = pytest.importorskip("tinker", reason="tinker is not installed: its backend is not tested")
 
 from tinker.lib.public_interfaces import AwaitableConcurrentFuture  # noqa: E402
+from tinker.lib.public_interfaces.sampling_client import _check_target_prompt_logprobs  # noqa: E402
 from tinker.types import RequestErrorCategory  # noqa: E402
 
 import crucible_bridge  # noqa: E402
@@ -58,7 +60,7 @@ class Call:
     index: int
     """Of all calls of its kind, from 0."""
     kind: str
-    """"session", "sampler", "trainer", "sample", "compute_logprobs" or "forward"."""
+    """"session", "sampler", "trainer", "sample", "targets", "compute_logprobs" or "forward"."""
     asked: dict[str, Any]
     future: Future[Any]
 
@@ -191,8 +193,17 @@ class _Client:
 class ScriptedSampler(_Client):
     """Stands for `tinker.SamplingClient`; says a prompt back in upper case."""
 
-    def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> AwaitableConcurrentFuture[Any]:
+    def sample(
+        self, prompt: Any, num_samples: int, sampling_params: Any, target_prompt_logprobs: Any = None
+    ) -> AwaitableConcurrentFuture[Any]:
         tokens = prompt.to_ints()
+        if target_prompt_logprobs is not None:
+            _check_target_prompt_logprobs(target_prompt_logprobs)
+            assert (num_samples, sampling_params.max_tokens) == (1, 1)
+            wanted = target_prompt_logprobs.to_torch(pad_value=-1).numpy()
+            assert wanted.shape[0] == len(tokens) - 1
+            plain = functools.partial(measured, target_prompt_logprobs)
+            return self._library.begin("targets", plain, tokens=tokens, wanted=wanted.tolist())
         said = [ord(chr(token).upper()) for token in tokens][: sampling_params.max_tokens]
         return self._library.begin(
             "sample",
@@ -232,6 +243,30 @@ def sampled(tokens: list[int], num_samples: int = 1, *, cut: bool = False, logpr
         logprobs_np=np.array(values, np.float32),
     )
     return tinker.SampleResponse(sequences=[sequence] * num_samples)
+
+
+def measured(wanted: Any, **changed: Any) -> Any:
+    """A response with log-probabilities of these targets, in their layout, but for what is changed of it."""
+    if wanted.sparse_crow_indices is None:
+        ids = wanted.to_numpy()
+        values = [
+            [0.0 if token == -1 else logprob(token, row + 1) for token in tokens]
+            for row, tokens in enumerate(ids.tolist())
+        ]
+    else:
+        starts = wanted.sparse_crow_indices
+        rows = [row for row, (start, end) in enumerate(itertools.pairwise(starts)) for _ in range(start, end)]
+        values = [logprob(token, row + 1) for row, token in zip(rows, wanted.data, strict=True)]
+    fields = {
+        "data": np.array(values, np.float32),
+        "dtype": "float32",
+        "shape": wanted.shape,
+        "sparse_crow_indices": wanted.sparse_crow_indices,
+        "sparse_col_indices": wanted.sparse_col_indices,
+        **changed,
+    }
+    (answer,) = sampled([ord("x")], cut=True).sequences
+    return tinker.SampleResponse(sequences=[answer], target_prompt_logprobs=tinker.TensorData(**fields))
 
 
 def forwarded(answers: list[np.ndarray]) -> Any:

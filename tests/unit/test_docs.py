@@ -34,7 +34,7 @@ from crucible_worker.server.description import fixed_limits
 
 ROOT = Path(__file__).parents[2]
 PROTOS = ROOT / "protos" / "crucible_bridge" / "v1"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "elixir_client_example" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Metrics are told under keys of their own, which ListEvaluators names.
 METRIC, UNDEFINED = "acc/a metric", "acc/an undefined metric"
 # Reasons that the code puts together from parts.

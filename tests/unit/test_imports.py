@@ -32,6 +32,7 @@ MODULES = [
     "crucible_worker.server",
     "crucible_worker.grading.math.grader",
     "crucible_worker.services.grading",
+    "crucible_worker.snakepit.service",
 ]
 
 

@@ -80,6 +80,7 @@ class CannedWorker(
     GetSamples = _unary("GetSamples")
     CancelEvaluation = _unary("CancelEvaluation")
     GenerateReport = _unary("GenerateReport")
+    CompareEvaluations = _unary("CompareEvaluations")
     EvaluateWithOrchestratorModel = _streaming("EvaluateWithOrchestratorModel")
     RegisterPlan = _unary("RegisterPlan")
     NotifyStep = _unary("NotifyStep")

@@ -77,3 +77,24 @@ async def test_tls_needs_the_right_authority(worker: CannedWorker, certificate: 
                     await bridge.worker.drain()
     finally:
         await server.stop(None)
+
+
+async def test_a_certificate_may_be_for_another_name_than_the_address(
+    worker: CannedWorker, certificate: tuple[Path, Path]
+):
+    """Told the name that it is for, a client takes it; without, or with another, it is refused as ever."""
+    cert, key = certificate
+    server = server_of(worker)
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())]))
+    await server.start()
+
+    try:
+        named = crucible_bridge.Tls(ca=cert, server_name="localhost")
+        async with crucible_bridge.connect(f"127.0.0.1:{port}", tls=named) as bridge:
+            assert await bridge.worker.get_info() == INFO
+        for refused in (crucible_bridge.Tls(ca=cert), crucible_bridge.Tls(ca=cert, server_name="elsewhere")):
+            async with crucible_bridge.connect(f"127.0.0.1:{port}", tls=refused) as bridge:
+                with pytest.raises(Unavailable):
+                    await bridge.worker.drain()
+    finally:
+        await server.stop(None)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from crucible_bridge.client.calls import Calls, all_items
+from crucible_bridge.client.comparisons import ComparisonCalls
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW, evaluate_here
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
 from crucible_bridge.client.streams import EventStream
@@ -56,7 +57,7 @@ class SamplePage:
     """Where the next page begins; empty at the end."""
 
 
-class EvaluationClient(PlanCalls):
+class EvaluationClient(ComparisonCalls, PlanCalls):
     """Durable evaluations: start, watch, read, cancel."""
 
     def __init__(self, calls: Calls) -> None:

@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     EvaluatorSpec,
+    Goal,
     Limits,
     ReportFormat,
 )
@@ -41,6 +42,8 @@ __all__ = [
     "evaluator_info_to_v1",
     "evaluator_spec_from_v1",
     "evaluator_spec_to_v1",
+    "goal_from_v1",
+    "goal_to_v1",
     "labels_from_v1",
     "limits_from_v1",
     "limits_to_v1",
@@ -61,6 +64,10 @@ MAX_LABEL_BYTES = 1_000
 
 _KIND = EnumPair(EvaluatorKind, evaluation_pb2.EvaluatorKind, "EVALUATOR_KIND_")
 _FORMAT = EnumPair(ReportFormat, evaluation_pb2.ReportFormat, "REPORT_FORMAT_")
+_GOAL = EnumPair(Goal, evaluation_pb2.Goal, "GOAL_")
+
+goal_to_v1 = _GOAL.to_v1
+goal_from_v1 = _GOAL.from_v1
 
 report_format_to_v1 = _FORMAT.to_v1
 report_format_from_v1 = _FORMAT.from_v1
@@ -221,6 +228,7 @@ def evaluator_info_to_v1(info: EvaluatorInfo) -> evaluation_pb2.EvaluatorInfo:
         options_schema=json.dumps(info.options_schema, allow_nan=False),
         keys=dict(info.keys),
         unavailable=info.unavailable,
+        score_goal=None if info.score_goal is None else goal_to_v1(info.score_goal),
     )
 
 
@@ -239,4 +247,5 @@ def evaluator_info_from_v1(message: evaluation_pb2.EvaluatorInfo, field: str) ->
         options_schema=schema,
         keys=dict(message.keys),
         unavailable=message.unavailable,
+        score_goal=goal_from_v1(message.score_goal, child(field, "score_goal")) if message.score_goal else None,
     )

@@ -96,17 +96,20 @@ class OrchestratorModel:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TinkerModel:
-    """A model of the Tinker service, or of a server that speaks its API: exactly one of two paths and a base model.
+    """A model of the Tinker service, or of a server that speaks its API: a base model, or one or both of two paths.
+
+    Both paths together, as a training run saves them at one step, are a model that samples and answers forward passes;
+    each side is opened when it is first needed.
 
     As one text: its path as it stands, "tinker://RUN/sampler_weights/NAME" or "tinker://RUN/weights/NAME" (a training
     state), or "tinker:BASE_MODEL"; behind a "?" stands `service=NAME`, and `kind=model` or `kind=state` for a path that
-    does not look like it.
+    does not look like it; behind weights for sampling also `state=PATH`, the training state beside them.
     """
 
     model_path: str | None = None
     """Weights for sampling, "tinker://...": it samples."""
     state_path: str | None = None
-    """A training state, "tinker://...": it answers forward passes, and does not sample."""
+    """A training state, "tinker://...": it answers forward passes; alone, it does not sample."""
     base_model: str | None = None
     """Name of a base model there: it samples."""
     service: str | None = None
@@ -119,15 +122,16 @@ class TinkerModel:
             InvalidField: names what cannot be, below `field`.
         """
         given = {name: getattr(self, name) for name in _TINKER_KINDS.values() if getattr(self, name) is not None}
-        if len(given) != 1:
-            raise InvalidField(field, f"has {len(given)} of {', '.join(_TINKER_KINDS.values())}, not exactly one")
-        ((name, value),) = given.items()
-        if not value:
-            raise InvalidField(f"{field}.{name}", "is empty")
-        if name == "base_model" and value.startswith(("//", _TINKER_PATH)):
-            raise InvalidField(f"{field}.{name}", "is a path, not the name of a model")
-        if name != "base_model" and not value.startswith(_TINKER_PATH):
-            raise InvalidField(f"{field}.{name}", f"does not begin with {_TINKER_PATH!r}")
+        if len(given) != 1 and given.keys() != {"model_path", "state_path"}:
+            kinds = ", ".join(_TINKER_KINDS.values())
+            raise InvalidField(field, f"has {len(given)} of {kinds}, not exactly one, or both paths")
+        for name, value in given.items():
+            if not value:
+                raise InvalidField(f"{field}.{name}", "is empty")
+            if name == "base_model" and value.startswith(("//", _TINKER_PATH)):
+                raise InvalidField(f"{field}.{name}", "is a path, not the name of a model")
+            if name != "base_model" and not value.startswith(_TINKER_PATH):
+                raise InvalidField(f"{field}.{name}", f"does not begin with {_TINKER_PATH!r}")
         if self.service == "":
             raise InvalidField(f"{field}.service", "is empty")
         return self
@@ -190,11 +194,17 @@ def _parse_tinker(text: str) -> TinkerModel:
     if name.startswith("//"):
         name = f"tinker:{name}"
     kind = options.pop("kind", _tinker_kind(name))
-    service = options.pop("service", None)
+    given = {"service": options.pop("service", None)}
+    if kind == "model" and "state" in options:
+        given["state_path"] = options.pop("state")
     if options or kind not in _TINKER_KINDS:
         wrong = f"kind={kind}" if kind not in _TINKER_KINDS else next(iter(options))
-        raise InvalidField("model", f"has the option {wrong[:60]!r}; there are service=NAME, kind=model and kind=state")
-    return TinkerModel(**{_TINKER_KINDS[kind]: name}, service=service).checked("model")
+        raise InvalidField(
+            "model",
+            f"has the option {wrong[:60]!r}; there are service=NAME, kind=model, kind=state, and behind weights for "
+            "sampling state=PATH",
+        )
+    return TinkerModel(**{_TINKER_KINDS[kind]: name}, **given).checked("model")
 
 
 def _format_tinker(model: TinkerModel) -> str:
@@ -202,6 +212,8 @@ def _format_tinker(model: TinkerModel) -> str:
         (kind, value) for kind, field in _TINKER_KINDS.items() if (value := getattr(model, field)) is not None
     )
     options = {} if kind == _tinker_kind(name) else {"kind": kind}
+    if kind == "model" and model.state_path is not None:
+        options["state"] = model.state_path
     if model.service is not None:
         options["service"] = model.service
     return f"tinker:{write_spelling(name.removeprefix('tinker:') if kind != 'base' else name, options)}"

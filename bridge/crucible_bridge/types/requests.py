@@ -10,7 +10,7 @@ from typing import Any
 from crucible_bridge.types.data import Dataset
 from crucible_bridge.types.models import ModelRef, SamplingParams
 
-__all__ = ["EvaluateRequest", "EvaluatorInfo", "EvaluatorKind", "EvaluatorSpec", "Limits", "ReportFormat"]
+__all__ = ["EvaluateRequest", "EvaluatorInfo", "EvaluatorKind", "EvaluatorSpec", "Goal", "Limits", "ReportFormat"]
 
 
 class EvaluatorKind(enum.StrEnum):
@@ -18,6 +18,13 @@ class EvaluatorKind(enum.StrEnum):
 
     TRAINING = "training"
     SAMPLING = "sampling"
+
+
+class Goal(enum.StrEnum):
+    """Which way a number is better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +111,12 @@ class EvaluatorInfo:
     options_schema: Mapping[str, Any]
     """JSON schema (2020-12) of its options, defaults included."""
     keys: Mapping[str, str]
-    """Every key of its metrics, bare, with its unit: "nll": "nats per unit of weight"."""
+    """Every key of its metrics, bare, with its unit: "nll": "nats per unit of weight". In angle brackets stands what
+    the options or the data say: "pass@<k>"."""
     unavailable: str = ""
     """Empty, or why it cannot be used here."""
+    score_goal: Goal | None = Goal.HIGHER
+    """Which scores of samples are better; None where neither."""
 
 
 class ReportFormat(enum.StrEnum):

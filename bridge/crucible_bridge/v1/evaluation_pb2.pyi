@@ -32,6 +32,12 @@ class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPORT_FORMAT_UNSPECIFIED: _ClassVar[ReportFormat]
     REPORT_FORMAT_MARKDOWN: _ClassVar[ReportFormat]
     REPORT_FORMAT_JSON: _ClassVar[ReportFormat]
+
+class Goal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GOAL_UNSPECIFIED: _ClassVar[Goal]
+    GOAL_HIGHER: _ClassVar[Goal]
+    GOAL_LOWER: _ClassVar[Goal]
 EVALUATOR_KIND_UNSPECIFIED: EvaluatorKind
 EVALUATOR_KIND_TRAINING: EvaluatorKind
 EVALUATOR_KIND_SAMPLING: EvaluatorKind
@@ -45,6 +51,9 @@ EVALUATION_STATE_INTERRUPTED: EvaluationState
 REPORT_FORMAT_UNSPECIFIED: ReportFormat
 REPORT_FORMAT_MARKDOWN: ReportFormat
 REPORT_FORMAT_JSON: ReportFormat
+GOAL_UNSPECIFIED: Goal
+GOAL_HIGHER: Goal
+GOAL_LOWER: Goal
 
 class EvaluatorSpec(_message.Message):
     __slots__ = ("kind", "name", "options")
@@ -273,7 +282,7 @@ class ListEvaluatorsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EvaluatorInfo(_message.Message):
-    __slots__ = ("kind", "kinds", "description", "options_schema", "keys", "unavailable")
+    __slots__ = ("kind", "kinds", "description", "options_schema", "keys", "unavailable", "score_goal")
     class KeysEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -287,13 +296,15 @@ class EvaluatorInfo(_message.Message):
     OPTIONS_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     UNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_GOAL_FIELD_NUMBER: _ClassVar[int]
     kind: str
     kinds: _containers.RepeatedScalarFieldContainer[EvaluatorKind]
     description: str
     options_schema: str
     keys: _containers.ScalarMap[str, str]
     unavailable: str
-    def __init__(self, kind: _Optional[str] = ..., kinds: _Optional[_Iterable[_Union[EvaluatorKind, str]]] = ..., description: _Optional[str] = ..., options_schema: _Optional[str] = ..., keys: _Optional[_Mapping[str, str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
+    score_goal: Goal
+    def __init__(self, kind: _Optional[str] = ..., kinds: _Optional[_Iterable[_Union[EvaluatorKind, str]]] = ..., description: _Optional[str] = ..., options_schema: _Optional[str] = ..., keys: _Optional[_Mapping[str, str]] = ..., unavailable: _Optional[str] = ..., score_goal: _Optional[_Union[Goal, str]] = ...) -> None: ...
 
 class ListEvaluatorsResponse(_message.Message):
     __slots__ = ("evaluators",)
@@ -539,3 +550,101 @@ class NotifyStepResponse(_message.Message):
     EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     evaluations: _containers.RepeatedCompositeFieldContainer[StartEvaluationResponse]
     def __init__(self, evaluations: _Optional[_Iterable[_Union[StartEvaluationResponse, _Mapping]]] = ...) -> None: ...
+
+class CompareEvaluationsRequest(_message.Message):
+    __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed")
+    EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    RANK_BY_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_LISTED_FIELD_NUMBER: _ClassVar[int]
+    evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
+    run_id: str
+    dataset_fingerprint: str
+    baseline_id: str
+    evaluator: str
+    rank_by: RankBy
+    confidence: float
+    max_listed: int
+    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ...) -> None: ...
+
+class RankBy(_message.Message):
+    __slots__ = ("metric", "goal")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    goal: Goal
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ...) -> None: ...
+
+class SampleChange(_message.Message):
+    __slots__ = ("sample_id", "baseline_score", "score")
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_SCORE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    sample_id: str
+    baseline_score: float
+    score: float
+    def __init__(self, sample_id: _Optional[str] = ..., baseline_score: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+
+class PairedComparison(_message.Message):
+    __slots__ = ("baseline_id", "evaluation_id", "evaluator", "n_matched", "n_baseline_only", "n_evaluation_only", "n_improved", "n_regressed", "metrics", "interval_method", "improvements", "regressions", "problem")
+    BASELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    N_MATCHED_FIELD_NUMBER: _ClassVar[int]
+    N_BASELINE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    N_EVALUATION_ONLY_FIELD_NUMBER: _ClassVar[int]
+    N_IMPROVED_FIELD_NUMBER: _ClassVar[int]
+    N_REGRESSED_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_METHOD_FIELD_NUMBER: _ClassVar[int]
+    IMPROVEMENTS_FIELD_NUMBER: _ClassVar[int]
+    REGRESSIONS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    baseline_id: str
+    evaluation_id: str
+    evaluator: str
+    n_matched: int
+    n_baseline_only: int
+    n_evaluation_only: int
+    n_improved: int
+    n_regressed: int
+    metrics: _types_pb2.Metrics
+    interval_method: str
+    improvements: _containers.RepeatedCompositeFieldContainer[SampleChange]
+    regressions: _containers.RepeatedCompositeFieldContainer[SampleChange]
+    problem: _types_pb2.Problem
+    def __init__(self, baseline_id: _Optional[str] = ..., evaluation_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., n_matched: _Optional[int] = ..., n_baseline_only: _Optional[int] = ..., n_evaluation_only: _Optional[int] = ..., n_improved: _Optional[int] = ..., n_regressed: _Optional[int] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., interval_method: _Optional[str] = ..., improvements: _Optional[_Iterable[_Union[SampleChange, _Mapping]]] = ..., regressions: _Optional[_Iterable[_Union[SampleChange, _Mapping]]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class MetricSeries(_message.Message):
+    __slots__ = ("key", "points")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    points: _containers.RepeatedCompositeFieldContainer[SeriesPoint]
+    def __init__(self, key: _Optional[str] = ..., points: _Optional[_Iterable[_Union[SeriesPoint, _Mapping]]] = ...) -> None: ...
+
+class SeriesPoint(_message.Message):
+    __slots__ = ("evaluation_id", "step", "value")
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    step: int
+    value: float
+    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+
+class CompareEvaluationsResponse(_message.Message):
+    __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id")
+    EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    COMPARISONS_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    BEST_EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluations: _containers.RepeatedCompositeFieldContainer[Evaluation]
+    comparisons: _containers.RepeatedCompositeFieldContainer[PairedComparison]
+    series: _containers.RepeatedCompositeFieldContainer[MetricSeries]
+    best_evaluation_id: str
+    def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[PairedComparison, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[MetricSeries, _Mapping]]] = ..., best_evaluation_id: _Optional[str] = ...) -> None: ...

@@ -96,6 +96,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.FromString,
                 _registered_method=True)
+        self.CompareEvaluations = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/CompareEvaluations',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsResponse.FromString,
+                _registered_method=True)
         self.RegisterPlan = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/RegisterPlan',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanRequest.SerializeToString,
@@ -244,6 +249,19 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareEvaluations(self, request, context):
+        """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
+        regressions, every metric over the steps, and the best of them.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
+        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+        RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterPlan(self, request, context):
         """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
         that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
@@ -325,6 +343,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.GenerateReport,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.SerializeToString,
+            ),
+            'CompareEvaluations': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareEvaluations,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsResponse.SerializeToString,
             ),
             'RegisterPlan': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterPlan,
@@ -618,6 +641,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/GenerateReport',
             crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareEvaluations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/CompareEvaluations',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

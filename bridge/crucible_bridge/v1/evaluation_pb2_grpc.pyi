@@ -125,6 +125,15 @@ class EvaluationServiceStub:
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
+    CompareEvaluations: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]
+    """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
+    regressions, every metric over the steps, and the best of them.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
+    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+    RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
+    """
     RegisterPlan: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]
     """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
     that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
@@ -242,6 +251,15 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    CompareEvaluations: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]  # type: ignore[assignment]
+    """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
+    regressions, every metric over the steps, and the best of them.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
+    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+    RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
     """
     RegisterPlan: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]  # type: ignore[assignment]
     """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
@@ -417,6 +435,21 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+
+    @_abc_1.abstractmethod
+    def CompareEvaluations(
+        self,
+        request: _evaluation_pb2.CompareEvaluationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.CompareEvaluationsResponse, _abc.Awaitable[_evaluation_pb2.CompareEvaluationsResponse]]:
+        """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
+        regressions, every metric over the steps, and the best of them.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
+        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+        RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
         """
 
     @_abc_1.abstractmethod

@@ -28,16 +28,33 @@ from crucible_bridge.types import (
 )
 
 __all__ = [
+    "MAX_TEXT_BYTES",
+    "NO_TARGET_LOGPROBS",
     "Backend",
     "CookbookTokenizer",
     "HeldModel",
     "Model",
     "Rendered",
     "SamplingClient",
+    "TargetClient",
     "TextSamplingClient",
     "Tokenizer",
     "TrainingClient",
+    "exceeds",
 ]
+
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+"""Of a continuation that somebody else tells: a page of samples must be able to carry any of them, whatever U+FFFD has
+made of it."""
+
+NO_TARGET_LOGPROBS = "NO_TARGET_LOGPROBS"
+"""Reason of a service that does not tell of tokens which a prompt does not hold: it is asked in another way."""
+
+
+def exceeds(text: str) -> bool:
+    """Whether a continuation is longer than `MAX_TEXT_BYTES`, each surrogate counted as the U+FFFD that it becomes."""
+    # A character has at most four bytes: few texts need a closer look.
+    return len(text) * 4 > MAX_TEXT_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +97,24 @@ class TextSamplingClient(SamplingClient, Protocol):
         """Generate `num_samples` continuations of a text, or answers to a conversation, as `sample` does of tokens.
 
         A text that is `plain` is gone on from as it stands; of any other, the server may make a message of a user.
+        """
+        ...
+
+
+@runtime_checkable
+class TargetClient(SamplingClient, Protocol):
+    """A sampling client that also measures tokens which a prompt does not hold: one call serves many choices."""
+
+    async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
+        """Log-probability of each target given the tokens before its place, nats.
+
+        Args:
+            prompt: at least two tokens.
+            targets: at least one, each a place in the prompt, from 1, and the token to measure there in place of the
+                prompt's own.
+
+        Raises:
+            FailedPrecondition: its service answers no such question (NO_TARGET_LOGPROBS); `compute_logprobs` it may.
         """
         ...
 

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from crucible_worker.cli.probe import serves, target
 from crucible_worker.config import Settings
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
@@ -190,7 +191,7 @@ def _address(settings: Settings) -> str:
     except (OSError, _Missing):
         if not asyncio.run(_served(settings)):
             raise
-    return f"{_target(settings)}: a healthy worker serves there already"
+    return f"{target(settings)}: a healthy worker serves there already"
 
 
 def _free(settings: Settings) -> str:
@@ -212,21 +213,12 @@ def _free(settings: Settings) -> str:
 
 async def _served(settings: Settings) -> bool:
     """Whether a healthy worker answers; health checks need no token."""
-    from crucible_bridge import connect
     from crucible_bridge.errors import BridgeError
 
     try:
-        async with connect(_target(settings), tls=settings.tls_cert) as bridge:
-            return await bridge.worker.health(_SERVICE, timeout=HEALTH_SECONDS)
+        return await serves(settings, _SERVICE, seconds=HEALTH_SECONDS)
     except BridgeError:  # nobody, or something else: the caller says that the address is taken
         return False
-
-
-def _target(settings: Settings) -> str:
-    if settings.unix_socket is not None:
-        return f"unix:{settings.unix_socket}"
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
 
 
 def _grading(settings: Settings) -> str:

@@ -50,7 +50,10 @@ _Data = Annotated[
     ),
 ]
 _Evaluators = Annotated[
-    list[str], typer.Option("--evaluator", metavar="[NAME=]KIND", help="nll, accuracy; NAME prefixes keys; repeatable.")
+    list[str],
+    typer.Option(
+        "--evaluator", metavar="[NAME=]KIND", help="nll, accuracy, pass_at_k; NAME prefixes keys; repeatable."
+    ),
 ]
 _Options = Annotated[
     list[str] | None,

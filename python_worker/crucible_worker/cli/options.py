@@ -25,6 +25,7 @@ __all__ = [
     "Port",
     "StateDir",
     "TinkerService",
+    "UnixSocket",
     "settings_or_exit",
 ]
 
@@ -39,6 +40,9 @@ Config = Annotated[
 ]
 Host = Annotated[str | None, typer.Option(metavar="HOST", help="Name or address to listen on. [default: 127.0.0.1]")]
 Port = Annotated[int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 picks one. [default: 50051]")]
+UnixSocket = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Unix socket to listen on, in place of host and port; mode 0600.")
+]
 StateDir = Annotated[
     Path | None,
     typer.Option(

@@ -22,14 +22,12 @@ from crucible_worker.cli.options import (
     Port,
     StateDir,
     TinkerService,
+    UnixSocket,
     settings_or_exit,
 )
 
 __all__ = ["serve"]
 
-_Unix = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Unix socket to listen on, in place of host and port; mode 0600.")
-]
 _TokenFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Callers must show the token in this file (mode 0600).")
 ]
@@ -68,7 +66,7 @@ def serve(
     config: Config = None,
     host: Host = None,
     port: Port = None,
-    unix_socket: _Unix = None,
+    unix_socket: UnixSocket = None,
     token_file: _TokenFile = None,
     tls_cert: _TlsCert = None,
     tls_key: _TlsKey = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, get_args
 
 import numpy as np
@@ -19,6 +20,7 @@ from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
     EvaluatorKind,
+    Goal,
     Metrics,
     ModelInput,
     Sample,
@@ -32,10 +34,33 @@ from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
 from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_input, check_renderer, render_supervised
 
-__all__ = ["NLL", "NLLType"]
+__all__ = ["CLIENT_OPTION", "NLL", "TRAIN_ON_OPTION", "NLLType", "mean_of"]
 
 _AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
+
+CLIENT_OPTION: Mapping[str, Any] = MappingProxyType(
+    {
+        "type": "string",
+        "enum": [_AUTO, _TRAINING, _SAMPLING],
+        "default": _AUTO,
+        "description": (
+            "Ask forward passes of a training client or log-probabilities of a sampling client; auto: training "
+            "where the model has it."
+        ),
+    }
+)
+"""JSON schema of the option `client` of whatever measures given tokens."""
+
+TRAIN_ON_OPTION: Mapping[str, Any] = MappingProxyType(
+    {
+        "type": "string",
+        "enum": list(get_args(TrainOn)),
+        "default": "last_assistant",
+        "description": "Which messages of a conversation have weight.",
+    }
+)
+"""JSON schema of the option `train_on`."""
 
 _INFO = EvaluatorInfo(
     kind="nll",
@@ -45,26 +70,14 @@ _INFO = EvaluatorInfo(
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "properties": {
-            "client": {
-                "type": "string",
-                "enum": [_AUTO, _TRAINING, _SAMPLING],
-                "default": _AUTO,
-                "description": (
-                    "Ask forward passes of a training client or log-probabilities of a sampling client; auto: training "
-                    "where the model has it."
-                ),
-            },
-            "train_on": {
-                "type": "string",
-                "enum": list(get_args(TrainOn)),
-                "default": "last_assistant",
-                "description": "Which messages of a conversation have weight.",
-            },
+            "client": dict(CLIENT_OPTION),
+            "train_on": dict(TRAIN_ON_OPTION),
             "renderer": dict(RENDERER_OPTION),
         },
         "additionalProperties": False,
     },
     keys={"nll": "nats per unit of weight"},
+    score_goal=Goal.LOWER,
 )
 
 
@@ -105,6 +118,8 @@ class NLL:
     """Which messages of a conversation have weight."""
     renderer: str = "auto"
     """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
+    kind: str = "nll"
+    """Who measures, for errors."""
 
     @property
     def repeats(self) -> int:
@@ -119,7 +134,9 @@ class NLL:
         """
         if self._training(model) is None and self._sampling(model) is None:
             needed = "a training or a sampling" if self.client == _AUTO else f"a {self.client}"
-            raise FailedPrecondition(f"nll needs {needed} client, which the model lacks", reason="MISSING_CLIENT")
+            raise FailedPrecondition(
+                f"{self.kind} needs {needed} client, which the model lacks", reason="MISSING_CLIENT"
+            )
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
@@ -147,16 +164,20 @@ class NLL:
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
         datum = await render_supervised(context.model.tokenizer, sample, self.train_on, self.renderer)
+        return await self.measure(datum, context.model)
+
+    async def measure(self, datum: Datum, model: Model) -> Outcome:
+        """Measure what a sample was rendered to; result and errors are those of `run`."""
         targets, weights = _checked(datum)
-        if (training := self._training(context.model)) is not None:
+        if (training := self._training(model)) is not None:
             logprobs, method = await _forward(training, datum, targets), "forward"
-        elif (sampling := self._sampling(context.model)) is not None:
+        elif (sampling := self._sampling(model)) is not None:
             logprobs, method = (
                 await _compute_logprobs(sampling, datum.model_input, targets, weights),
                 "compute_logprobs",
             )
         else:
-            raise FailedPrecondition("the model lacks the client that nll needs", reason="MISSING_CLIENT")
+            raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason="MISSING_CLIENT")
         parts = nll_parts(logprobs, weights)
         if parts.nan or parts.plus_inf:
             reason = "NAN_LOGPROB" if parts.nan else "INFINITE_LOGPROB"
@@ -170,16 +191,19 @@ class NLL:
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`nll` over every measured sample; undefined where a weighted token was -inf, or nothing was measured."""
-        parts = [_parts(result.measurements) for result in results if result.verdict is Verdict.MEASURED]
-        if not parts:
-            return Metrics.all_undefined(_INFO.keys, "no sample was scored")
-        return combine(parts)
+        return mean_of(results)
 
     def _training(self, model: Model) -> TrainingClient | None:
         return None if self.client == _SAMPLING else model.training
 
     def _sampling(self, model: Model) -> SamplingClient | None:
         return None if self.client == _TRAINING else model.sampling
+
+
+def mean_of(results: Iterable[SampleResult]) -> Metrics:
+    """`nll` of samples that were measured, from the sums that each has on record; undefined where there is none."""
+    parts = [_parts(result.measurements) for result in results if result.verdict is Verdict.MEASURED]
+    return combine(parts) if parts else Metrics.all_undefined(_INFO.keys, "no sample was scored")
 
 
 def _checked(datum: Datum) -> tuple[np.ndarray, np.ndarray]:

@@ -9,13 +9,28 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
+from crucible_worker.evaluators.classification import ClassificationType
+from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
 from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.evaluators.pass_at_k import PassAtKType
+from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
 from crucible_worker.grading.options import checked_options
 
 __all__ = ["EVALUATORS", "create", "info"]
 
 EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
-    {kind.info.kind: kind for kind in (AccuracyType(), NLLType())}
+    {
+        kind.info.kind: kind
+        for kind in (
+            AccuracyType(),
+            BitsPerByteType(),
+            ClassificationType(),
+            MultipleChoiceType(),
+            NLLType(),
+            PassAtKType(),
+            PerplexityType(),
+        )
+    }
 )
 """By kind, in the order of a listing."""
 

@@ -23,6 +23,7 @@ class Calls:
         self._limits = {False: max_calls, True: max_streams}
         self._open: collections.Counter[tuple[str, bool]] = collections.Counter()
         self._timers: set[asyncio.Timeout] = set()
+        self._cut_at: float | None = None
         self.draining = False
         """Whether new calls are refused."""
 
@@ -55,8 +56,10 @@ class Calls:
         self._open[method.service, method.streams] -= 1
 
     def watch(self, timer: asyncio.Timeout) -> None:
-        """Take a call's timer into care, so that a drain can end it."""
+        """Take a call's running timer into care, so that a drain can end it."""
         self._timers.add(timer)
+        if self._cut_at is not None:
+            _end_by(timer, self._cut_at)
 
     def forget(self, timer: asyncio.Timeout) -> None:
         """Let a timer go."""
@@ -64,8 +67,12 @@ class Calls:
 
     def cut(self, after: float) -> None:
         """End every call that still waits `after` seconds from now, as draining."""
-        when = asyncio.get_running_loop().time() + after
+        self._cut_at = asyncio.get_running_loop().time() + after
         for timer in self._timers:
-            due = timer.when()
-            if not timer.expired() and (due is None or due > when):
-                timer.reschedule(when)
+            _end_by(timer, self._cut_at)
+
+
+def _end_by(timer: asyncio.Timeout, when: float) -> None:
+    due = timer.when()
+    if not timer.expired() and (due is None or due > when):
+        timer.reschedule(when)

@@ -8,7 +8,7 @@ makes the worker parse 64 MiB, and so that bytes that are no message are the cal
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import grpc
@@ -30,10 +30,11 @@ __all__ = ["Interceptor"]
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
 
-    def __init__(self, calls: Calls, *, token: str | None) -> None:
-        """Guard calls by a token, where there is one."""
+    def __init__(self, calls: Calls, *, token: str | None, passed: Collection[str] = ()) -> None:
+        """Guard calls by a token, where there is one; the services in `passed` guard themselves."""
         self._calls = calls
         self._token = token
+        self._passed = passed
         self._wrapped: dict[str, grpc.RpcMethodHandler] = {}
 
     async def intercept_service(
@@ -48,7 +49,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
             if handler is None:
                 return handler
-            wrapped = self._wrapped[path] = self._wrap(path, handler)
+            passes = Method(path=path, streams=False).service in self._passed
+            wrapped = self._wrapped[path] = handler if passes else self._wrap(path, handler)
         return wrapped
 
     def _wrap(self, path: str, handler: Any) -> grpc.RpcMethodHandler:

@@ -17,10 +17,12 @@ from crucible_worker.backends.base import (
     Model,
     Rendered,
     SamplingClient,
+    TargetClient,
     TextSamplingClient,
     Tokenizer,
     TrainingClient,
 )
+from crucible_worker.backends.continuations import measures_targets
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel"]
 
@@ -121,7 +123,12 @@ class GatedModel:
 def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:
     if client is None:
         return None
-    return _TextSampling(gated, client) if _takes_text(client) else _Sampling(gated, client)
+    targets, text = client, client  # names of their own: a guard's answer takes the place of what is known of the type
+    if _takes_text(text):
+        return _TextSampling(gated, text)
+    if measures_targets(targets):
+        return _TargetSampling(gated, targets)
+    return _Sampling(gated, client)
 
 
 def _gated_tokenizer(gate: CallGate, tokenizer: Tokenizer | None) -> Tokenizer | None:
@@ -181,6 +188,19 @@ class _TextSampling(_Sampling):
         return await self._gated.pass_gate(
             lambda: self._text_client.sample_text(input, params, num_samples, plain=plain)
         )
+
+
+class _TargetSampling(_Sampling):
+    """Of a client in tokens alone: those that take words have no such calls."""
+
+    __slots__ = ("_target_client",)
+
+    def __init__(self, gated: GatedModel, client: TargetClient) -> None:
+        super().__init__(gated, client)
+        self._target_client = client
+
+    async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
+        return await self._gated.pass_gate(lambda: self._target_client.compute_target_logprobs(prompt, targets))
 
 
 class _Training:

@@ -29,6 +29,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs.hub.loading import read_rows
 from crucible_worker.runs.jsonl import find_file, read_lines
+from crucible_worker.runs.specification import KeptSamples
 from crucible_worker.runs.spool import MalformedSample, SpooledSamples, shuffle_key, spool
 
 __all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "load"]
@@ -80,6 +81,8 @@ def load(
     if dataset.limit is not None and dataset.limit < 1:
         raise InvalidField("dataset.limit", f"is {dataset.limit}, at least 1 is needed")
     match dataset.source:
+        case InlineDataset(KeptSamples() as samples):
+            return _kept(samples, dataset, go_on)
         case InlineDataset(samples):
             field, loaded = "dataset.inline", _identified(samples, "dataset.inline")
         case JsonlDataset(path):
@@ -90,10 +93,24 @@ def load(
             field, loaded = "dataset.hub", _from_hub(dataset, dataset.source, spool_dir, hub_network, go_on)
         case BuiltinDataset(name):
             field, loaded = "dataset.builtin", _identified(_builtin(name, builtins), "dataset.builtin")
+    return _finished(loaded, dataset, field, go_on)
+
+
+def _finished(
+    loaded: SpooledSamples | list[Sample], dataset: Dataset, field: str, go_on: Callable[[], None]
+) -> LoadedDataset:
     if not loaded:
         raise InvalidField(field, "holds no sample", reason="EMPTY_DATASET")
     samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit)
     return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
+
+
+def _kept(samples: KeptSamples, dataset: Dataset, go_on: Callable[[], None]) -> LoadedDataset:
+    key = (dataset.limit, dataset.shuffle_seed)
+    if key not in samples.loaded:
+        field = "dataset.inline"
+        samples.loaded[key] = _finished(_identified(samples, field), dataset, field, go_on)
+    return samples.loaded[key]
 
 
 def _from_hub(

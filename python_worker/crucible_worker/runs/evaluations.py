@@ -15,12 +15,22 @@ import structlog
 
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
-from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, ReportFormat, SampleResult, Verdict
+from crucible_bridge.types import (
+    CompareRequest,
+    EvaluateRequest,
+    Evaluation,
+    EvaluationComparison,
+    EvaluationState,
+    ReportFormat,
+    SampleResult,
+    Verdict,
+)
 from crucible_worker.backends.base import HeldModel
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
+from crucible_worker.runs.comparison import compare
 from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import (
@@ -38,6 +48,7 @@ from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, Ev
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.streams import EventFilter, EventPage, follow
+from crucible_worker.runs.written import Written
 
 __all__ = [
     "CANCEL_WAIT_SECONDS",
@@ -129,6 +140,10 @@ class Evaluations:
     def note(self, event: Event) -> None:
         """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
         self._notes.add(event)
+
+    def written(self) -> Written:
+        """The events that this worker itself writes from now on; asked for once."""
+        return Written(self._journal)
 
     def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
         """The plans of this journal; the arguments say how a plan becomes the bytes that are kept, and back."""
@@ -236,6 +251,10 @@ class Evaluations:
             )
         render = {ReportFormat.MARKDOWN: render_markdown, ReportFormat.JSON: render_json}[report_format]
         return await asyncio.to_thread(render, evaluations, failures)
+
+    async def compare(self, request: CompareRequest) -> EvaluationComparison:
+        """Set ended evaluations of one data set beside each other; see `runs.comparison.compare` for its errors."""
+        return await self._journal.read(compare, request, self._limits.max_compared_samples)
 
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         """End an evaluation early, whoever owns it; one that has ended is returned as it is."""

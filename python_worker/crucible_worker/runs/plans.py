@@ -39,7 +39,12 @@ from crucible_worker.runs.plan_steps import (
     request_of,
 )
 from crucible_worker.runs.preparation import keys_of
-from crucible_worker.runs.specification import plan_fingerprint, refuse_equal_keys, step_fingerprint
+from crucible_worker.runs.specification import (
+    plan_fingerprint,
+    refuse_equal_keys,
+    step_fingerprint,
+    with_kept_samples,
+)
 
 __all__ = ["MAX_NAMED_BYTES", "MAX_PLANS_AT_HAND", "TOUCH_SECONDS", "DecodePlan", "EncodePlan", "EvaluationPlans"]
 
@@ -73,6 +78,7 @@ class EvaluationPlans:
             AlreadyExists: the id belongs to another plan (reason OTHER_PLAN).
             BridgeError: one of its evaluations could not be started, whatever the model; nothing was kept.
         """
+        plan = with_kept_samples(plan)
         identity = await asyncio.to_thread(plan_fingerprint, plan)
         if await self._journal.read(find_plan, plan.plan_id) is None:
             await self._check(plan)
@@ -80,6 +86,8 @@ class EvaluationPlans:
         existed = await self._journal.submit(
             lambda transaction: keep(transaction, plan.plan_id, plan.run_id, identity, record)
         )
+        # As it is checked, with what was computed of its samples: a step of it is answered without that.
+        self._keep_at_hand(identity, self._at_hand.get(identity) or plan)
         return identity, existed
 
     async def notify(
@@ -167,14 +175,15 @@ class EvaluationPlans:
             # One at a time: calls that arrive together are of one plan, as a rule.
             async with self._decoding:
                 known = self._at_hand.get(fingerprint)
-                plan = known or await asyncio.to_thread(self._decode, found)
-        else:
-            plan = found
+                found = known or with_kept_samples(await asyncio.to_thread(self._decode, found))
+        self._keep_at_hand(fingerprint, found)
+        return found
+
+    def _keep_at_hand(self, fingerprint: str, plan: EvaluationPlan) -> None:
         self._at_hand.pop(fingerprint, None)
         self._at_hand[fingerprint] = plan
         while len(self._at_hand) > MAX_PLANS_AT_HAND:
             del self._at_hand[next(iter(self._at_hand))]
-        return plan
 
     async def _start(
         self, row: PlanRow, plan: EvaluationPlan, step: int, model: ModelRef, evaluation: StepEvaluation

@@ -159,7 +159,7 @@ class Preparer:
         Raises:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
-        _check_data(request.dataset.source, evaluators)
+        await self._in_thread(_check_data, request.dataset.source, evaluators)
         return await self._load(request.dataset)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,20 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluateRequest, EvaluationPlan, EvaluatorSpec, ModelRef, PlannedEvaluation
+from crucible_bridge.types import (
+    Conversation,
+    EvaluateRequest,
+    EvaluationPlan,
+    EvaluatorSpec,
+    InlineDataset,
+    ModelRef,
+    PlannedEvaluation,
+    Sample,
+)
 from crucible_worker.runs.journal.records import pack
 
 __all__ = [
+    "KeptSamples",
     "PlacedKeys",
     "fingerprint",
     "metric_key",
@@ -23,7 +34,39 @@ __all__ = [
     "sample_seed",
     "settings_fingerprint",
     "step_fingerprint",
+    "with_kept_samples",
 ]
+
+
+class KeptSamples(tuple[Sample, ...]):
+    """Samples that come with many requests, as those of a plan do: what is computed of them is computed once."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of their content."""
+        return _samples_digest(self)
+
+    @functools.cached_property
+    def loaded(self) -> dict[tuple[int | None, int | None], Any]:
+        """By limit and seed, the data sets that were made of them."""
+        return {}
+
+
+def with_kept_samples(plan: EvaluationPlan) -> EvaluationPlan:
+    """The same plan; what is computed of its inline samples is kept with them."""
+
+    def kept(planned: PlannedEvaluation) -> PlannedEvaluation:
+        source = planned.dataset.source
+        if not isinstance(source, InlineDataset):
+            return planned
+        dataset = dataclasses.replace(planned.dataset, source=InlineDataset(KeptSamples(source.samples)))
+        return dataclasses.replace(planned, dataset=dataset)
+
+    return dataclasses.replace(
+        plan,
+        evaluations=tuple(map(kept, plan.evaluations)),
+        infrequent_evaluations=tuple(map(kept, plan.infrequent_evaluations)),
+    )
 
 
 def fingerprint(request: EvaluateRequest) -> str:
@@ -106,8 +149,32 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(pack(_canonical(value))).hexdigest()
 
 
+def _samples_digest(samples: Iterable[Sample]) -> str:
+    # Records of MessagePack tell where they end: their concatenation is as good as a list, and never held at once.
+    content = hashlib.sha256()
+    for sample in samples:
+        content.update(pack(_canonical_sample(sample)))
+    return content.hexdigest()
+
+
+def _canonical_sample(sample: Sample) -> list[Any]:
+    # Written out, as there may be many of them: a fifth of the time that `_canonical` takes for any value.
+    match sample.input:
+        case str():
+            asked: Any = sample.input
+        case Conversation(messages):
+            asked = ["conversation", [[message.role, message.content] for message in messages]]
+        case datum:
+            asked = _canonical(datum)
+    metadata = [list(item) for item in sorted(sample.metadata.items())]
+    return [sample.id, asked, list(sample.targets), list(sample.choices), metadata]
+
+
 def _canonical(value: Any) -> Any:
     """A form of plain lists and scalars in which equal values are equal bytes."""
+    if isinstance(value, InlineDataset):
+        samples = value.samples
+        return ["InlineDataset", samples.digest if isinstance(samples, KeptSamples) else _samples_digest(samples)]
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value):

@@ -45,8 +45,10 @@ class ExitGuard:
         """Call `begin`, from the guard's thread, when the end begins; before, there is nothing to clean up."""
         self._begin = begin
 
-    def arm(self) -> None:
-        """Start the clock without a signal."""
+    def arm(self, seconds: float | None = None) -> None:
+        """Start the clock without a signal; it then runs for `seconds`, where these are fewer."""
+        if seconds is not None:
+            self._seconds = min(self._seconds, seconds)
         with contextlib.suppress(BlockingIOError):  # a full pipe holds enough to start it
             os.write(self._writer, bytes((_ARM,)))
 
@@ -56,10 +58,10 @@ class ExitGuard:
 
     def _run(self) -> None:
         signals = self._next(None)
-        deadline = time.monotonic() + self._seconds
+        began = time.monotonic()
         if self._begin is not None:
             self._begin()
-            while signals < 2 and (left := deadline - time.monotonic()) > 0:
+            while signals < 2 and (left := began + self._seconds - time.monotonic()) > 0:
                 signals += self._next(left)
         for path in self._leftovers:
             with contextlib.suppress(OSError):

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import gc
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -13,9 +15,11 @@ from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.endpoints import withdraw
 from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
+from crucible_worker.server.door import Door
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
 from crucible_worker.server.memory import keep_freed_memory
+from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
 from crucible_worker.server.worker import Worker
@@ -35,7 +39,14 @@ LOG_CLOSE_SECONDS = 0.2
 """For the last log lines, where stderr is read slowly."""
 
 
-def serve(settings: Settings, *, build: Build = build) -> int:
+def serve(
+    settings: Settings,
+    *,
+    build: Build = build,
+    door: Door | None = None,
+    ready_text: Callable[[str], str] = str,
+    with_parent: bool = False,
+) -> int:
     """Run a worker until it is told to go: by SIGTERM, SIGINT or `WorkerService.Drain`.
 
     To be called once, in the main thread, as the last thing a process does: from the first signal on the process ends
@@ -44,6 +55,9 @@ def serve(settings: Settings, *, build: Build = build) -> int:
     Args:
         settings: validated.
         build: puts the worker together; tests give their own.
+        door: a further service.
+        ready_text: what the ready file says of the address.
+        with_parent: end when standard input does, where it is a pipe: the process that started this one is gone then.
 
     Returns:
         The exit code: 0, or 1 where the worker could not start; the log says why.
@@ -55,7 +69,9 @@ def serve(settings: Settings, *, build: Build = build) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     log_writer = configure_logging(settings.log_format, settings.log_level)
     try:
-        return asyncio.run(_serve(settings, guard, build))
+        if with_parent:
+            end_with_parent(guard)
+        return asyncio.run(_serve(settings, guard, build, door, ready_text))
     finally:
         log_writer.close(LOG_CLOSE_SECONDS)
 
@@ -66,7 +82,9 @@ def _key_variables(settings: Settings) -> set[str]:
     return {KEY_VARIABLE, *(endpoint.key_env for endpoint in asked if endpoint.key_env is not None)}
 
 
-async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
+async def _serve(
+    settings: Settings, guard: ExitGuard, build: Build, door: Door | None, ready_text: Callable[[str], str]
+) -> int:
     loop, end = asyncio.get_running_loop(), asyncio.Event()
 
     def begin() -> None:
@@ -74,7 +92,7 @@ async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
             loop.call_soon_threadsafe(end.set)
 
     guard.tell(begin)
-    worker = Worker(settings, build=build, on_drain=guard.arm)
+    worker = Worker(settings, build=build, on_drain=guard.arm, door=door)
     log = structlog.get_logger("crucible_worker.server")
     try:
         if settings.ready_file is not None:
@@ -82,7 +100,7 @@ async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
             settings.ready_file.unlink(missing_ok=True)
         await _start(worker, end)
         if not end.is_set():
-            await _announce(worker, guard, settings)
+            await _announce(settings.ready_file, ready_text(worker.address), guard)
             # What is loaded by now stays: looking through it for garbage would hold up every probe for 20 ms.
             gc.freeze()
             worker.warm_grading()
@@ -96,7 +114,7 @@ async def _serve(settings: Settings, guard: ExitGuard, build: Build) -> int:
     finally:
         await worker.stop()
         if settings.ready_file is not None:
-            await asyncio.to_thread(remove_ready_file, settings.ready_file, worker.address)
+            await asyncio.to_thread(remove_ready_file, settings.ready_file, ready_text(worker.address))
     return EXIT_OK
 
 
@@ -105,19 +123,21 @@ async def _start(worker: Worker, end: asyncio.Event) -> None:
     start, ended = asyncio.create_task(worker.start()), asyncio.create_task(end.wait())
     await asyncio.wait((start, ended), return_when=asyncio.FIRST_COMPLETED)
     if not start.done():
-        start.cancel()
+        # A start that fails ends the worker by itself, and is to say why.
+        if not worker.ending:
+            start.cancel()
         await asyncio.wait((start,))
-        return
+        if start.cancelled():
+            return
     ended.cancel()
     await start
 
 
-async def _announce(worker: Worker, guard: ExitGuard, settings: Settings) -> None:
-    path = settings.ready_file
+async def _announce(path: Path | None, text: str, guard: ExitGuard) -> None:
     if path is None:
         return
     guard.remove_at_exit(path)
     try:
-        await asyncio.to_thread(write_ready_file, path, worker.address)
+        await asyncio.to_thread(write_ready_file, path, text)
     except OSError as error:
         raise StartError(f"cannot write the ready file {path}: {error.strerror}") from error

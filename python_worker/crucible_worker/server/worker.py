@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -36,15 +36,20 @@ from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.server.description import describe
+from crucible_worker.server.door import Door
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.services.evaluation import EvaluationService
 from crucible_worker.services.grading import GradingService
+from crucible_worker.services.handlers import Handlers
 from crucible_worker.services.health import OVERALL, Health
 from crucible_worker.services.metrics import MetricsService
 from crucible_worker.services.models import ModelService
 from crucible_worker.services.telemetry import TelemetryService
 from crucible_worker.services.worker import WorkerService
+
+if TYPE_CHECKING:
+    from crucible_worker.snakepit.tools import Tools
 
 __all__ = ["EVALUATION", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
 
@@ -77,12 +82,18 @@ class Worker:
     """One worker: started once, drained once."""
 
     def __init__(
-        self, settings: Settings, *, build: Build = build, on_drain: Callable[[], object] = lambda: None
+        self,
+        settings: Settings,
+        *,
+        build: Build = build,
+        on_drain: Callable[[], object] = lambda: None,
+        door: Door | None = None,
     ) -> None:
-        """Take validated settings; `on_drain` is told when the end begins, whoever asked for it."""
+        """Take validated settings; `on_drain` is told when the end begins, whoever asked for it; `door` is opened."""
         self._settings = settings
         self._build = build
         self._on_drain = on_drain
+        self._door = door
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(max_calls=self._limits.max_calls_per_service, max_streams=self._limits.max_streams)
@@ -92,6 +103,8 @@ class Worker:
         self._grading: GradingService | None = None
         self._metrics: MetricsService | None = None
         self._models: ModelService | None = None
+        self._handlers: Handlers | None = None
+        self._tools: Tools | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
         self._keeping_grading: asyncio.Task[None] | None = None
@@ -130,6 +143,11 @@ class Worker:
         if self._parts.grading is not None:
             self._keeping_grading = asyncio.create_task(self._keep_grading_warm(self._parts.grading), name="grading")
 
+    @property
+    def ending(self) -> bool:
+        """Whether the end has begun, whoever asked for it."""
+        return self._interrupted is not None
+
     def drain(self) -> asyncio.Future[Sequence[str]]:
         """Begin the end: interrupt what runs, end open calls, close everything. Idempotent.
 
@@ -147,6 +165,17 @@ class Worker:
         await self.drain()
         assert self._draining is not None
         await asyncio.shield(self._draining)
+
+    @property
+    def tools(self) -> Tools:
+        """The calls of its services as tools; there once it has started."""
+        # Some 20 ms that a worker outside of Snakepit need not spend at start.
+        from crucible_worker.snakepit.tools import Tools
+
+        if self._tools is None:
+            assert self._handlers is not None
+            self._tools = Tools(self._handlers, self._calls)
+        return self._tools
 
     async def describe(self) -> WorkerInfo:
         """What the worker is; how it fares is `load`. The same object from call to call."""
@@ -171,8 +200,9 @@ class Worker:
     async def _start(self) -> None:
         settings = self._settings
         # Bound first: a taken port must not cost a journal that is opened, recovered and closed again.
+        passed = () if self._door is None else (self._door.service,)
         self._server = grpc.aio.server(
-            interceptors=[Interceptor(self._calls, token=settings.token)],
+            interceptors=[Interceptor(self._calls, token=settings.token, passed=passed)],
             options=options(max_message_bytes=self._limits.max_message_bytes),
         )
         self.address = bind(self._server, settings)
@@ -191,19 +221,25 @@ class Worker:
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
+        handlers: Any = Handlers(server)
+        self._handlers = handlers
         evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits)
-        evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, server)
+        evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, handlers)
         self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
         self._models = ModelService(parts.models, self._limits)
         math = None if parts.grading is None else MathGrader(parts.grading)
         max_items = self._limits.max_grading_items
         self._grading = GradingService(parts.evaluations.note, math, parts.code, max_items=max_items)
-        server.add_generic_rpc_handlers((self._metrics.handler(), self._models.handler(), self._grading.handler()))
-        events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), server)
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.describe, self.load, self.drain), server)
+        handlers.add_generic_rpc_handlers((self._metrics.handler(), self._models.handler(), self._grading.handler()))
+        events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), handlers)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(
+            WorkerService(self.describe, self.load, self.drain), handlers
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
+        if self._door is not None:
+            server.add_generic_rpc_handlers((self._door.handler(parts, self.tools, self._calls),))
 
     async def _warm_up(self, parts: Parts) -> None:
         """Gather by a thread what asks the disk, such as versions and what backends could import."""
@@ -255,9 +291,10 @@ class Worker:
         interrupted.set_result(ids)
         self._calls.cut(after=FLUSH_SHARE * self._limits.drain_seconds)
         if self._server is not None:
-            stopping = self._server.stop(GRACE_SHARE * self._limits.drain_seconds)
+            tools = () if self._tools is None else (self._tools.ended(),)
+            stopping = asyncio.gather(self._server.stop(GRACE_SHARE * self._limits.drain_seconds), *tools)
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
-        for service in (self._metrics, self._models, self._grading):
+        for service in (self._tools, self._metrics, self._models, self._grading):
             if service is not None:
                 service.close()
         if parts is not None:

@@ -17,6 +17,7 @@ from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.services.comparisons import ComparisonCalls
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.paging import page_size
 from crucible_worker.services.plans import PlanCalls
@@ -34,7 +35,7 @@ SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, 10_000
 """Page size of GetSamples: where none is given, and at most."""
 
 
-class EvaluationService(PlanCalls, evaluation_pb2_grpc.EvaluationServiceServicer):
+class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.EvaluationServiceServicer):
     """Evaluations, over the wire."""
 
     def __init__(

@@ -39,10 +39,10 @@ class Run:
         return identity
 
     def score(self, *items):
+        """Tokens and targets of each, and behind which tokens the targets come, where that is said."""
         identity = next(self._identities)
-        self.scheduler.add_scoring(
-            identity, {"items": [(tokens_to_bytes(np.array(a)), tokens_to_bytes(np.array(b))) for a, b in items]}
-        )
+        encoded = [[None if ids is None else tokens_to_bytes(np.array(ids)) for ids in item] for item in items]
+        self.scheduler.add_scoring(identity, {"items": [(*item, None)[:3] for item in encoded]})
         return identity
 
     @torch.inference_mode()
@@ -159,6 +159,14 @@ def test_scores_equal_a_direct_computation(architecture, make_model):
     expected = logits.log_softmax(-1)[range(8), targets]
     np.testing.assert_allclose(floats_from_bytes(run.answers[identity][0]), expected, rtol=1e-5, atol=1e-5)
     assert floats_from_bytes(run.answers[identity][1]).shape == (1,)
+
+    behind, wanted = [7, 2, 7, 4, 7], [8, 1, 2, 9, 8]
+    some = run.score((tokens, wanted, behind), (tokens, wanted, behind))
+    run.finish()
+
+    first, again = run.answers[some]
+    np.testing.assert_allclose(floats_from_bytes(first), logits.log_softmax(-1)[behind, wanted], rtol=1e-5, atol=1e-5)
+    assert first == again
 
 
 def test_sampled_logprobs_are_those_of_the_unmodified_distribution():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.types import ChatMessage, Conversation, SamplingParams
+from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
 
@@ -45,6 +46,23 @@ def test_why_an_answer_ended(finish_reason, stop_reason):
         chat_answer(chat(finish_reason=finish_reason), "s"),
     ):
         assert (sequence.text, sequence.stop_reason) == ("hi", stop_reason)
+
+
+@pytest.mark.parametrize(
+    ("character", "size"), [("x", 1), ("\u00e9", 2), ("\ud800", 3), ("\U0001f600", 4)], ids=["1", "2", "surrogate", "4"]
+)
+def test_an_answer_that_no_page_could_carry_is_an_error(character, size):
+    """As long as there may be, in bytes of UTF-8, a text is taken, halves of pairs counted as what they become."""
+    longest = character * (MAX_TEXT_BYTES // size) + "x" * (MAX_TEXT_BYTES % size)
+
+    assert completion_answer(completion(text=longest), "s").text == longest
+    for read, document in (
+        (completion_answer, completion(text=longest + "x")),
+        (chat_answer, chat(message={"content": longest + "x"})),
+    ):
+        with pytest.raises(BackendError, match="16,777,216 bytes of text") as caught:
+            read(document, "s")
+        assert (caught.value.reason, caught.value.retryable) == ("BACKEND_ANSWER", False)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ models = (
     | st.builds(TinkerModel, base_model=name.filter(lambda base: not base.startswith("//")), service=optional(name))
     | st.builds(TinkerModel, model_path=name.map("tinker://".__add__), service=optional(name))
     | st.builds(TinkerModel, state_path=name.map("tinker://run/weights/".__add__), service=optional(name))
+    | st.builds(TinkerModel, model_path=name.map("tinker://".__add__), state_path=name.map("tinker://".__add__))
 )
 sampling_params = st.builds(
     SamplingParams,

@@ -24,6 +24,16 @@ from tests.unit.bridge import strategies as some
         ("tinker://run/weights/7?service=lab", TinkerModel(state_path="tinker://run/weights/7", service="lab")),
         ("tinker://run/7?kind=state", TinkerModel(state_path="tinker://run/7")),
         ("tinker://run/weights/7?kind=model", TinkerModel(model_path="tinker://run/weights/7")),
+        (
+            "tinker://run/sampler_weights/7?state=tinker://run/weights/7&service=lab",
+            TinkerModel(
+                model_path="tinker://run/sampler_weights/7", state_path="tinker://run/weights/7", service="lab"
+            ),
+        ),
+        (
+            "tinker://run/weights/7?kind=model&state=tinker://run/8",
+            TinkerModel(model_path="tinker://run/weights/7", state_path="tinker://run/8"),
+        ),
         ("tinker:Qwen/Qwen3-8B", TinkerModel(base_model="Qwen/Qwen3-8B")),
         ("tinker:Qwen/Qwen3-8B?service=lab", TinkerModel(base_model="Qwen/Qwen3-8B", service="lab")),
     ],
@@ -55,6 +65,10 @@ def test_every_model_is_one_text(model):
         ("tinker:m?service=", "model.service"),
         ("tinker:m?kind=state", "model.state_path"),
         ("tinker:m?kind=x", "model"),
+        ("tinker:m?state=tinker://run/weights/7", "model"),
+        ("tinker://run/weights/7?state=tinker://run/weights/7", "model"),
+        ("tinker://run/sampler_weights/7?state=run/weights/7", "model.state_path"),
+        ("tinker://run/sampler_weights/7?state=", "model.state_path"),
         ("tinker:m?rank=8", "model"),
         ("tinker:?service=lab", "model.base_model"),
     ],

@@ -16,7 +16,7 @@ from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
 
-COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor"]
+COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor", "health"]
 
 
 def _run(*arguments: str) -> Result:

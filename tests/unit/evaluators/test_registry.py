@@ -1,6 +1,7 @@
 """The registry of evaluators: what is known, what is refused, and at which path."""
 
 import importlib.util
+import re
 from typing import Any
 
 import pytest
@@ -12,16 +13,23 @@ from crucible_bridge.types.results import SampleResult
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 
-SAMPLING = SamplingParams(max_tokens=4)
+SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
+
+
+REQUIRED: dict[str, dict[str, Any]] = {"classification": {"labels": ["x", "y"]}}
+"""Options without a default, by kind."""
 
 
 def _create(kind: str, **options: Any) -> Any:
-    return registry.create(EvaluatorSpec(kind=kind, options=options), 2, SAMPLING)
+    return registry.create(EvaluatorSpec(kind=kind, options=REQUIRED.get(kind, {}) | options), 2, SAMPLING)
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     """The error names the field and every kind that there is."""
-    with pytest.raises(InvalidField, match="'bleu', known are: accuracy, nll") as caught:
+    with pytest.raises(
+        InvalidField,
+        match="'bleu', known are: accuracy, bits_per_byte, classification, multiple_choice, nll, pass_at_k, perplexity",
+    ) as caught:
         _create("bleu")
 
     assert (caught.value.field, caught.value.reason) == ("evaluators[2].kind", "UNKNOWN_EVALUATOR")
@@ -56,7 +64,30 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
         ("nll", {"thinking": "keep"}, 'evaluators[2].options["thinking"]'),
         ("nll", {"client": "both"}, 'evaluators[2].options["client"]'),
         ("nll", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
+        ("pass_at_k", {"ks": []}, 'evaluators[2].options["ks"]'),
+        ("pass_at_k", {"ks": [1, 1]}, 'evaluators[2].options["ks"]'),
+        ("pass_at_k", {"ks": [1, 9]}, 'evaluators[2].options["ks"][1]'),
+        ("pass_at_k", {"grader": "rubric"}, 'evaluators[2].options["grader"]'),
         ("nll", {"client": None}, 'evaluators[2].options["client"]'),
+        ("perplexity", {"train_on": "user"}, 'evaluators[2].options["train_on"]'),
+        ("perplexity", {"client": "both"}, 'evaluators[2].options["client"]'),
+        ("bits_per_byte", {"train_on": "all"}, 'evaluators[2].options["train_on"]'),
+        ("classification", {"labels": ["x"]}, 'evaluators[2].options["labels"]'),
+        ("classification", {"labels": ["x", "x"]}, 'evaluators[2].options["labels"]'),
+        ("classification", {"labels": ["x", " "]}, 'evaluators[2].options["labels"][1]'),
+        ("classification", {"labels": ["x", "y\n"]}, 'evaluators[2].options["labels"][1]'),
+        ("classification", {"positive": "z"}, 'evaluators[2].options["positive"]'),
+        ("classification", {"by": "chance"}, 'evaluators[2].options["by"]'),
+        (
+            "classification",
+            {"by": "generation", "labels": [f"label {index}" for index in range(27)]},
+            'evaluators[2].options["labels"]',
+        ),
+        ("multiple_choice", {"measure": "mean"}, 'evaluators[2].options["measure"]'),
+        ("multiple_choice", {"form": "numbers"}, 'evaluators[2].options["form"]'),
+        ("multiple_choice", {"delimiter": "x" * 101}, 'evaluators[2].options["delimiter"]'),
+        ("multiple_choice", {"client": "both"}, 'evaluators[2].options["client"]'),
+        ("multiple_choice", {"renderer": "tinker:"}, 'evaluators[2].options["renderer"]'),
     ],
 )
 def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any], field: str) -> None:
@@ -67,7 +98,7 @@ def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "nll"])
+@pytest.mark.parametrize("kind", ["accuracy", "multiple_choice", "nll"])
 @pytest.mark.parametrize("renderer", ["auto", "chat_template", "role_colon", "raw", "tinker:qwen3_5"])
 def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
     """By name, for whatever renders."""
@@ -77,7 +108,7 @@ def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
     assert _create(kind, renderer=renderer).renderer == renderer
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "nll"])
+@pytest.mark.parametrize("kind", ["accuracy", "multiple_choice", "nll"])
 def test_a_renderer_of_what_is_not_installed_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first sample, with what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -99,8 +130,11 @@ def test_every_kind_describes_itself(kind: str) -> None:
     info = registry.info(kind)
 
     Draft202012Validator.check_schema(info.options_schema)
-    defaults = {key: rule["default"] for key, rule in info.options_schema["properties"].items()}
-    Draft202012Validator(dict(info.options_schema)).validate(defaults)
+    required = REQUIRED.get(kind, {})
+    assert set(info.options_schema.get("required", ())) == set(required)
+    rules = info.options_schema["properties"].items()
+    defaults = {key: rule["default"] for key, rule in rules if key not in required}
+    Draft202012Validator(dict(info.options_schema)).validate(required | defaults)
     assert info.options_schema["additionalProperties"] is False
     assert info.kind == kind
     assert info.kinds
@@ -116,4 +150,7 @@ def test_keys_are_those_that_are_announced(kind: str, verdict: Verdict) -> None:
 
     metrics = _create(kind).aggregate(results)
 
-    assert {*metrics.values, *metrics.undefined} == set(registry.info(kind).keys)
+    found = {*metrics.values, *metrics.undefined}
+    announced = [re.sub("<.+?>", "[^/]+", re.escape(key)) for key in registry.info(kind).keys]
+    assert all(any(re.fullmatch(pattern, key) for pattern in announced) for key in found)
+    assert all(any(re.fullmatch(pattern, key) for key in found) for pattern in announced)

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluateRequest, EvaluatorSpec
-from crucible_worker.runs.specification import PlacedKeys, fingerprint, metric_key, refuse_equal_keys, sample_seed
+from crucible_bridge.types import EvaluateRequest, EvaluationPlan, EvaluatorSpec, InlineDataset, PlannedEvaluation
+from crucible_worker.runs.specification import (
+    KeptSamples,
+    PlacedKeys,
+    fingerprint,
+    metric_key,
+    plan_fingerprint,
+    refuse_equal_keys,
+    sample_seed,
+    with_kept_samples,
+)
 from tests.unit.bridge.strategies import labels, limits, plain, text
 from tests.unit.bridge.strategies import requests as any_requests
 from tests.unit.runs.journals import request
@@ -54,6 +63,23 @@ def test_fingerprints_are_equal_where_specifications_are(one, other, part):
     changed = dataclasses.replace(one, **{part: getattr(other, part)})
     first, second = _received(one), _received(changed)
     assert (fingerprint(first) == fingerprint(second)) is (_specification(first) == _specification(second))
+
+
+@given(requests.filter(lambda each: isinstance(each.dataset.source, InlineDataset)))
+def test_kept_samples_are_the_same_samples(original):
+    """A plan's samples have the digest of their content, computed once: its requests are those of anybody else."""
+    received = _received(original)
+    planned = PlannedEvaluation(evaluators=received.evaluators, dataset=received.dataset, sampling=received.sampling)
+    plan = EvaluationPlan(plan_id="p", run_id="r", eval_every=1, evaluations=(planned,))
+    kept = with_kept_samples(plan)
+
+    assert kept == plan
+    assert plan_fingerprint(kept) == plan_fingerprint(plan)
+    dataset = kept.evaluations[0].dataset
+    assert fingerprint(dataclasses.replace(received, dataset=dataset)) == fingerprint(received)
+    assert isinstance(dataset.source, InlineDataset)
+    assert isinstance(dataset.source.samples, KeptSamples)
+    assert dataset.source.samples.digest is dataset.source.samples.digest
 
 
 def test_fingerprint_is_the_same_in_every_process():

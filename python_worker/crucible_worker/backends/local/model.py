@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ class HostedModels:
         self.host = host
         self._fingerprints = Fingerprints()
         self._open: dict[tuple[str, str | None], _Facts] = {}
+        self._opening: weakref.WeakValueDictionary[tuple[str, str | None], asyncio.Lock] = weakref.WeakValueDictionary()
         self._life = 0
 
     async def open(self, checkpoint: Checkpoint) -> HostedModel:
@@ -81,11 +83,20 @@ class HostedModels:
                 no such device (DEVICE_NOT_FOUND).
             BackendError: the host failed.
         """
+        key = (fingerprint, checkpoint.device)
+        if (facts := self._found(key)) is not None:
+            return facts
+        # Evaluations of one model begin together, as a rule: the host loads it once for all of them.
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            return self._found(key) or await self._ask_for(checkpoint, fingerprint)
+
+    def _found(self, key: tuple[str, str | None]) -> _Facts | None:
+        """What is known of a model that this life of the host holds."""
         if self._life != self.host.life:
             self._open.clear()
-        facts = self._open.get((fingerprint, checkpoint.device))
-        if facts is not None:
-            return facts
+        return self._open.get(key)
+
+    async def _ask_for(self, checkpoint: Checkpoint, fingerprint: str) -> _Facts:
         answer = await self.host.call(
             "open",
             fingerprint=fingerprint,
@@ -194,6 +205,30 @@ class HostedModel:
         (logprobs,) = await self._score([(tokens[:-1], tokens[1:])])
         return (None, *logprobs.tolist())
 
+    async def compute_target_logprobs(
+        self, prompt: ModelInput, targets: Sequence[tuple[int, int]]
+    ) -> tuple[float, ...]:
+        """Log-probability of each target token at its place in the prompt, given the tokens before it, nats.
+
+        One pass over the prompt serves all of them. Bit-equal on every call.
+
+        Raises:
+            InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context; there is no target,
+                or one is no token or lies outside the prompt.
+        """
+        facts = await self._known()
+        tokens = _checked(facts, prompt, "prompt", room=0)
+        places, wanted = np.array(targets, np.int64).reshape(-1, 2).T
+        if not places.size:
+            raise InvalidField("targets", "is empty")
+        if places.min() < 1 or places.max() >= tokens.size:
+            raise InvalidField("targets", f"has places outside of 1 to {tokens.size - 1}")
+        _check_known(facts, wanted, "targets")
+        # What stands behind the last place changes nothing, and is not read.
+        items = [(tokens_to_bytes(tokens[: places.max()]), tokens_to_bytes(wanted), tokens_to_bytes(places - 1))]
+        (values,) = await self.call("score", items=items)
+        return tuple(floats_from_bytes(values).tolist())
+
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
         """Log-probabilities of `target_tokens`, float64, one array per datum. Bit-equal on every call.
 
@@ -214,7 +249,7 @@ class HostedModel:
         return await self._models.call(op, self._checkpoint, self._fingerprint, **fields)
 
     async def _score(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
-        items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets)) for tokens, targets in pairs]
+        items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets), None) for tokens, targets in pairs]
         return tuple(floats_from_bytes(values) for values in await self.call("score", items=items))
 
     async def _known(self) -> _Facts:

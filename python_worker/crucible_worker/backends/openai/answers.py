@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crucible_bridge.types import SampledSequence
+from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.openai.failures import final, garbage
 
 __all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice"]
@@ -71,6 +72,8 @@ def float_or_garbage(value: Any, server: str) -> float:
 
 
 def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str) -> SampledSequence:
+    if exceeds(text):
+        raise final(f"server {server!r} answered with more than {MAX_TEXT_BYTES:,} bytes of text", "BACKEND_ANSWER")
     logprobs = _logprobs(choice, server)
     tokens = _token_ids(choice, server)
     return SampledSequence(

@@ -25,14 +25,13 @@ from crucible_bridge.types import (
     SampleQuestion,
     SamplingParams,
 )
+from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.orchestrator.session import Session
 
-__all__ = ["MAX_REASON_BYTES", "MAX_TEXT_BYTES", "HeldModel"]
+__all__ = ["MAX_REASON_BYTES", "HeldModel"]
 
 MAX_REASON_BYTES = 64
 """Of an orchestrator's own reason for having no answer, so many are kept."""
-MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""Of a continuation: a page of samples must be able to carry any of them, whatever U+FFFD has made of it."""
 
 
 class HeldModel:
@@ -134,8 +133,7 @@ class HeldModel:
             raise _nonsense("a question for continuations was answered by something else")
         if len(answer) != question.num_samples:
             raise _nonsense(f"{question.num_samples:,} continuations were asked for, and {len(answer):,} answered")
-        # A character has at most four bytes: few texts need a closer look.
-        if any(len(one.text) * 4 > MAX_TEXT_BYTES and len(one.text.encode()) > MAX_TEXT_BYTES for one in answer):
+        if any(exceeds(one.text) for one in answer):
             raise _nonsense(f"a continuation is longer than {MAX_TEXT_BYTES:,} bytes")
         return answer
 

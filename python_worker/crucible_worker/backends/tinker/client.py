@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -113,6 +114,40 @@ class Sampler:
         """Begin to measure a prompt."""
         return self._client.compute_logprobs(tinker.ModelInput.from_ints(tokens)).future()
 
+    def compute_target_logprobs(
+        self, tokens: list[int], targets: Sequence[tuple[int, int]]
+    ) -> Future[tinker.SampleResponse]:
+        """Begin to measure tokens at places of a prompt, by a request that generates one token beside."""
+        params = tinker.SamplingParams(max_tokens=1)
+        wanted = _wanted(len(tokens) - 1, targets)
+        prompt = tinker.ModelInput.from_ints(tokens)
+        return self._client.sample(prompt, 1, params, target_prompt_logprobs=wanted).future()
+
+    def read_targets(
+        self, response: tinker.SampleResponse, count: int, targets: Sequence[tuple[int, int]]
+    ) -> tuple[float, ...] | None:
+        """Log-probabilities of the targets in a prompt of so many tokens; None where the service gave none at all.
+
+        Raises:
+            BackendError: they are not those that were asked for (BACKEND_ANSWER).
+        """
+        answer = response.target_prompt_logprobs
+        if answer is None:
+            return None
+        asked = _wanted(count - 1, targets)
+        if asked.shape is None or answer.shape != asked.shape or answer.dtype != "float32":
+            found = f"{answer.dtype} of shape {answer.shape}"
+            raise garbage(self._service, f"log-probabilities of targets that are {found} in place of {asked.shape}")
+        values, cells = answer.data, _cells(targets)
+        if answer.sparse_crow_indices is None:
+            columns = asked.shape[1]
+            return tuple(float(values[row * columns + column]) for row, column in cells)
+        layout = (answer.sparse_crow_indices, answer.sparse_col_indices)
+        if layout != _layout(count - 1, cells) or len(values) != len(cells):
+            raise garbage(self._service, "other targets than it was asked for")
+        listed = {cell: float(value) for cell, value in zip(sorted(cells), values, strict=True)}
+        return tuple(listed[cell] for cell in cells)
+
     def read_samples(self, response: tinker.SampleResponse, num_samples: int) -> list[Sampled]:
         """What was sampled.
 
@@ -189,6 +224,42 @@ class Trainer:
 
     def _nonsense(self, what: str) -> BackendError:
         return garbage(self._service, what)
+
+
+def _cells(targets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Row and column of each target: the row before its place, and the next column that is free there."""
+    taken: dict[int, int] = {}
+    cells: list[tuple[int, int]] = []
+    for place, _ in targets:
+        taken[place] = taken.get(place, 0) + 1
+        cells.append((place - 1, taken[place] - 1))
+    return cells
+
+
+def _layout(rows: int, cells: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Where the rows of a matrix of these cells begin among its values, and the values' columns: its CSR indices."""
+    counts = np.bincount([row for row, _ in cells], minlength=rows)
+    return [0, *np.cumsum(counts).tolist()], [column for _, column in sorted(cells)]
+
+
+def _wanted(rows: int, targets: Sequence[tuple[int, int]]) -> tinker.TensorData:
+    """Targets as a matrix of token ids with -1 elsewhere; only the cells that hold one, where that is less to send."""
+    cells = _cells(targets)
+    columns = 1 + max(column for _, column in cells)
+    ids = {cell: token for cell, (_, token) in zip(cells, targets, strict=True)}
+    if rows + 1 + 2 * len(cells) < rows * columns:
+        starts, places = _layout(rows, cells)
+        return tinker.TensorData(
+            data=[ids[cell] for cell in sorted(cells)],
+            dtype="int64",
+            shape=[rows, columns],
+            sparse_crow_indices=starts,
+            sparse_col_indices=places,
+        )
+    dense = np.full((rows, columns), -1, np.int64)
+    for cell, token in ids.items():
+        dense[cell] = token
+    return _tensor(dense)
 
 
 def _tensor(array: np.ndarray) -> tinker.TensorData:

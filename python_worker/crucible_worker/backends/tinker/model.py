@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crucible_bridge.errors import BackendError
+from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
-from crucible_worker.backends.tinker.requests import each_seeded, pairs_of, tokens_of
+from crucible_worker.backends.base import MAX_TEXT_BYTES, NO_TARGET_LOGPROBS, exceeds
+from crucible_worker.backends.openai.failures import final
+from crucible_worker.backends.tinker.requests import check_targets, each_seeded, pairs_of, tokens_of
 from crucible_worker.backends.tinker.session import Session
 from crucible_worker.backends.tinker.shared import Shared, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer
@@ -20,11 +22,14 @@ from crucible_worker.backends.tinker.tokenizer import ServedTokenizer
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Sampled, Sampler, Trainer
 
-__all__ = ["ServedModel"]
+__all__ = ["MAX_TARGET_REFUSALS", "ServedModel"]
+
+MAX_TARGET_REFUSALS = 3
+"""A service that has refused so many questions about targets, and answered none, is asked no more of them."""
 
 
 class ServedModel:
-    """A model of a Tinker service: weights that sample, or a training state that answers forward passes."""
+    """A model of a Tinker service: weights that sample, a training state that answers forward passes, or both."""
 
     def __init__(self, session: Session, ref: TinkerModel) -> None:
         self._session = session
@@ -32,8 +37,9 @@ class ServedModel:
         self._name = ref.model_path or ref.state_path or ref.base_model or ""
         tokenizer = Shared(self._load_tokenizer)
         self._tokenizer = tokenizer
-        self._sampling = None if ref.state_path else _Sampling(session, ref, self._name, tokenizer)
-        self._training = _Training(session, ref.state_path, self._name) if ref.state_path else None
+        samples = ref.model_path is not None or ref.base_model is not None
+        self._sampling = _Sampling(session, ref, self._name, tokenizer) if samples else None
+        self._training = _Training(session, ref.state_path) if ref.state_path else None
 
     @property
     def fingerprint(self) -> str:
@@ -49,6 +55,9 @@ class ServedModel:
     async def load(self) -> None:
         """Make its client, which tells whether there is such a model, and load its tokenizer.
 
+        Of a model with both sides that is the client which samples; the training state, which its service then has to
+        hold, waits for the first forward pass.
+
         Raises:
             NotFound: the service has no such model (UNKNOWN_MODEL).
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), the key cannot be read (BACKEND_KEY).
@@ -61,12 +70,12 @@ class ServedModel:
 
     @property
     def sampling(self) -> _Sampling | None:
-        """Its sampling side; a training state has none."""
+        """Its sampling side; a training state alone has none."""
         return self._sampling
 
     @property
     def training(self) -> _Training | None:
-        """Its training side, which a training state alone has."""
+        """Its training side, where it has a training state."""
         return self._training
 
     @property
@@ -92,6 +101,7 @@ class _Sampling:
         self._ref = ref
         self._name = name
         self._tokenizer = tokenizer
+        self._knows_targets, self._target_refusals = False, 0
         self.client: Shared[Sampler] = Shared(self._make)
 
     async def sample(
@@ -131,6 +141,42 @@ class _Sampling:
         values = await self._session.call(lambda: client.compute_logprobs(tokens), self._name)
         return client.read_logprobs(values, len(tokens))
 
+    async def compute_target_logprobs(
+        self, prompt: ModelInput, targets: Sequence[tuple[int, int]]
+    ) -> tuple[float, ...]:
+        """Log-probability of each target token at its place in the prompt, given the tokens before it, nats.
+
+        Raises:
+            InvalidField: as of `compute_logprobs`; or a target is no token, or lies outside the prompt.
+            FailedPrecondition: the service refuses such questions, or ignores them (NO_TARGET_LOGPROBS).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        tokens = tokens_of(prompt)
+        check_targets(len(tokens), targets)
+        if not self._knows_targets and self._target_refusals >= MAX_TARGET_REFUSALS:
+            raise self._no_targets("refuses questions about them")
+        client = await self.client.get()
+        try:
+            response = await self._session.call(lambda: client.compute_target_logprobs(tokens, targets), self._name)
+        except BackendError as error:
+            if error.reason != "BACKEND_REFUSED":
+                raise
+            # It may have refused the prompt and not the question; that shows when the prompt is measured without it.
+            self._target_refusals += 1
+            raise self._no_targets(error.message) from None
+        values = client.read_targets(response, len(tokens), targets)
+        if values is None:
+            self._target_refusals = MAX_TARGET_REFUSALS
+            raise self._no_targets("leaves them out of its answers")
+        self._knows_targets = True
+        return values
+
+    def _no_targets(self, why: str) -> FailedPrecondition:
+        where = f"Tinker service {self._session.service.name!r}"
+        return FailedPrecondition(
+            f"{where} gives no log-probabilities of other tokens than a prompt's: {why}", reason=NO_TARGET_LOGPROBS
+        )
+
     async def _ask(self, client: Sampler, tokens: list[int], params: SamplingParams, count: int) -> list[Sampled]:
         response = await self._session.call(lambda: client.sample(tokens, params, count), self._name)
         return client.read_samples(response, count)
@@ -146,10 +192,9 @@ class _Sampling:
 class _Training:
     """A training state, asked without being changed."""
 
-    def __init__(self, session: Session, path: str, name: str) -> None:
+    def __init__(self, session: Session, path: str) -> None:
         self._session = session
         self._path = path
-        self._name = name
         self.client: Shared[Trainer] = Shared(self._make)
 
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
@@ -166,7 +211,7 @@ class _Training:
         try:
             # Forgotten, never ended: the library and the service take a client's requests in their order, and one that
             # was numbered but never sent would hold up all that come after it.
-            output = await self._session.call(lambda: client.forward(pairs), self._name, cancel=False)
+            output = await self._session.call(lambda: client.forward(pairs), self._path, cancel=False)
         except BackendError as error:
             if error.reason == "BACKEND_TIMEOUT" and self.client.made is client:
                 self.client.drop()  # its order may be broken, which no later request would recover from
@@ -175,7 +220,7 @@ class _Training:
 
     async def _make(self) -> Trainer:
         service = await self._session.ready()
-        return service.training(await self._session.call(lambda: service.trainer(self._path), self._name))
+        return service.training(await self._session.call(lambda: service.trainer(self._path), self._path))
 
 
 async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]) -> SampledSequence:
@@ -188,6 +233,8 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
         length = tokens.index(end) + 1
         tokens, logprobs, reason = tokens[:length], None if logprobs is None else logprobs[:length], "stop"
     text = await tokenizer.decode(tokens)
+    if exceeds(text):
+        raise final(f"a sample of more than {MAX_TEXT_BYTES:,} bytes of text", "BACKEND_ANSWER")
     cuts = [cut for string in stop if (cut := text.find(string)) >= 0]
     return SampledSequence(
         text=text[: min(cuts)] if cuts else text,

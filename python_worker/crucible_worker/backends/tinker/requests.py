@@ -11,7 +11,7 @@ import numpy as np
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, ModelInput, SamplingParams
 
-__all__ = ["MAX_SEED", "MAX_TOKEN", "each_seeded", "pairs_of", "tokens_of"]
+__all__ = ["MAX_SEED", "MAX_TOKEN", "check_targets", "each_seeded", "pairs_of", "tokens_of"]
 
 MAX_TOKEN = (1 << 31) - 1
 """Token ids travel in 32 bits."""
@@ -56,6 +56,19 @@ def tokens_of(prompt: ModelInput) -> list[int]:
     """
     tokens: list[int] = _tokens(prompt, "prompt").tolist()
     return tokens
+
+
+def check_targets(count: int, targets: Sequence[tuple[int, int]]) -> None:
+    """Refuse targets that no prompt of so many tokens has a place for.
+
+    Raises:
+        InvalidField: there is none, or one is no token id or lies outside the prompt.
+    """
+    if not targets:
+        raise InvalidField("targets", "is empty")
+    if not all(0 < place < count for place, _ in targets):
+        raise InvalidField("targets", f"has places outside of 1 to {count - 1}")
+    _known(np.array([token for _, token in targets], np.int64), "targets")
 
 
 def pairs_of(data: Sequence[Datum]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -68,6 +68,8 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         BridgeError: see there.
     """
     data = _opened(request)
+    if data is None:
+        return
     columns = find_columns(request["columns"], data.features)
     # Others may be large, or be decoded as they are read.
     data = data.select_columns(list(dict.fromkeys(column.path[0] for column in columns)))
@@ -82,7 +84,7 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _opened(request: dict[str, Any]) -> Any:
-    """The split, its rows still on disk."""
+    """The split, its rows still on disk; None where it has none, of which the library makes no data set."""
     from datasets import config
 
     from crucible_worker.runs.hub.caching import cached, find
@@ -101,6 +103,8 @@ def _opened(request: dict[str, Any]) -> Any:
             reason="UNKNOWN_DATASET",
             field=f"{FIELD}.split",
         )
+    if builder.info.splits[request["split"]].num_examples == 0:
+        return None
     try:
         return builder.as_dataset(split=request["split"])
     except Exception as error:

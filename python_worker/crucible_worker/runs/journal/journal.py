@@ -48,6 +48,8 @@ class Journal:
         """Whether the last transaction could be written."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when `writable` changes."""
+        self.on_written: Callable[[int, int], None] = lambda after, through: None
+        """Called on the loop when this worker has written events: after one sequence, up to and with another."""
         self._recovery: asyncio.Task[None] | None = None
 
     @classmethod
@@ -115,8 +117,10 @@ class Journal:
             self._connections.append(connection)
         return connection
 
-    def _committed(self) -> None:
+    def _committed(self, before: int, after: int) -> None:
         self.news.publish()
+        if after > before:
+            self.on_written(before, after)
         self._set_writable(True)
 
     def _failed(self, cause: str) -> None:

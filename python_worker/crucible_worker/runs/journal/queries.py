@@ -10,7 +10,12 @@ from typing import Any, Protocol
 
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Verdict
-from crucible_worker.runs.journal.records import request_from_record, result_from_record, sample_from_record
+from crucible_worker.runs.journal.records import (
+    request_from_record,
+    result_from_record,
+    sample_from_record,
+    score_from_record,
+)
 
 __all__ = [
     "Head",
@@ -25,6 +30,7 @@ __all__ = [
     "read_samples",
     "results_of",
     "runs_before",
+    "scores_of",
 ]
 
 SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
@@ -242,6 +248,15 @@ def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleRes
     sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
     for label, verdict, record in source.execute(sql, (number, evaluator)):
         yield sample_from_record(label, verdict, record)
+
+
+def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str, float]]:
+    """Sample id and score of every scored result of one evaluator, by its index, in the data set's order."""
+    sql = "SELECT record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
+    for (record,) in source.execute(sql, (number, evaluator)):
+        sample_id, score = score_from_record(record)
+        if score is not None:
+            yield sample_id, score
 
 
 def runs_before(source: Reads, number: int) -> array[int]:

@@ -42,6 +42,7 @@ __all__ = [
     "result_to_record",
     "sample_from_record",
     "sample_to_record",
+    "score_from_record",
 ]
 
 
@@ -100,6 +101,12 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleRes
     data = msgpack.unpackb(record)
     data["problem"] = _problem_from_map(data["problem"])
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
+
+
+def score_from_record(record: bytes) -> tuple[str, float | None]:
+    """The id of a sample and its score, where it has one."""
+    data = msgpack.unpackb(record)
+    return data["sample_id"], data["score"]
 
 
 def result_to_record(metrics: Metrics, results: Sequence[EvaluatorResult], problem: Problem | None) -> bytes:

@@ -104,7 +104,7 @@ class Writer:
         path: Path,
         encode_event: Callable[[Event], bytes],
         *,
-        on_commit: Callable[[], None],
+        on_commit: Callable[[int, int], None],
         on_failure: Callable[[str], None],
     ) -> None:
         """Start the thread.
@@ -112,7 +112,7 @@ class Writer:
         Args:
             path: the journal.
             encode_event: how an event becomes the bytes that are kept.
-            on_commit: called on the loop after each commit.
+            on_commit: called on the loop after each commit, with the log's last sequences before and after it.
             on_failure: called on the loop when a transaction could not be written, with the cause.
         """
         self._loop = asyncio.get_running_loop()
@@ -173,21 +173,22 @@ class Writer:
         return batch
 
     def _write(self, batch: list[_Submission]) -> None:
-        failure = ""
+        failure, written = "", (0, 0)
         try:
-            self._commit(batch)
+            written = self._commit(batch)
         except sqlite3.Error as error:
             failure = str(error)
             self._roll_back()
             for submission in batch:
                 submission.error = JournalUnavailable(f"the journal cannot be written: {error}")
         try:
-            self._loop.call_soon_threadsafe(self._answer, batch, failure)
+            self._loop.call_soon_threadsafe(self._answer, batch, failure, written)
         except RuntimeError:
             # The loop is closed: the process is on its way out and nobody waits for an answer any more.
             self._closing = True
 
-    def _commit(self, batch: list[_Submission]) -> None:
+    def _commit(self, batch: list[_Submission]) -> tuple[int, int]:
+        """Write a batch; the log's last sequences before and after it."""
         execute = self._connection.execute
         if not self._is_in_place():
             raise sqlite3.OperationalError("its file was moved or removed")
@@ -206,6 +207,7 @@ class Writer:
             raise
         for action in transaction._after_commit:
             action()
+        return before, transaction.sequence
 
     def _apply(self, submission: _Submission, transaction: Transaction) -> None:
         execute = self._connection.execute
@@ -240,7 +242,7 @@ class Writer:
             # The next transaction cannot begin, fails, and brings us here again: until the disk is well.
             _log.warning("rollback_failed", reason=str(error))
 
-    def _answer(self, batch: list[_Submission], failure: str) -> None:
+    def _answer(self, batch: list[_Submission], failure: str, written: tuple[int, int]) -> None:
         for submission in batch:
             if submission.future.done():
                 continue
@@ -251,7 +253,7 @@ class Writer:
         if failure:
             self._on_failure(failure)
         else:
-            self._on_commit()
+            self._on_commit(*written)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ to rounding; and where input and output embeddings are one tensor, an adapter of
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ _TAKEN = frozenset(
     }
 )
 """Fields of a configuration that decide what the layers compute."""
+_FLAGS = frozenset({"fan_in_fan_out", "lora_bias", "use_dora", "use_rslora"})
+"""Those of them that are on or off; any other value would be taken for one of both."""
 _OF_TRAINING = frozenset(
     {
         "auto_mapping",
@@ -98,6 +101,33 @@ def _check_config(directory: Path, config: Any, defaults: dict[str, Any]) -> Non
         # A field that this peft does not know is at rest where it is empty.
         if config[name] != defaults.get(name) and config[name]:
             raise _refused(directory, f"asks for {name[:60]!r}, which is not done here")
+    _check_values(directory, config)
+
+
+def _check_values(directory: Path, config: dict[str, Any]) -> None:
+    """Refuse what peft would take and make nothing, or something else, of: it looks at few of these."""
+    for name, sane, wanted in (
+        ("r", _is_rank, "a whole number from 1"),
+        ("lora_alpha", _is_factor, "a number above 0"),
+    ):
+        if name in config and not sane(config[name]):
+            raise _refused(directory, f"has {name} {str(config[name])[:60]!r}, not {wanted}")
+    for name, sane in (("rank_pattern", _is_rank), ("alpha_pattern", _is_factor)):
+        pattern = config.get(name) or {}
+        if not isinstance(pattern, dict) or not all(map(sane, pattern.values())):
+            raise _refused(directory, f"has a {name} that is none: {str(pattern)[:60]!r}")
+    for name in sorted(_FLAGS & config.keys()):
+        if not isinstance(config[name], bool):
+            raise _refused(directory, f"has {name} {str(config[name])[:60]!r}, neither true nor false")
+
+
+def _is_rank(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_factor(value: Any) -> bool:
+    """What layers are scaled by: of 0 they would do nothing, of less the opposite of what was trained."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _refused(directory: Path, why: str) -> FailedPrecondition:

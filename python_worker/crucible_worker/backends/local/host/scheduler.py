@@ -43,7 +43,7 @@ class Scheduler:
         self.loaded = loaded
         self._answer = answer
         self._requests: dict[int, Request] = {}
-        self._scoring: deque[tuple[Request, int, np.ndarray, np.ndarray]] = deque()
+        self._scoring: deque[tuple[Request, int, tuple[np.ndarray, np.ndarray, np.ndarray | None]]] = deque()
         self._waiting: deque[Row] = deque()
         self._batches: list[Batch] = []
 
@@ -54,9 +54,10 @@ class Scheduler:
 
     def add_scoring(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for the log-probabilities of given tokens."""
-        items = [(tokens_from_bytes(tokens), tokens_from_bytes(targets)) for tokens, targets in message["items"]]
-        request = self._requests[identity] = Request(identity, [None] * len(items))
-        self._scoring.extend((request, index, tokens, targets) for index, (tokens, targets) in enumerate(items))
+        request = self._requests[identity] = Request(identity, [None] * len(message["items"]))
+        for index, (tokens, targets, indices) in enumerate(message["items"]):
+            behind = None if indices is None else tokens_from_bytes(indices)
+            self._scoring.append((request, index, (tokens_from_bytes(tokens), tokens_from_bytes(targets), behind)))
 
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for samples."""
@@ -88,11 +89,11 @@ class Scheduler:
     def _score(self) -> None:
         until = time.monotonic() + SCORING_SECONDS
         while self._scoring:
-            request, index, tokens, targets = self._scoring.popleft()
+            request, index, item = self._scoring.popleft()
             if request.over:
                 continue
             try:
-                self._finish(request, index, floats_to_bytes(score(self.loaded, tokens, targets)))
+                self._finish(request, index, floats_to_bytes(score(self.loaded, *item)))
             except Exception as error:  # whatever it is, it is answered; the host goes on
                 self._fail(request, error)
             if time.monotonic() >= until:

@@ -1,0 +1,80 @@
+"""The call of EvaluationService that compares evaluations, typed."""
+
+# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from crucible_bridge.client.calls import Calls
+from crucible_bridge.codec.comparisons import (
+    DEFAULT_CONFIDENCE,
+    DEFAULT_LISTED,
+    compare_request_to_v1,
+    evaluation_comparison_from_v1,
+)
+from crucible_bridge.codec.fields import sendable, several
+from crucible_bridge.types import CompareRequest, EvaluationComparison, RankBy
+
+__all__ = ["ComparisonCalls"]
+
+
+class ComparisonCalls:
+    """Evaluations beside each other."""
+
+    def __init__(self, calls: Calls, stub: Any) -> None:
+        self._calls = calls
+        self._stub = stub
+
+    async def compare_evaluations(
+        self,
+        evaluation_ids: Sequence[str] = (),
+        *,
+        run_id: str | None = None,
+        dataset_fingerprint: str = "",
+        baseline_id: str = "",
+        evaluator: str | None = None,
+        rank_by: RankBy | None = None,
+        confidence: float = DEFAULT_CONFIDENCE,
+        max_listed: int = DEFAULT_LISTED,
+        timeout: float | None = None,
+    ) -> EvaluationComparison:
+        """Set ended evaluations of one data set beside each other.
+
+        Args:
+            evaluation_ids: which ones, each once; either these or `run_id`.
+            run_id: in their place all of this run that are completed, by step.
+            dataset_fingerprint: only those of this data set, of a run with several.
+            baseline_id: which of them the others are compared with; the first if empty.
+            evaluator: only the evaluator of this name, or of this kind where it has no name; all if None.
+            rank_by: what tells the best of them.
+            confidence: of intervals, 0.5 to 0.999.
+            max_listed: samples listed as improvements, and as regressions, of each comparison: 0 to 1,000.
+            timeout: seconds for the call.
+
+        Returns:
+            Differences by sample with their uncertainty, improvements and regressions, every metric over the steps.
+
+        Raises:
+            InvalidField: neither or both of `evaluation_ids` and `run_id` are given, or a number is out of range.
+            NotFound: an evaluation, or completed ones of the run, are not there.
+            FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
+            ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+        """
+        with sendable("evaluation_ids"):
+            ids = tuple(several(evaluation_ids, "evaluation_ids"))
+        request = CompareRequest(
+            evaluation_ids=ids,
+            run_id=run_id,
+            dataset_fingerprint=dataset_fingerprint,
+            baseline_id=baseline_id,
+            evaluator=evaluator,
+            rank_by=rank_by,
+            confidence=confidence,
+            max_listed=max_listed,
+        )
+        return await self._calls.unary(
+            self._stub.CompareEvaluations, compare_request_to_v1(request), evaluation_comparison_from_v1, timeout
+        )

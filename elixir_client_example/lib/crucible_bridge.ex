@@ -1,0 +1,248 @@
+defmodule CrucibleBridge do
+  @moduledoc """
+  A crucible-bridge worker, call by call.
+
+      children = [{CrucibleBridge.Connection, address: "127.0.0.1:50051"}]
+
+      {:ok, evaluation} =
+        CrucibleBridge.evaluate(
+          evaluation_id: "run-7-step-400",
+          model: "embedded:arithmetic@320",
+          evaluators: [:nll, :accuracy],
+          dataset: "builtin:arithmetic",
+          sampling: [max_tokens: 8]
+        )
+
+      evaluation.metrics.values["accuracy"]
+
+  Every function takes a connection first, which is `CrucibleBridge.Connection` where it is left out, and options last,
+  for which the connection has to be said; `timeout: milliseconds` is one of each. Results are `{:ok, result}` or
+  `{:error, %CrucibleBridge.Error{}}`; a reply is a map with the fields of its message as atoms (see
+  `CrucibleBridge.Wire.decode/1`), metrics are `%{values: %{"nll" => 0.2}, undefined: %{"accuracy" => "reason"}}` with
+  text as keys, and numbers in `values` are finite.
+
+  An evaluation that failed is no failed call: `evaluation.state` is `:failed`, and `evaluation.problem` says why.
+  """
+
+  alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Programs, Worker}
+  alias CrucibleBridge.{Connection, Error, V1}
+
+  @conn Connection
+
+  @type conn :: Connection.conn()
+  @type result(value) :: {:ok, value} | {:error, Error.t()}
+  @type metrics :: %{values: %{String.t() => float}, undefined: %{String.t() => String.t()}}
+  @typedoc "See `CrucibleBridge.Specification`."
+  @type specification :: keyword | V1.EvaluateRequest.t()
+  @typedoc "See `CrucibleBridge.ModelRef`; `CrucibleBridge.Orchestrator` is for models that stay here."
+  @type model :: term
+
+  # Evaluations
+
+  @doc "Evaluators that the worker has, with the JSON schema of their options and the keys they yield."
+  @spec list_evaluators(conn, keyword) :: result([map])
+  def list_evaluators(conn \\ @conn, opts \\ []), do: Evaluation.list_evaluators(conn, opts)
+
+  @doc """
+  Evaluates, and waits for the end however long it takes. With an `evaluation_id` it can be asked for again: what has
+  ended is returned, what is at work is joined, what was interrupted goes on.
+  """
+  @spec evaluate(conn, specification, keyword) :: result(map)
+  def evaluate(conn \\ @conn, specification, opts \\ []), do: Evaluation.evaluate(conn, specification, opts)
+
+  @doc "Starts an evaluation, or goes on with it: `%{evaluation: ..., existed: boolean}`."
+  @spec start_evaluation(conn, specification, keyword) :: result(map)
+  def start_evaluation(conn \\ @conn, specification, opts \\ []),
+    do: Evaluation.start_evaluation(conn, specification, opts)
+
+  @doc """
+  The events of an evaluation until it ends: `{:ok, %CrucibleBridge.V1.EventBatch{}}` each, and an `{:error, error}` where
+  the stream broke. Options: `:after_sequence` and `:log_id` to go on from, `:without_samples`.
+  """
+  @spec watch(conn, String.t(), keyword) :: result(Enumerable.t())
+  def watch(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.watch(conn, evaluation_id, opts)
+
+  @doc """
+  The events of all evaluations, likewise; `CrucibleBridge.Telemetry` makes `:telemetry` of them. Options:
+  `:after_sequence`, `:log_id`, `:kinds` (as `CrucibleBridge.V1.EventKind` has them), `:run_id`, `:until_now`.
+  """
+  @spec subscribe(conn, keyword) :: result(Enumerable.t())
+  def subscribe(conn \\ @conn, opts \\ []), do: Evaluation.subscribe(conn, opts)
+
+  @doc "An evaluation as it stands."
+  @spec get_evaluation(conn, String.t(), keyword) :: result(map)
+  def get_evaluation(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.get_evaluation(conn, evaluation_id, opts)
+
+  @doc """
+  A page of evaluations, newest first: `%{evaluations: [...], next_page_token: ""}`. Options: `:run_id`, `:states` (such
+  as `[:completed]`), `:from_step`, `:to_step`, `:page_size`, `:page_token`.
+  """
+  @spec list_evaluations(conn, keyword) :: result(map)
+  def list_evaluations(conn \\ @conn, opts \\ []), do: Evaluation.list_evaluations(conn, opts)
+
+  @doc """
+  A page of an evaluation's samples: `%{samples: [...], next_page_token: ""}`. Options: `:verdicts` (such as
+  `[:incorrect]`), `:evaluator`, `:page_size`, `:page_token`.
+  """
+  @spec get_samples(conn, String.t(), keyword) :: result(map)
+  def get_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.get_samples(conn, evaluation_id, opts)
+
+  @doc "Ends an evaluation early; `:reason` is recorded."
+  @spec cancel(conn, String.t(), keyword) :: result(map)
+  def cancel(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.cancel(conn, evaluation_id, opts)
+
+  @doc "A report of one or several evaluations, `format: :markdown` or `:json`."
+  @spec generate_report(conn, String.t() | [String.t()], keyword) :: result(String.t())
+  def generate_report(conn \\ @conn, evaluation_ids, opts \\ []),
+    do: Evaluation.generate_report(conn, evaluation_ids, opts)
+
+  @doc """
+  Sets evaluations of one data set beside each other, a list of ids or `{:run, run_id}`: `%{comparisons: [...], series:
+  [...], evaluations: [...], best_evaluation_id: "..."}`, differences by sample with their uncertainty, and every metric
+  over the steps. Options: `:baseline_id`, `:evaluator`, `:rank_by` (such as `{"accuracy", :higher}`), `:confidence`,
+  `:max_listed`, and `:dataset_fingerprint` where a run has several data sets.
+  """
+  @spec compare_evaluations(conn, [String.t()] | {:run, String.t()}, keyword) :: result(map)
+  def compare_evaluations(conn \\ @conn, evaluations, opts \\ []),
+    do: Evaluation.compare_evaluations(conn, evaluations, opts)
+
+  @doc "Registers what is evaluated while a run trains, see `CrucibleBridge.Specification.plan/1`: `%{fingerprint:, existed:}`."
+  @spec register_plan(conn, keyword | V1.EvaluationPlan.t(), keyword) :: result(map)
+  def register_plan(conn \\ @conn, plan, opts \\ []), do: Evaluation.register_plan(conn, plan, opts)
+
+  @doc """
+  Tells of a training step: what is due is started, and returned as by `start_evaluation/3`. `last: true` is the last
+  step, at which everything is due.
+  """
+  @spec notify_step(conn, String.t(), non_neg_integer, model, keyword) :: result([map])
+  def notify_step(conn \\ @conn, plan_id, step, model, opts \\ []),
+    do: Evaluation.notify_step(conn, plan_id, step, model, opts)
+
+  # Training metrics: each reply has `metrics`
+
+  @doc """
+  KL divergence between the policy that sampled and the one that trains: `%{metrics: metrics, action_tokens: n}`, keys
+  `optim/kl_sample_train_v1`, `optim/kl_sample_train_v2` and `optim/entropy`.
+
+  `data` are Datums with `logprobs` and `mask`; `training_logprobs` has one list or tensor a datum. `extended: true` adds
+  further keys and `per_sequence` tensors.
+  """
+  @spec kl_sample_train(conn, [term], [term], keyword) :: result(map)
+  def kl_sample_train(conn \\ @conn, data, training_logprobs, opts \\ []),
+    do: Metrics.kl_sample_train(conn, data, training_logprobs, opts)
+
+  @doc """
+  KL divergence before and after an update: `%{metrics: metrics, action_tokens: n}`, keys `kl_pre_post_v1` and
+  `kl_pre_post_v2`. `updated` has one list or tensor a datum, or is a model to ask, within `:deadline_ms`.
+  """
+  @spec kl_post_update(conn, [term], [term] | model, keyword) :: result(map)
+  def kl_post_update(conn \\ @conn, data, updated, opts \\ []), do: Metrics.kl_post_update(conn, data, updated, opts)
+
+  @doc """
+  Advantages with a penalty for leaving a base policy: `%{metrics: metrics, advantages: [[float]]}`, the key
+  `kl_policy_base`, and one list a datum, or none where the penalty is undefined.
+
+  `base` has one list or tensor a datum, or is a model to ask. Options: `:coef`, required, and `:discount`, 0 if absent.
+  """
+  @spec incorporate_kl_penalty(conn, [term], [term] | model, keyword) :: result(map)
+  def incorporate_kl_penalty(conn \\ @conn, data, base, opts),
+    do: Metrics.incorporate_kl_penalty(conn, data, base, opts)
+
+  @doc "`nll` and `perplexity` over all sequences: `%{metrics: metrics, total_weight: number}`."
+  @spec mean_nll(conn, [term], [term], keyword) :: result(map)
+  def mean_nll(conn \\ @conn, logprobs, weights, opts \\ []), do: Metrics.mean_nll(conn, logprobs, weights, opts)
+
+  @doc """
+  Metrics of trajectories, keys `env/all/...` and `env/TAG/...`, of groups as `CrucibleBridge.Trajectory` reads them.
+  Options: `:tags`, a list for each group, and `:good_threshold`, 0.5 if absent.
+  """
+  @spec trajectory_metrics(conn, [term], keyword) :: result(%{metrics: metrics})
+  def trajectory_metrics(conn \\ @conn, groups, opts \\ []), do: Metrics.trajectory_metrics(conn, groups, opts)
+
+  @doc """
+  Metrics of preference pairs: `pairs` holds `:chosen_logprobs`, `:rejected_logprobs`, `:chosen_reference_logprobs` and
+  `:rejected_reference_logprobs`, a number a pair each; the option `:beta` is required.
+  """
+  @spec dpo_metrics(conn, keyword, keyword) :: result(%{metrics: metrics})
+  def dpo_metrics(conn \\ @conn, pairs, opts), do: Metrics.dpo_metrics(conn, pairs, opts)
+
+  @doc "How stale samples are and how long sampling took, of each group's training step and seconds."
+  @spec sampling_client_metrics(conn, [integer], [number], keyword) :: result(%{metrics: metrics})
+  def sampling_client_metrics(conn \\ @conn, steps, seconds, opts \\ []),
+    do: Metrics.sampling_client_metrics(conn, steps, seconds, opts)
+
+  @doc "`accuracy`, `precision`, `recall` and `f1` of labels, of `:positive` or as macro averages."
+  @spec classification(conn, [term], [term], keyword) :: result(%{metrics: metrics})
+  def classification(conn \\ @conn, predictions, targets, opts \\ []),
+    do: Metrics.classification(conn, predictions, targets, opts)
+
+  @doc "`pass@K` of samples and successes by problem, for one k or several."
+  @spec pass_at_k(conn, [integer], [integer], pos_integer | [pos_integer], keyword) :: result(%{metrics: metrics})
+  def pass_at_k(conn \\ @conn, samples, successes, k, opts \\ []),
+    do: Metrics.pass_at_k(conn, samples, successes, k, opts)
+
+  # Grading
+
+  @doc """
+  Grades mathematics: `%{grades: [%{verdict: :correct, ...}], policy_version: "..."}`, a grade an item in their order.
+
+  An item is `{answer, target}` or a map with `answer` or `response` (of which the answer is extracted), `target` or
+  `targets`, and `id`. Options are the fields of `CrucibleBridge.V1.MathPolicy`.
+  """
+  @spec grade_math(conn, [term], keyword) :: result(map)
+  def grade_math(conn \\ @conn, items, opts \\ []), do: Grading.grade_math(conn, items, opts)
+
+  @doc "The answers inside responses: `%{answer: ..., extraction: ...}` each."
+  @spec extract_answer(conn, String.t() | [binary], keyword) :: result([map])
+  def extract_answer(conn \\ @conn, responses, opts \\ []), do: Grading.extract_answer(conn, responses, opts)
+
+  @doc """
+  Scores texts, items as in `grade_math/3`, by `:exact_match`, `:contains`, `:f1`, `:bleu` or `:rouge` (options
+  `:case_sensitive`, `:normalize_whitespace`, `:strip_punctuation`), `:regex` (`:full`), `:numeric`
+  (`:absolute_tolerance`, `:relative_tolerance`), `:multiple_choice` (`:choices`) or `:format` (`boxed: true`, `:marks` or
+  `:json_schema`). From `:threshold` on a score is correct.
+  """
+  @spec score(conn, [term], atom, keyword) :: result([map])
+  def score(conn \\ @conn, items, scorer, opts \\ []), do: Grading.score(conn, items, scorer, opts)
+
+  @doc """
+  Runs programs against tests, in sandboxes of the worker:
+  `%{grades: [%{verdict: :correct, ...}], problems: [...], metrics: ...}`.
+
+  An item is a map with `response`, `tests`, and where wanted `prefix`, `id` and `problem_id`. A test is Python that
+  asserts, `%{stdin: ..., stdout: ...}`, or `%{function: ..., arguments: [...], expected: ...}`. Options: `:k`, for
+  `pass@<k>` over the problems, and the fields of `CrucibleBridge.V1.CodeLimits`.
+  """
+  @spec grade_code(conn, [map], keyword) :: result(map)
+  def grade_code(conn \\ @conn, items, opts \\ []), do: Programs.grade_code(conn, items, opts)
+
+  # Models
+
+  @doc """
+  Continuations: `%{items: [%{sequences: [%{text: ...}], problem: nil}], model_fingerprint: ...}`.
+
+  An item is text, a conversation (`[%{role: "user", content: "..."}]`), token ids, or `%{prompt: any of these}` with
+  `:num_samples` and `:seed`. Options: `:sampling`, required, and `:limits`.
+  """
+  @spec sample(conn, model, [term], keyword) :: result(map)
+  def sample(conn \\ @conn, model, items, opts), do: Models.sample(conn, model, items, opts)
+
+  @doc "Log-probabilities of sequences' tokens but for the first: `%{sequences: [%{logprobs: tensor, problem: nil}]}`."
+  @spec compute_logprobs(conn, model, [term], keyword) :: result(map)
+  def compute_logprobs(conn \\ @conn, model, sequences, opts \\ []),
+    do: Models.compute_logprobs(conn, model, sequences, opts)
+
+  @doc "Log-probabilities of Datums' targets by forward passes: `%{outputs: [%{logprobs: tensor, loss: number}]}`."
+  @spec forward(conn, model, [term], keyword) :: result(map)
+  def forward(conn \\ @conn, model, data, opts \\ []), do: Models.forward(conn, model, data, opts)
+
+  # The worker
+
+  @doc "What the worker is and has; right after its start it answers once it is warm."
+  @spec info(conn, keyword) :: result(map)
+  def info(conn \\ @conn, opts \\ []), do: Worker.info(conn, opts)
+
+  @doc "Sends the worker home, as SIGTERM does: the ids of evaluations that this interrupts."
+  @spec drain(conn, keyword) :: result([String.t()])
+  def drain(conn \\ @conn, opts \\ []), do: Worker.drain(conn, opts)
+end

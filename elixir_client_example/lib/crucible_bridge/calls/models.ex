@@ -1,0 +1,72 @@
+defmodule CrucibleBridge.Calls.Models do
+  @moduledoc false
+  # ModelService; documented at CrucibleBridge.
+
+  alias CrucibleBridge.Calls.Evaluation
+  alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
+  alias CrucibleBridge.Specification.Values
+  alias V1.ModelService.Stub
+
+  @sampling [:max_tokens, :temperature, :top_p, :top_k, :seed, :stop]
+  @limits [:concurrency, :deadline_ms, :item_timeout_ms]
+
+  def sample(conn, model, items, opts) do
+    with {:ok, model} <- Evaluation.model(model),
+         {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
+         {:ok, sampling} <- Values.message(opts[:sampling], V1.SamplingParams, @sampling, "sampling"),
+         {:ok, items} <- numbered(items, "items", &item/2),
+         request = %V1.SampleRequest{model: model, items: items, sampling: sampling, limits: limits} do
+      call(conn, :sample, request, opts)
+    end
+  end
+
+  def compute_logprobs(conn, model, sequences, opts) do
+    with {:ok, model} <- Evaluation.model(model),
+         {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
+         {:ok, sequences} <- numbered(sequences, "sequences", &Wire.model_input/2),
+         request = %V1.ComputeLogprobsRequest{model: model, sequences: sequences, limits: limits} do
+      call(conn, :compute_logprobs, request, opts)
+    end
+  end
+
+  def forward(conn, model, data, opts) do
+    with {:ok, model} <- Evaluation.model(model),
+         {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
+         {:ok, data} <- numbered(data, "data", &Wire.datum/2),
+         request = %V1.ForwardRequest{model: model, data: data, limits: limits} do
+      call(conn, :forward, request, opts)
+    end
+  end
+
+  # A model takes what time it takes; limits.deadline_ms bounds it, and leaves the answers that are there.
+  defp call(conn, function, request, opts) do
+    opts = opts |> Keyword.take([:timeout]) |> Keyword.put_new(:timeout, :infinity)
+    with {:ok, reply} <- Connection.call(conn, Stub, function, request, opts), do: {:ok, Wire.decode(reply)}
+  end
+
+  defp numbered(values, name, pack) do
+    values |> Enum.with_index() |> Columns.each(fn {value, index} -> pack.(value, "#{name}[#{index}]") end)
+  end
+
+  defp item(%V1.SampleItem{} = item, _field), do: {:ok, item}
+  defp item(text, _field) when is_binary(text), do: {:ok, %V1.SampleItem{prompt: {:text, text}}}
+
+  defp item(%{prompt: prompt} = item, field) do
+    with {:ok, packed} <- item(prompt, field) do
+      {:ok, %{packed | num_samples: Map.get(item, :num_samples), seed: Map.get(item, :seed)}}
+    end
+  end
+
+  defp item([%{role: _, content: _} | _] = messages, _field) do
+    messages = for %{role: role, content: text} <- messages, do: %V1.ChatMessage{role: to_string(role), content: text}
+    {:ok, %V1.SampleItem{prompt: {:conversation, %V1.Conversation{messages: messages}}}}
+  end
+
+  defp item([_ | _] = tokens, field), do: tokens(tokens, field)
+  defp item(%{chunks: _} = input, field), do: tokens(input, field)
+  defp item(_other, field), do: {:error, Error.invalid(field, "is no text, conversation, token ids or %{prompt: ...}")}
+
+  defp tokens(input, field) do
+    with {:ok, input} <- Wire.model_input(input, field), do: {:ok, %V1.SampleItem{prompt: {:model_input, input}}}
+  end
+end

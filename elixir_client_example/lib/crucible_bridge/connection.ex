@@ -1,0 +1,257 @@
+defmodule CrucibleBridge.Connection do
+  @moduledoc """
+  A supervised connection to a worker, shared by any number of callers.
+
+      children = [{CrucibleBridge.Connection, address: "127.0.0.1:50051"}]
+
+  It connects with its first call and again after it broke, at once the first time and then with growing pauses. While
+  there is no connection a call fails promptly with a retryable `CrucibleBridge.Error` of reason `"TRANSPORT"`, whose
+  `retry_after_ms` is when the next attempt may be made; `await/2` waits until there is one. A call that was under way
+  when the connection broke may have been handled: evaluations have ids so that they can be asked for again.
+
+  Options:
+
+    * `:name` - `CrucibleBridge.Connection` if absent, `nil` for none
+    * `:address` - `"127.0.0.1:50051"` if absent, `"[::1]:50051"`, or `"unix:/path"`; or a
+      function that gives `{:ok, address}` or `{:error, reason}`, asked anew for each connection
+    * `:token`, text or a function that gives it, or `:token_file`, read at each call
+    * `:tls` - options of `:ssl` such as `cacertfile:`, `certfile:` and `keyfile:`; `[]` trusts the system's authorities,
+      and without it the connection is plain
+    * `:adapter` - `:gun`, or `:mint`
+    * `:timeout` - milliseconds of a call that names none, 30,000 if absent; `:infinity` waits. Calls that wait for an
+      evaluation always do
+    * `:connect_timeout` - milliseconds, 5,000 if absent
+
+  Both grpc 0.11 and 1.x serve it, without `GRPC.Client.Supervisor` among your children.
+  """
+
+  use GenServer
+
+  alias CrucibleBridge.Connection.{Call, Link, Reader, Target}
+  alias CrucibleBridge.Error
+
+  @default_timeout 30_000
+  @first_pause 50
+  @longest_pause 2_000
+
+  @type conn :: GenServer.server()
+
+  @doc false
+  def child_spec(opts) do
+    # Supervisors print their children's arguments.
+    opts = if is_binary(opts[:token]), do: Keyword.update!(opts, :token, &fn -> &1 end), else: opts
+    %{id: Keyword.get(opts, :name, __MODULE__) || __MODULE__, start: {__MODULE__, :start_link, [opts]}}
+  end
+
+  @doc "Starts a connection; see the options above."
+  @spec start_link(keyword) :: GenServer.on_start()
+  def start_link(opts \\ []) do
+    {name, opts} = Keyword.pop(opts, :name, __MODULE__)
+    # What is wrong with an option is said without the options: one of them is a secret.
+    with {:ok, target} <- Target.new(opts),
+         {:ok, timeout} <- default_timeout(opts) do
+      GenServer.start_link(__MODULE__, {target, timeout}, if(name, do: [name: name], else: []))
+    end
+  end
+
+  @doc """
+  Makes a call: `call(conn, CrucibleBridge.V1.WorkerService.Stub, :get_info, %CrucibleBridge.V1.GetInfoRequest{})`.
+
+  It runs in a process of its own, so that nothing of it is left in the caller's mailbox. `:timeout` is exact, and ends
+  the waiting alone: what the call has started in the worker may go on.
+  """
+  @spec call(conn, module, atom, struct, keyword) :: {:ok, struct} | {:error, Error.t()}
+  def call(conn, stub, function, request, opts \\ []) do
+    with {:ok, link} <- link(conn) do
+      Call.run(link, stub, function, request, Keyword.get(opts, :timeout, link.timeout))
+    end
+  end
+
+  @doc """
+  Opens a stream of answers: an enumerable of `{:ok, message}`, which an `{:error, error}` may end.
+
+  A stream has a connection of its own. When it is halted, when it ends, or when the process that opened it dies, that
+  connection is closed, which is what ends the call at the worker. `:timeout` bounds the wait for its first answer, which
+  a worker gives at once.
+  """
+  @spec stream(conn, module, atom, struct, keyword) :: {:ok, Enumerable.t()} | {:error, Error.t()}
+  def stream(conn, stub, function, request, opts \\ []) do
+    with {:ok, %{target: target, timeout: timeout}} <- describe(conn),
+         {:ok, metadata} <- Target.metadata(target) do
+      Reader.open(target, metadata, stub, function, request, Keyword.get(opts, :timeout, timeout))
+    end
+  end
+
+  @doc "The shared channel, for calls of your own; they need `metadata/1` where the worker asks for a token."
+  @spec channel(conn) :: {:ok, GRPC.Channel.t()} | {:error, Error.t()}
+  def channel(conn) do
+    with {:ok, link} <- link(conn), do: {:ok, link.channel}
+  end
+
+  @doc """
+  A channel of the calling process's own, for a call that streams both ways: closing it is what cancels such a call, and it
+  is closed when the process dies.
+
+  The caller is told of its end by a message, and receives exits of linked processes, by the adapter; it traps exits.
+  """
+  @spec open(conn) :: {:ok, GRPC.Channel.t()} | {:error, Error.t()}
+  def open(conn) do
+    with {:ok, %{target: target}} <- describe(conn),
+         {:ok, channel} <- Link.open(target, make_ref()) do
+      Link.close_after(channel, self())
+      {:ok, channel}
+    end
+  end
+
+  @doc "Closes what `open/1` gave."
+  @spec close(GRPC.Channel.t()) :: :ok
+  defdelegate close(channel), to: Link
+
+  @doc "What a call of your own hands on as its `:metadata`; it holds the token."
+  @spec metadata(conn) :: {:ok, %{optional(String.t()) => String.t()}} | {:error, Error.t()}
+  def metadata(conn) do
+    with {:ok, %{target: target}} <- describe(conn), do: Target.metadata(target)
+  end
+
+  @doc "Waits until there is a connection, however often that takes to try."
+  @spec await(conn, timeout) :: :ok | {:error, Error.t()}
+  def await(conn, timeout \\ 5_000) do
+    ask(conn, :await, timeout)
+  catch
+    :exit, {:timeout, _call} -> {:error, Error.timeout(timeout)}
+  end
+
+  defp link(conn) do
+    with {:ok, link} <- ask(conn, :link, :infinity),
+         {:ok, metadata} <- Target.metadata(link.target) do
+      {:ok, Map.put(link, :metadata, metadata)}
+    end
+  end
+
+  defp describe(conn), do: ask(conn, :describe, :infinity)
+
+  defp ask(conn, question, timeout) do
+    GenServer.call(conn, question, timeout)
+  catch
+    :exit, {reason, _call} when reason in [:noproc, :normal, :shutdown] ->
+      {:error, Error.transport("the connection is not started")}
+  end
+
+  defp default_timeout(opts) do
+    case Keyword.get(opts, :timeout, @default_timeout) do
+      timeout when timeout == :infinity or (is_integer(timeout) and timeout > 0) -> {:ok, timeout}
+      _other -> {:error, Error.invalid("timeout", "is neither a positive number of milliseconds nor :infinity")}
+    end
+  end
+
+  # State. `failures` counts attempts since the last connection; before `not_before` none is made for a call.
+
+  @impl true
+  def init({target, timeout}) do
+    Process.flag(:trap_exit, true)
+    # Kitchen's environments ask function_exported?/3 of it, which loads nothing.
+    Code.ensure_loaded(CrucibleBridge.MathVerifier)
+
+    {:ok,
+     %{
+       target: target,
+       timeout: timeout,
+       channel: nil,
+       mark: nil,
+       failures: 0,
+       not_before: now(),
+       last_error: nil,
+       waiting: [],
+       timer: nil
+     }}
+  end
+
+  @impl true
+  def handle_call(:describe, _from, state), do: {:reply, {:ok, Map.take(state, [:target, :timeout])}, state}
+
+  def handle_call(:link, _from, state) do
+    {result, state} = connected(state)
+    {:reply, with(:ok <- result, do: {:ok, Map.take(state, [:target, :timeout, :channel])}), state}
+  end
+
+  def handle_call(:await, from, state) do
+    case connected(state) do
+      {:ok, state} -> {:reply, :ok, state}
+      {{:error, _error}, state} -> {:noreply, schedule(%{state | waiting: [from | state.waiting]})}
+    end
+  end
+
+  @impl true
+  def handle_info({:connection_gone, mark}, %{mark: mark} = state), do: {:noreply, dropped(state)}
+  def handle_info({:elixir_grpc, :connection_down, pid}, state), do: {:noreply, gone(pid, state)}
+  def handle_info({:gun_down, pid, _protocol, _reason, _streams}, state), do: {:noreply, gone(pid, state)}
+  def handle_info({:EXIT, pid, _reason}, state), do: {:noreply, gone(pid, state)}
+
+  def handle_info(:retry, state) do
+    case connected(%{state | timer: nil}) do
+      {:ok, state} -> {:noreply, state}
+      {{:error, _error}, state} -> {:noreply, schedule(state)}
+    end
+  end
+
+  # Of a connection that was given up, or for nobody: gun tells its owner more than is asked here.
+  def handle_info(_other, state), do: {:noreply, state}
+
+  @impl true
+  def terminate(_reason, state) do
+    if state.channel, do: Link.close(state.channel)
+  end
+
+  # Crash reports and :sys.get_status show the state; the token is a function in it, and prints as one.
+
+  defp connected(%{channel: %GRPC.Channel{} = channel} = state) do
+    if Link.alive?(channel), do: {:ok, state}, else: state |> dropped() |> connected()
+  end
+
+  defp connected(state) do
+    pause = state.not_before - now()
+
+    if pause > 0 do
+      {{:error, %{state.last_error | retry_after_ms: pause}}, state}
+    else
+      connect(state)
+    end
+  end
+
+  defp connect(state) do
+    mark = make_ref()
+
+    case Link.open(state.target, mark) do
+      {:ok, channel} ->
+        Enum.each(state.waiting, &GenServer.reply(&1, :ok))
+        {:ok, %{state | channel: channel, mark: mark, failures: 0, waiting: []}}
+
+      {:error, error} ->
+        pause = pause(state.failures)
+        error = %{error | retry_after_ms: pause}
+        {{:error, error}, %{state | failures: state.failures + 1, not_before: now() + pause, last_error: error}}
+    end
+  end
+
+  # A third less or more, so that many callers of one worker do not come back together.
+  defp pause(failures) do
+    longest = min(@first_pause * Integer.pow(2, min(failures, 10)), @longest_pause)
+    div(longest * (67 + :rand.uniform(66)), 100)
+  end
+
+  defp schedule(%{timer: nil} = state) do
+    %{state | timer: Process.send_after(self(), :retry, max(state.not_before - now(), 0))}
+  end
+
+  defp schedule(state), do: state
+
+  defp gone(pid, %{channel: %GRPC.Channel{adapter_payload: %{conn_pid: pid}}} = state), do: dropped(state)
+  defp gone(_other, state), do: state
+
+  defp dropped(state) do
+    if state.channel, do: Link.close(state.channel)
+    %{state | channel: nil, mark: nil}
+  end
+
+  defp now, do: System.monotonic_time(:millisecond)
+end

@@ -1,0 +1,194 @@
+defmodule CrucibleBridge.Evaluator do
+  @moduledoc """
+  Kitchen's port for evaluation, and the conventions beside it, served by a worker.
+
+      adapters = %{
+        evaluator: {CrucibleBridge.Evaluator, grader: "math", sampling: [max_tokens: 512]},
+        ...
+      }
+
+  As `CrucibleKitchen.Ports.Evaluator` it has `evaluate/3` and `generate_report/2`. `evaluate/2` takes
+
+    * an evaluator and a client, as crucible_train has it: `{:ok, %{"test/accuracy" => 0.5}}`, string keys
+    * a client and options, `:dataset` among them: what `evaluate/3` answers
+
+  Nothing is raised. An error has the `"evaluation_id"` among its details where there is an evaluation.
+
+  ## Options
+
+  Those of `CrucibleBridge.Specification`, `CrucibleBridge.ModelRef` and `CrucibleBridge.Dataset`, and
+
+    * `:metrics` - names that Kitchen's stage asks for, and what is evaluated where `:evaluators` are not given:
+      `:accuracy`, `:f1`, `:precision` and `:recall` by the evaluator `accuracy`; `:nll`, `:loss` and `:perplexity` by
+      `nll`. `[:accuracy]` if absent
+    * `:grader`, `:grader_options` - of that `accuracy`; `"exact_match"` if absent
+    * `:positive` - of `:f1`, `:precision` and `:recall`, the label that is the positive one; macro averages if absent
+    * `:conn` - a `CrucibleBridge.Connection`, by default the one of that name
+    * `:timeout` - how long to wait for an evaluation by the worker alone, in milliseconds; it goes on, and the same
+      `:evaluation_id` finds it again. `:infinity` if absent: `limits: [deadline_ms: ...]` ends the evaluation itself
+    * `:patience_ms` - how long to try to come back to a worker that is gone, and go on; see `CrucibleBridge.Patience`
+    * `:window` - of a model that stays here, see `CrucibleBridge.Orchestrator`
+
+  Another option is refused.
+
+  ## `:f1`, `:precision` and `:recall`
+
+  Where `:metrics` name them and no evaluator yields them, each target of a data set that was sent with the request is
+  taken for a class: the one that an answer was judged right for, else what the grader took for the answer. Answers
+  without a verdict are left out. Of a data set that only the worker has they are in `:undefined`, as of one without
+  targets.
+  """
+
+  alias CrucibleBridge.{Connection, Error, ModelRef, Orchestrator, Patience, Results, Specification}
+  alias CrucibleBridge.Evaluator.Classes
+
+  # Kitchen is no dependency: where it is not there, the functions serve whoever calls them.
+  if Code.ensure_loaded?(CrucibleKitchen.Ports.Evaluator), do: @behaviour(CrucibleKitchen.Ports.Evaluator)
+
+  @enforce_keys [:dataset]
+  defstruct [:dataset, name: "test", opts: []]
+
+  @typedoc "A data set and the options to evaluate on it with; keys are put behind `name`."
+  @type t :: %__MODULE__{dataset: term(), name: String.t(), opts: keyword()}
+
+  @accuracy [:accuracy, :f1, :precision, :recall]
+  @likelihood [:nll, :loss, :perplexity]
+  @classes [:f1, :precision, :recall]
+  @formats [:markdown, :json]
+
+  @own ~w(metrics grader grader_options positive conn timeout window patience_ms format)a
+  @of_specification ~w(model evaluators sampling limits evaluation_id run_id step metric_prefix labels correlation_id
+                       dataset limit shuffle_seed skip_malformed)a
+  @of_dataset ~w(input_field target_field choices_field id_field target_after)a
+  @of_model ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
+  @known @own ++ @of_specification ++ @of_dataset ++ @of_model
+
+  @doc "An evaluator of crucible_train's convention; see `evaluate/2`."
+  @spec new(term(), keyword()) :: t()
+  def new(dataset, opts \\ []) do
+    {name, opts} = Keyword.pop(opts, :name, "test")
+    %__MODULE__{dataset: dataset, name: name, opts: opts}
+  end
+
+  @doc """
+  Evaluates a model on a data set: the port of Kitchen.
+
+  The model may be whatever `CrucibleBridge.ModelRef` reads, a Kitchen session among them; the data set whatever
+  `CrucibleBridge.Dataset` reads. The results are described at `CrucibleBridge.Results`.
+  """
+  @spec evaluate(keyword(), term(), term()) :: {:ok, Results.t()} | {:error, Error.t()}
+  def evaluate(opts, model, dataset) do
+    with :ok <- known(opts),
+         {:ok, evaluators} <- evaluators(opts),
+         {:ok, model} <- ModelRef.resolve(model, opts),
+         {:ok, request} <- request(opts, model, dataset, evaluators),
+         {:ok, evaluation} <- run(model, request, opts),
+         {:ok, results} <- Results.of(evaluation, opts) do
+      classes(results, request, opts)
+    end
+  end
+
+  @doc "Evaluates by one of two conventions; see the module."
+  @spec evaluate(t(), term()) :: {:ok, %{String.t() => float()}} | {:error, Error.t()}
+  @spec evaluate(term(), keyword()) :: {:ok, Results.t()} | {:error, Error.t()}
+  def evaluate(%__MODULE__{} = evaluator, client) do
+    with {:ok, results} <- evaluate(evaluator.opts, client, evaluator.dataset),
+         do: {:ok, prefixed(results, evaluator.name)}
+  end
+
+  def evaluate(client, opts) when is_list(opts), do: evaluate(opts, client, opts[:dataset])
+
+  def evaluate(_client, _opts), do: {:error, Error.invalid("opts", "are no keywords")}
+
+  @doc """
+  The worker's report of an evaluation: Markdown for people, or JSON.
+
+  The results are those of `evaluate/3`, whose `:evaluation_id` says which evaluation; options are `:format`, `:markdown`
+  or `:json`, and `:conn`.
+  """
+  @spec generate_report(keyword(), map()) :: {:ok, String.t()} | {:error, Error.t()}
+  def generate_report(opts, results) do
+    format = Keyword.get(opts, :format, :markdown)
+
+    case results do
+      %{evaluation_id: id} when format in @formats ->
+        CrucibleBridge.generate_report(conn(opts), [id], format: format)
+
+      %{evaluation_id: _id} ->
+        {:error,
+         Error.invalid("format", "is #{inspect(format)}, not one of #{Enum.map_join(@formats, ", ", &inspect/1)}")}
+
+      _other ->
+        {:error, Error.invalid("results", "have no evaluation_id, by which the worker knows what to report")}
+    end
+  end
+
+  @doc false
+  def prefixed(results, name), do: Map.new(results.metrics, fn {key, value} -> {"#{name}/#{key}", value} end)
+
+  defp known(opts) do
+    case Keyword.keys(opts) -- @known do
+      [] -> :ok
+      [key | _] -> {:error, Error.invalid("opts", "have #{inspect(key)}, which there is not")}
+    end
+  end
+
+  defp evaluators(opts) do
+    metrics = Keyword.get(opts, :metrics, [:accuracy])
+
+    case {opts[:evaluators], metrics -- (@accuracy ++ @likelihood)} do
+      {nil, []} -> {:ok, asked(metrics, @accuracy, accuracy(opts)) ++ asked(metrics, @likelihood, "nll")}
+      {nil, [metric | _]} -> {:error, Error.invalid("metrics", "have #{inspect(metric)}: say by which :evaluators")}
+      {evaluators, _metrics} -> {:ok, evaluators}
+    end
+  end
+
+  defp asked(metrics, names, evaluator), do: if(Enum.any?(metrics, &(&1 in names)), do: [evaluator], else: [])
+
+  defp accuracy(opts), do: {"accuracy", Keyword.take(opts, [:grader, :grader_options])}
+
+  defp request(opts, model, dataset, evaluators) do
+    Specification.build(Keyword.merge(opts, model: model, dataset: dataset, evaluators: evaluators))
+  end
+
+  defp run({:held, model}, request, opts) do
+    Orchestrator.evaluate(conn(opts), request, model, Keyword.take(opts, [:window, :patience_ms]))
+  end
+
+  defp run(_remote, request, opts) do
+    # The id is made here, so that what a dying worker had of the evaluation is found again.
+    id = if request.evaluation_id == "", do: Orchestrator.fresh_id(), else: request.evaluation_id
+    attempt = &attempt(conn(opts), %{request | evaluation_id: id}, Keyword.get(opts, :timeout, :infinity), &1)
+    Patience.run(attempt, Keyword.get(opts, :patience_ms, Patience.default_ms()))
+  end
+
+  defp attempt(conn, request, timeout, 0), do: waited(conn, request, timeout)
+
+  # Whether a worker is there again is known from this call, which is short.
+  defp attempt(conn, request, timeout, _again) do
+    case CrucibleBridge.start_evaluation(conn, request) do
+      {:ok, _started} -> waited(conn, request, timeout)
+      {:error, error} -> {{:error, error}, false}
+    end
+  end
+
+  defp waited(conn, request, timeout) do
+    case CrucibleBridge.evaluate(conn, request, timeout: timeout) do
+      # The caller's own time is over, which is no reason to come back.
+      {:error, %Error{code: :deadline_exceeded} = error} ->
+        {{:error, %{error | details: Map.put(error.details, "evaluation_id", request.evaluation_id)}}, :final}
+
+      result ->
+        {result, true}
+    end
+  end
+
+  defp classes(results, request, opts) do
+    case Enum.filter(opts[:metrics] || [], &(&1 in @classes and not is_map_key(results, &1))) do
+      [] -> {:ok, results}
+      missing -> Classes.add(results, missing, request, conn(opts), opts[:positive])
+    end
+  end
+
+  defp conn(opts), do: Keyword.get(opts, :conn, Connection)
+end

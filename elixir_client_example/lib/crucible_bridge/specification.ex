@@ -1,0 +1,159 @@
+defmodule CrucibleBridge.Specification do
+  @moduledoc """
+  What to evaluate, of keywords as a caller writes them.
+
+    * `:model` - see `CrucibleBridge.ModelRef`, whose options may stand beside it
+    * `:dataset` - see `CrucibleBridge.Dataset`, whose options may stand beside it; `:limit`, `:shuffle_seed` and
+      `:skip_malformed` are the message's
+    * `:evaluators` - one or a list of: a kind, `"accuracy"` or `:accuracy`; `{kind, options}`, of which `:name` is the
+      evaluator's own; a `CrucibleBridge.V1.EvaluatorSpec`
+    * `:sampling` - keywords or a map: `:max_tokens`, `:temperature` (0, greedy, if absent), `:top_p`, `:top_k`, `:seed`,
+      `:stop`
+    * `:limits` - likewise: `:concurrency`, `:deadline_ms`, `:stall_timeout_ms`, `:sample_timeout_ms`,
+      `:max_unscored_share`, `:max_unscored`
+    * `:evaluation_id`, `:run_id`, `:step`, `:metric_prefix`, `:labels`, `:correlation_id`
+
+  What each means stands at `CrucibleBridge.V1.EvaluateRequest`.
+  """
+
+  alias CrucibleBridge.{Columns, Dataset, Error, ModelRef, V1}
+  alias CrucibleBridge.Specification.{Samples, Values}
+
+  @sampling [:max_tokens, :temperature, :top_p, :top_k, :seed, :stop]
+  @limits [:concurrency, :deadline_ms, :stall_timeout_ms, :sample_timeout_ms, :max_unscored_share, :max_unscored]
+
+  @doc """
+  The request of these options. Without `:model` it has none; a model that stays here is named in it.
+  """
+  @spec build(keyword()) :: {:ok, V1.EvaluateRequest.t()} | {:error, Error.t()}
+  def build(opts) do
+    with {:ok, model} <- model(opts),
+         {:ok, parts} <- parts(opts),
+         {:ok, labels} <- Values.strings(opts[:labels], "labels") do
+      {:ok,
+       %V1.EvaluateRequest{
+         evaluation_id: opts[:evaluation_id] || "",
+         run_id: opts[:run_id] || "",
+         step: opts[:step],
+         model: model,
+         evaluators: parts.evaluators,
+         dataset: parts.dataset,
+         sampling: parts.sampling,
+         limits: parts.limits,
+         metric_prefix: opts[:metric_prefix] || "",
+         labels: labels,
+         correlation_id: opts[:correlation_id] || ""
+       }}
+    end
+  end
+
+  @doc """
+  A plan: `:plan_id`, `:run_id`, `:eval_every`, `:infrequent_eval_every` and `:correlation_id`; `:evaluations` and
+  `:infrequent_evaluations` are lists of keywords, as `build/1` takes them but for what belongs to a model or a step.
+  """
+  @spec plan(keyword()) :: {:ok, V1.EvaluationPlan.t()} | {:error, Error.t()}
+  def plan(opts) do
+    with {:ok, often} <- planned(opts[:evaluations], "evaluations"),
+         {:ok, seldom} <- planned(opts[:infrequent_evaluations], "infrequent_evaluations") do
+      {:ok,
+       %V1.EvaluationPlan{
+         plan_id: opts[:plan_id] || "",
+         run_id: opts[:run_id] || "",
+         eval_every: opts[:eval_every] || 0,
+         evaluations: often,
+         infrequent_eval_every: opts[:infrequent_eval_every] || 0,
+         infrequent_evaluations: seldom,
+         correlation_id: opts[:correlation_id] || ""
+       }}
+    end
+  end
+
+  @doc "The message of a model that was resolved."
+  @spec model_ref(ModelRef.remote() | {:held, CrucibleBridge.Orchestrator.Model.t()}) :: V1.ModelRef.t()
+  def model_ref({:v1, ref}), do: ref
+  def model_ref({:embedded, name}), do: %V1.ModelRef{model: {:embedded, name}}
+  def model_ref({:local, fields}), do: %V1.ModelRef{model: {:local, struct!(V1.LocalModel, fields)}}
+  def model_ref({:tinker, fields}), do: %V1.ModelRef{model: {:tinker, struct!(V1.TinkerModel, fields)}}
+  def model_ref({:openai, fields}), do: %V1.ModelRef{model: {:openai, struct!(V1.OpenAIModel, fields)}}
+  def model_ref({:held, %{name: name}}), do: %V1.ModelRef{model: {:orchestrator, %V1.OrchestratorModel{name: name}}}
+
+  @doc "Evaluators as messages."
+  @spec evaluators(term()) :: {:ok, [V1.EvaluatorSpec.t()]} | {:error, Error.t()}
+  def evaluators(nil), do: {:ok, []}
+
+  def evaluators(given) do
+    # A list may hold several, and a keyword is several as well: [accuracy: [grader: "math"], nll: []].
+    given
+    |> List.wrap()
+    |> Enum.with_index()
+    |> Columns.each(fn {one, index} -> evaluator(one, "evaluators[#{index}]") end)
+  end
+
+  defp model(opts) do
+    case opts[:model] do
+      nil ->
+        {:ok, nil}
+
+      given ->
+        with {:ok, model} <- ModelRef.resolve(given, Keyword.delete(opts, :model)), do: {:ok, model_ref(model)}
+    end
+  end
+
+  defp parts(opts) do
+    with {:ok, evaluators} <- evaluators(opts[:evaluators]),
+         {:ok, dataset} <- dataset(opts),
+         {:ok, sampling} <- Values.message(opts[:sampling], V1.SamplingParams, @sampling, "sampling"),
+         {:ok, limits} <- Values.message(opts[:limits], V1.Limits, @limits, "limits") do
+      {:ok, %{evaluators: evaluators, dataset: dataset, sampling: sampling, limits: limits}}
+    end
+  end
+
+  defp planned(nil, _field), do: {:ok, []}
+
+  defp planned(list, field) do
+    list
+    |> Enum.with_index()
+    |> Columns.each(fn {opts, index} ->
+      with {:ok, parts} <- parts(opts),
+           {:ok, labels} <- Values.strings(opts[:labels], "#{field}[#{index}].labels") do
+        {:ok,
+         %V1.PlannedEvaluation{
+           evaluators: parts.evaluators,
+           dataset: parts.dataset,
+           sampling: parts.sampling,
+           limits: parts.limits,
+           metric_prefix: opts[:metric_prefix] || "",
+           labels: labels
+         }}
+      end
+    end)
+  end
+
+  defp evaluator(%V1.EvaluatorSpec{} = spec, _field), do: {:ok, spec}
+  defp evaluator({kind, options}, field), do: evaluator(kind, options, field)
+  defp evaluator(kind, field), do: evaluator(kind, [], field)
+
+  defp evaluator(kind, options, field) when (is_atom(kind) and not is_nil(kind)) or is_binary(kind) do
+    with {:ok, options} <- Values.map(options, field <> ".options"),
+         {name, options} = Map.pop(options, :name),
+         {:ok, options} <- Values.options(options, field <> ".options") do
+      {:ok, %V1.EvaluatorSpec{kind: to_string(kind), name: name, options: options}}
+    end
+  end
+
+  defp evaluator(_kind, _options, field) do
+    {:error, Error.invalid(field, "is no kind, {kind, options}, evaluator or EvaluatorSpec")}
+  end
+
+  defp dataset(opts) do
+    case opts[:dataset] do
+      nil ->
+        {:ok, nil}
+
+      given ->
+        # The worker shuffles before it limits, so it must see all.
+        reading = if opts[:shuffle_seed], do: Keyword.delete(opts, :limit), else: opts
+        with {:ok, source} <- Dataset.read(given, reading), do: Samples.dataset(source, opts)
+    end
+  end
+end

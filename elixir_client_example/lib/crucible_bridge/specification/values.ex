@@ -1,0 +1,88 @@
+defmodule CrucibleBridge.Specification.Values do
+  @moduledoc "Keywords and maps as messages; what a message cannot hold is an error that names its field."
+
+  alias CrucibleBridge.{Columns, Error}
+  alias Google.Protobuf.{ListValue, Struct, Value}
+
+  @doubles [:temperature, :top_p, :max_unscored_share]
+
+  @doc "A message of these fields; `nil` stays, a message is taken as it is."
+  @spec message(term(), module(), [atom()], String.t()) :: {:ok, struct() | nil} | {:error, Error.t()}
+  def message(nil, _module, _fields, _field), do: {:ok, nil}
+  def message(%{__struct__: module} = message, module, _fields, _field), do: {:ok, message}
+
+  def message(given, module, fields, field) do
+    with {:ok, map} <- map(given, field) do
+      case Map.keys(map) -- fields do
+        [] -> {:ok, struct!(module, Map.new(map, &number/1))}
+        [key | _] -> {:error, Error.invalid(field, "has #{inspect(key)}; there are #{Enum.join(fields, ", ")}")}
+      end
+    end
+  end
+
+  @doc "A map of texts; numbers, atoms and booleans become texts."
+  @spec strings(term(), String.t()) :: {:ok, %{String.t() => String.t()}} | {:error, Error.t()}
+  def strings(nil, _field), do: {:ok, %{}}
+
+  def strings(given, field) do
+    with {:ok, map} <- map(given, field),
+         {:ok, pairs} <- Columns.each(map, &string_pair(&1, field)),
+         do: {:ok, Map.new(pairs)}
+  end
+
+  @doc "Keywords or a map, as a map."
+  @spec map(term(), String.t()) :: {:ok, map()} | {:error, Error.t()}
+  def map(%{} = map, _field) when not is_struct(map), do: {:ok, map}
+
+  def map(given, field) do
+    if Keyword.keyword?(given),
+      do: {:ok, Map.new(given)},
+      else: {:error, Error.invalid(field, "is neither keywords nor a map")}
+  end
+
+  @doc "Options of an evaluator; `nil` where there are none."
+  @spec options(map(), String.t()) :: {:ok, Struct.t() | nil} | {:error, Error.t()}
+  def options(options, _field) when options == %{}, do: {:ok, nil}
+  def options(options, field), do: struct_of(options, field)
+
+  defp struct_of(map, field) do
+    with {:ok, pairs} <- Columns.each(map, &value_pair(&1, field)), do: {:ok, %Struct{fields: Map.new(pairs)}}
+  end
+
+  defp value_pair({key, _value}, field) when not is_binary(key) and not is_atom(key),
+    do: {:error, Error.invalid(field, "has a key that is no text")}
+
+  defp value_pair({key, value}, field) do
+    with {:ok, value} <- value(value, "#{field}[\"#{key}\"]"), do: {:ok, {to_string(key), value}}
+  end
+
+  defp value(nil, _field), do: {:ok, %Value{kind: {:null_value, :NULL_VALUE}}}
+  defp value(flag, _field) when is_boolean(flag), do: {:ok, %Value{kind: {:bool_value, flag}}}
+  defp value(number, _field) when is_number(number), do: {:ok, %Value{kind: {:number_value, number * 1.0}}}
+  defp value(text, _field) when is_binary(text), do: {:ok, %Value{kind: {:string_value, text}}}
+  defp value(atom, _field) when is_atom(atom), do: {:ok, %Value{kind: {:string_value, Atom.to_string(atom)}}}
+
+  defp value([{key, _} | _] = keywords, field) when is_atom(key), do: value(Map.new(keywords), field)
+
+  defp value(list, field) when is_list(list) do
+    with {:ok, values} <- Columns.each(list, &value(&1, field)),
+         do: {:ok, %Value{kind: {:list_value, %ListValue{values: values}}}}
+  end
+
+  defp value(%{} = map, field) when not is_struct(map) do
+    with {:ok, struct} <- struct_of(map, field), do: {:ok, %Value{kind: {:struct_value, struct}}}
+  end
+
+  defp value(_other, field), do: {:error, Error.invalid(field, "is nothing that JSON has")}
+
+  defp string_pair({key, _value}, field) when not is_binary(key) and not is_atom(key),
+    do: {:error, Error.invalid(field, "has a key that is no text")}
+
+  defp string_pair({key, value}, _field) when is_binary(value) or is_number(value) or (is_atom(value) and value != nil),
+    do: {:ok, {to_string(key), to_string(value)}}
+
+  defp string_pair({key, _value}, field), do: {:error, Error.invalid("#{field}[\"#{key}\"]", "is no text")}
+
+  defp number({key, value}) when key in @doubles and is_integer(value), do: {key, value * 1.0}
+  defp number(pair), do: pair
+end

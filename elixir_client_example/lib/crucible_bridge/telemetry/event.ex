@@ -1,0 +1,164 @@
+defmodule CrucibleBridge.Telemetry.Event do
+  @moduledoc """
+  What an event of the worker is as an event of `:telemetry`.
+
+  Names, and the atoms among the keys, are fixed at compile time: whatever arrives, no atom is made of it. Everything in
+  the metadata can be written as JSON.
+
+  Measurements, all of them numbers:
+
+    * `:system_time` - when it happened at the worker, in native units
+    * `:monotonic_time` - when it was emitted here, in native units of this machine's clock
+    * `:duration` - in native units, in what ends something
+    * what the event measures, where its key is one of `measurement_keys/0`
+
+  Metadata:
+
+    * `:sequence`, `:log_id` - the event's place in the worker's journal: one event, one place
+    * `:evaluation_id`, `:run_id`, `:step`, `:evaluator`, `:correlation_id` - `nil` where there is none
+    * `:metrics` - every measurement of the worker under its own name, a map of strings to numbers
+    * `:undefined` - metrics without a value, with the reason, where an event tells of metrics
+    * what the event tells, where its key is one of `metadata_keys/0`, as strings; other keys in `:details`
+    * `:problem` - `%{reason, message, field, retryable}`, where something went wrong
+    * `:kind`, `:reason`, `:stacktrace` - in an `:exception`, as `:telemetry.span/3` has them
+  """
+
+  @names %{
+    EVENT_KIND_EVALUATION_START: [:crucible_bridge, :evaluation, :start],
+    EVENT_KIND_EVALUATION_RESUME: [:crucible_bridge, :evaluation, :resume],
+    EVENT_KIND_EVALUATION_INTERRUPT: [:crucible_bridge, :evaluation, :interrupt],
+    EVENT_KIND_EVALUATION_PROGRESS: [:crucible_bridge, :evaluation, :progress],
+    EVENT_KIND_SAMPLE_COMPLETE: [:crucible_bridge, :evaluation, :sample],
+    EVENT_KIND_EVALUATOR_COMPLETE: [:crucible_bridge, :evaluator, :stop],
+    EVENT_KIND_EVALUATOR_EXCEPTION: [:crucible_bridge, :evaluator, :exception],
+    EVENT_KIND_EVALUATION_COMPLETE: [:crucible_kitchen, :evaluation, :complete],
+    EVENT_KIND_EVALUATION_STOP: [:crucible_bridge, :evaluation, :stop],
+    EVENT_KIND_EVALUATION_EXCEPTION: [:crucible_bridge, :evaluation, :exception],
+    EVENT_KIND_METRICS_COMPUTED: [:crucible_bridge, :metrics, :stop],
+    EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop]
+  }
+
+  # What a newer worker sends and this version does not know.
+  @unknown [:crucible_bridge, :telemetry, :unknown]
+
+  @ends [:stop, :complete, :exception, :sample]
+
+  @measurements Map.new(
+                  ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors
+                     sample_count tokens count correct nll perplexity loss accuracy accuracy_strict accuracy_stderr
+                     accuracy_ci95_low accuracy_ci95_high precision recall f1)a,
+                  &{Atom.to_string(&1), &1}
+                )
+
+  @metadata Map.new(
+              ~w(model evaluators worker_id sample_id repeat verdict attempt state cause call policy_version)a,
+              &{Atom.to_string(&1), &1}
+            )
+
+  @typedoc "What `:telemetry.execute/3` takes."
+  @type emitted :: {[atom(), ...], measurements :: map(), metadata :: map()}
+
+  @doc "The names of all events that a worker sends, to attach handlers to."
+  @spec names() :: [[atom(), ...]]
+  def names, do: Map.values(@names)
+
+  @doc """
+  The name of a kind; unknown kinds share one.
+
+      iex> CrucibleBridge.Telemetry.Event.name(:EVENT_KIND_EVALUATION_COMPLETE)
+      [:crucible_kitchen, :evaluation, :complete]
+      iex> CrucibleBridge.Telemetry.Event.name(4711)
+      [:crucible_bridge, :telemetry, :unknown]
+  """
+  @spec name(atom() | integer()) :: [atom(), ...]
+  def name(kind), do: Map.get(@names, kind, @unknown)
+
+  @doc "Which measurements become atoms."
+  @spec measurement_keys() :: [atom()]
+  def measurement_keys, do: Map.values(@measurements)
+
+  @doc "Which keys of the worker's metadata become atoms."
+  @spec metadata_keys() :: [atom()]
+  def metadata_keys, do: Map.values(@metadata)
+
+  @doc """
+  Translates an event: a `CrucibleBridge.V1.Event`, or any map with its fields.
+
+  `log_id` is that of the event's batch. What is not a finite number is left out of the measurements.
+  """
+  @spec translate(map(), String.t()) :: emitted()
+  def translate(event, log_id) do
+    name = name(event.kind)
+    metrics = event.measurements |> Enum.filter(fn {_key, value} -> is_number(value) end) |> Map.new()
+    {name, measurements(name, event, metrics), metadata(name, event, metrics, log_id)}
+  end
+
+  defp measurements(name, event, metrics) do
+    known = for {key, value} <- metrics, {:ok, atom} <- [Map.fetch(@measurements, key)], into: %{}, do: {atom, value}
+
+    known
+    |> Map.merge(duration(name, event.duration_ns))
+    |> Map.put(:system_time, native(event.unix_time_ns))
+    |> Map.put(:monotonic_time, System.monotonic_time())
+  end
+
+  # What ends has a duration, be it 0; what begins has none.
+  defp duration(name, nanoseconds) do
+    if List.last(name) in @ends or nanoseconds > 0, do: %{duration: native(nanoseconds)}, else: %{}
+  end
+
+  defp native(nanoseconds), do: System.convert_time_unit(nanoseconds, :nanosecond, :native)
+
+  defp metadata(name, event, metrics, log_id) do
+    %{
+      sequence: event.sequence,
+      log_id: log_id,
+      evaluation_id: present(event.evaluation_id),
+      run_id: present(event.run_id),
+      step: event.step,
+      evaluator: present(event.evaluator),
+      correlation_id: present(event.correlation_id),
+      metrics: metrics
+    }
+    |> Map.merge(told(event.metadata))
+    |> Map.merge(trouble(event.problem))
+    |> Map.merge(exception(List.last(name), event.problem))
+    |> Map.merge(unknown(name, event.kind))
+  end
+
+  defp told(metadata) do
+    Enum.reduce(metadata, %{}, fn
+      {"undefined." <> key, reason}, told -> nest(told, :undefined, key, reason)
+      {key, value}, told when is_map_key(@metadata, key) -> Map.put(told, Map.fetch!(@metadata, key), value)
+      {key, value}, told -> nest(told, :details, key, value)
+    end)
+  end
+
+  defp nest(told, under, key, value), do: Map.update(told, under, %{key => value}, &Map.put(&1, key, value))
+
+  defp trouble(nil), do: %{}
+
+  defp trouble(problem) do
+    %{
+      problem: %{
+        reason: present(problem.reason),
+        message: problem.message,
+        field: present(problem.field),
+        retryable: problem.retryable
+      }
+    }
+  end
+
+  defp exception(:exception, problem) do
+    %{kind: :error, reason: if(problem, do: problem.message, else: "unknown"), stacktrace: []}
+  end
+
+  defp exception(_name, _problem), do: %{}
+
+  # A number that a newer catalogue knows.
+  defp unknown(@unknown, kind), do: %{kind: kind}
+  defp unknown(_name, _kind), do: %{}
+
+  defp present(text) when text in [nil, ""], do: nil
+  defp present(text), do: text
+end

@@ -1,0 +1,792 @@
+defmodule CrucibleBridge.V1.EvaluatorKind do
+  @moduledoc """
+  Which client an evaluator needs.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :EVALUATOR_KIND_UNSPECIFIED, 0
+  field :EVALUATOR_KIND_TRAINING, 1
+  field :EVALUATOR_KIND_SAMPLING, 2
+end
+
+defmodule CrucibleBridge.V1.EvaluationState do
+  @moduledoc """
+  Where an evaluation is in its life; see EvaluationService.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :EVALUATION_STATE_UNSPECIFIED, 0
+  field :EVALUATION_STATE_QUEUED, 1
+  field :EVALUATION_STATE_RUNNING, 2
+  field :EVALUATION_STATE_COMPLETED, 3
+  field :EVALUATION_STATE_FAILED, 4
+  field :EVALUATION_STATE_CANCELLED, 5
+  field :EVALUATION_STATE_INTERRUPTED, 6
+end
+
+defmodule CrucibleBridge.V1.ReportFormat do
+  @moduledoc """
+  Format of a report.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :REPORT_FORMAT_UNSPECIFIED, 0
+  field :REPORT_FORMAT_MARKDOWN, 1
+  field :REPORT_FORMAT_JSON, 2
+end
+
+defmodule CrucibleBridge.V1.Goal do
+  @moduledoc """
+  Which way a number is better.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :GOAL_UNSPECIFIED, 0
+  field :GOAL_HIGHER, 1
+  field :GOAL_LOWER, 2
+end
+
+defmodule CrucibleBridge.V1.EvaluatorSpec do
+  @moduledoc """
+  One evaluator of a request.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :kind, 1, type: :string
+  field :name, 2, proto3_optional: true, type: :string
+  field :options, 3, type: Google.Protobuf.Struct
+end
+
+defmodule CrucibleBridge.V1.Dataset do
+  @moduledoc """
+  Samples to evaluate on.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :source, 0
+
+  field :inline, 1, type: CrucibleBridge.V1.InlineDataset, oneof: 0
+  field :jsonl_path, 2, type: :string, json_name: "jsonlPath", oneof: 0
+  field :builtin, 3, type: :string, oneof: 0
+  field :hub, 4, type: CrucibleBridge.V1.HubDataset, oneof: 0
+  field :limit, 5, proto3_optional: true, type: :int64
+  field :shuffle_seed, 6, proto3_optional: true, type: :int64, json_name: "shuffleSeed"
+  field :skip_malformed, 7, type: :bool, json_name: "skipMalformed"
+end
+
+defmodule CrucibleBridge.V1.HubDataset.ColumnsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.HubDataset do
+  @moduledoc """
+  A split of a data set of the Hugging Face hub, or of the worker's cache of it: whether the hub is asked is the
+  operator's to say. No code of a data set is ever run.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :repo_id, 1, type: :string, json_name: "repoId"
+  field :split, 2, type: :string
+  field :config, 3, proto3_optional: true, type: :string
+  field :columns, 4, repeated: true, type: CrucibleBridge.V1.HubDataset.ColumnsEntry, map: true
+  field :revision, 5, proto3_optional: true, type: :string
+end
+
+defmodule CrucibleBridge.V1.InlineDataset do
+  @moduledoc """
+  Samples in the request.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :samples, 1, repeated: true, type: CrucibleBridge.V1.Sample
+end
+
+defmodule CrucibleBridge.V1.Sample.MetadataEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.Sample do
+  @moduledoc """
+  One sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :input, 0
+
+  field :id, 1, type: :string
+  field :text, 2, type: :string, oneof: 0
+  field :conversation, 3, type: CrucibleBridge.V1.Conversation, oneof: 0
+  field :datum, 4, type: CrucibleBridge.V1.Datum, oneof: 0
+  field :targets, 5, repeated: true, type: :string
+  field :choices, 6, repeated: true, type: :string
+  field :metadata, 7, repeated: true, type: CrucibleBridge.V1.Sample.MetadataEntry, map: true
+end
+
+defmodule CrucibleBridge.V1.Limits do
+  @moduledoc """
+  Bounds of an evaluation. Of an evaluation that goes on, deadline_ms is the first request's; the others are those of
+  the request that goes on. The worker's defaults stand in WorkerInfo.limits under the names given here.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :concurrency, 1, proto3_optional: true, type: :int32
+  field :deadline_ms, 2, proto3_optional: true, type: :int64, json_name: "deadlineMs"
+  field :stall_timeout_ms, 3, proto3_optional: true, type: :int64, json_name: "stallTimeoutMs"
+  field :sample_timeout_ms, 4, proto3_optional: true, type: :int64, json_name: "sampleTimeoutMs"
+
+  field :max_unscored_share, 5,
+    proto3_optional: true,
+    type: :double,
+    json_name: "maxUnscoredShare"
+
+  field :max_unscored, 6, proto3_optional: true, type: :int64, json_name: "maxUnscored"
+end
+
+defmodule CrucibleBridge.V1.EvaluateRequest.LabelsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.EvaluateRequest do
+  @moduledoc """
+  An evaluation to run.
+
+  Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
+  The same evaluation_id and specification is the same evaluation: one that has ended is returned as it is, one that is
+  at work is joined, one that is interrupted goes on. The same id with another specification is ALREADY_EXISTS, with
+  both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits are those of
+  the request that goes on.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :run_id, 2, type: :string, json_name: "runId"
+  field :step, 3, proto3_optional: true, type: :int64
+  field :model, 4, type: CrucibleBridge.V1.ModelRef
+  field :evaluators, 5, repeated: true, type: CrucibleBridge.V1.EvaluatorSpec
+  field :dataset, 6, type: CrucibleBridge.V1.Dataset
+  field :sampling, 7, type: CrucibleBridge.V1.SamplingParams
+  field :limits, 8, type: CrucibleBridge.V1.Limits
+  field :metric_prefix, 9, type: :string, json_name: "metricPrefix"
+
+  field :labels, 10,
+    repeated: true,
+    type: CrucibleBridge.V1.EvaluateRequest.LabelsEntry,
+    map: true
+
+  field :correlation_id, 11, type: :string, json_name: "correlationId"
+end
+
+defmodule CrucibleBridge.V1.EvaluatorResult do
+  @moduledoc """
+  The result of one evaluator.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluator, 1, type: CrucibleBridge.V1.EvaluatorSpec
+  field :metrics, 2, type: CrucibleBridge.V1.Metrics
+  field :n, 3, type: :int64
+  field :n_scored, 4, type: :int64, json_name: "nScored"
+  field :n_unscored, 5, type: :int64, json_name: "nUnscored"
+  field :n_errors, 6, type: :int64, json_name: "nErrors"
+  field :problem, 7, type: CrucibleBridge.V1.Problem
+  field :n_truncated, 8, type: :int64, json_name: "nTruncated"
+end
+
+defmodule CrucibleBridge.V1.Evaluation do
+  @moduledoc """
+  An evaluation as it stands.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :state, 2, type: CrucibleBridge.V1.EvaluationState, enum: true
+  field :request, 3, type: CrucibleBridge.V1.EvaluateRequest
+  field :metrics, 4, type: CrucibleBridge.V1.Metrics
+  field :results, 5, repeated: true, type: CrucibleBridge.V1.EvaluatorResult
+  field :done, 6, type: :int64
+  field :total, 7, type: :int64
+  field :dataset_fingerprint, 8, type: :string, json_name: "datasetFingerprint"
+  field :created_unix_ns, 9, type: :int64, json_name: "createdUnixNs"
+  field :ended_unix_ns, 10, type: :int64, json_name: "endedUnixNs"
+  field :duration_ns, 11, type: :int64, json_name: "durationNs"
+  field :last_sequence, 12, type: :uint64, json_name: "lastSequence"
+  field :problem, 13, type: CrucibleBridge.V1.Problem
+  field :attempt, 14, type: :int32
+  field :model_fingerprint, 15, type: :string, json_name: "modelFingerprint"
+end
+
+defmodule CrucibleBridge.V1.SampleResult.MeasurementsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
+defmodule CrucibleBridge.V1.SampleResult do
+  @moduledoc """
+  What became of one sample, in its last run.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluator, 1, type: :string
+  field :sample_id, 2, type: :string, json_name: "sampleId"
+  field :repeat, 3, type: :int32
+  field :verdict, 4, type: CrucibleBridge.V1.Verdict, enum: true
+  field :score, 5, proto3_optional: true, type: :double
+  field :output, 6, type: :string
+  field :extracted, 7, type: :string
+  field :method, 8, type: :string
+  field :stop_reason, 9, type: :string, json_name: "stopReason"
+  field :output_tokens, 10, type: :int32, json_name: "outputTokens"
+  field :duration_ns, 11, type: :int64, json_name: "durationNs"
+  field :attempts, 12, type: :int32
+  field :problem, 13, type: CrucibleBridge.V1.Problem
+
+  field :measurements, 14,
+    repeated: true,
+    type: CrucibleBridge.V1.SampleResult.MeasurementsEntry,
+    map: true
+end
+
+defmodule CrucibleBridge.V1.ListEvaluatorsRequest do
+  @moduledoc """
+  Asks what evaluators there are.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+end
+
+defmodule CrucibleBridge.V1.EvaluatorInfo.KeysEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.EvaluatorInfo do
+  @moduledoc """
+  An evaluator the worker has.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :kind, 1, type: :string
+  field :kinds, 2, repeated: true, type: CrucibleBridge.V1.EvaluatorKind, enum: true
+  field :description, 3, type: :string
+  field :options_schema, 4, type: :string, json_name: "optionsSchema"
+  field :keys, 5, repeated: true, type: CrucibleBridge.V1.EvaluatorInfo.KeysEntry, map: true
+  field :unavailable, 6, type: :string
+  field :score_goal, 7, type: CrucibleBridge.V1.Goal, json_name: "scoreGoal", enum: true
+end
+
+defmodule CrucibleBridge.V1.ListEvaluatorsResponse do
+  @moduledoc """
+  The evaluators.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluators, 1, repeated: true, type: CrucibleBridge.V1.EvaluatorInfo
+end
+
+defmodule CrucibleBridge.V1.EvaluateResponse do
+  @moduledoc """
+  The answer to Evaluate.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.StartEvaluationRequest do
+  @moduledoc """
+  Starts an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :request, 1, type: CrucibleBridge.V1.EvaluateRequest
+end
+
+defmodule CrucibleBridge.V1.StartEvaluationResponse do
+  @moduledoc """
+  The answer to StartEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+  field :existed, 2, type: :bool
+end
+
+defmodule CrucibleBridge.V1.WatchEvaluationRequest do
+  @moduledoc """
+  Watches an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :after_sequence, 2, type: :uint64, json_name: "afterSequence"
+  field :without_samples, 3, type: :bool, json_name: "withoutSamples"
+  field :log_id, 4, type: :string, json_name: "logId"
+end
+
+defmodule CrucibleBridge.V1.GetEvaluationRequest do
+  @moduledoc """
+  Asks for an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+end
+
+defmodule CrucibleBridge.V1.GetEvaluationResponse do
+  @moduledoc """
+  The answer to GetEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.ListEvaluationsRequest do
+  @moduledoc """
+  Asks for evaluations, newest first.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :run_id, 1, proto3_optional: true, type: :string, json_name: "runId"
+  field :states, 2, repeated: true, type: CrucibleBridge.V1.EvaluationState, enum: true
+  field :from_step, 3, proto3_optional: true, type: :int64, json_name: "fromStep"
+  field :to_step, 4, proto3_optional: true, type: :int64, json_name: "toStep"
+  field :page_size, 5, type: :int32, json_name: "pageSize"
+  field :page_token, 6, type: :string, json_name: "pageToken"
+end
+
+defmodule CrucibleBridge.V1.ListEvaluationsResponse do
+  @moduledoc """
+  A page of evaluations.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluations, 1, repeated: true, type: CrucibleBridge.V1.Evaluation
+  field :next_page_token, 2, type: :string, json_name: "nextPageToken"
+end
+
+defmodule CrucibleBridge.V1.GetSamplesRequest do
+  @moduledoc """
+  Asks for the samples of an evaluation, in the data set's order.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :verdicts, 2, repeated: true, type: CrucibleBridge.V1.Verdict, enum: true
+  field :evaluator, 3, proto3_optional: true, type: :string
+  field :page_size, 4, type: :int32, json_name: "pageSize"
+  field :page_token, 5, type: :string, json_name: "pageToken"
+end
+
+defmodule CrucibleBridge.V1.GetSamplesResponse do
+  @moduledoc """
+  A page of samples.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :samples, 1, repeated: true, type: CrucibleBridge.V1.SampleResult
+  field :next_page_token, 2, type: :string, json_name: "nextPageToken"
+end
+
+defmodule CrucibleBridge.V1.CancelEvaluationRequest do
+  @moduledoc """
+  Ends an evaluation early.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :reason, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.CancelEvaluationResponse do
+  @moduledoc """
+  The answer to CancelEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.GenerateReportRequest do
+  @moduledoc """
+  Asks for a report.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_ids, 1, repeated: true, type: :string, json_name: "evaluationIds"
+  field :format, 2, type: CrucibleBridge.V1.ReportFormat, enum: true
+end
+
+defmodule CrucibleBridge.V1.GenerateReportResponse do
+  @moduledoc """
+  A report.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :report, 1, type: :string
+end
+
+defmodule CrucibleBridge.V1.EvaluateWithOrchestratorModelRequest do
+  @moduledoc """
+  What the orchestrator sends.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :frame, 0
+
+  field :start, 1, type: CrucibleBridge.V1.OrchestratorStart, oneof: 0
+  field :answer, 2, type: CrucibleBridge.V1.OrchestratorAnswer, oneof: 0
+end
+
+defmodule CrucibleBridge.V1.OrchestratorStart do
+  @moduledoc """
+  Starts an evaluation of a model that the orchestrator holds, or goes on with it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :request, 1, type: CrucibleBridge.V1.EvaluateRequest
+  field :window, 2, type: :int32
+  field :calls, 3, repeated: true, type: CrucibleBridge.V1.OrchestratorCall, enum: true
+end
+
+defmodule CrucibleBridge.V1.EvaluateWithOrchestratorModelResponse do
+  @moduledoc """
+  What the worker sends.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :frame, 0
+
+  field :accepted, 1, type: CrucibleBridge.V1.OrchestratorAccepted, oneof: 0
+  field :question, 2, type: CrucibleBridge.V1.OrchestratorQuestion, oneof: 0
+  field :withdrawn, 3, type: :uint64, oneof: 0
+  field :ended, 4, type: CrucibleBridge.V1.OrchestratorEnded, oneof: 0
+end
+
+defmodule CrucibleBridge.V1.OrchestratorAccepted do
+  @moduledoc """
+  The evaluation is at work, or waits for its turn.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+  field :existed, 2, type: :bool
+  field :window, 3, type: :int32
+end
+
+defmodule CrucibleBridge.V1.OrchestratorEnded do
+  @moduledoc """
+  The evaluation has ended.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+  field :ignored_answers, 2, type: :uint64, json_name: "ignoredAnswers"
+end
+
+defmodule CrucibleBridge.V1.PlannedEvaluation.LabelsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.PlannedEvaluation do
+  @moduledoc """
+  Evaluators of a plan that share a data set.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluators, 1, repeated: true, type: CrucibleBridge.V1.EvaluatorSpec
+  field :dataset, 2, type: CrucibleBridge.V1.Dataset
+  field :sampling, 3, type: CrucibleBridge.V1.SamplingParams
+  field :limits, 4, type: CrucibleBridge.V1.Limits
+  field :metric_prefix, 5, type: :string, json_name: "metricPrefix"
+
+  field :labels, 6,
+    repeated: true,
+    type: CrucibleBridge.V1.PlannedEvaluation.LabelsEntry,
+    map: true
+end
+
+defmodule CrucibleBridge.V1.EvaluationPlan do
+  @moduledoc """
+  What is evaluated, and how often, while a run trains. At least one evaluation, and at most 64 evaluators together, of
+  which no two may yield the same key.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :plan_id, 1, type: :string, json_name: "planId"
+  field :run_id, 2, type: :string, json_name: "runId"
+  field :eval_every, 3, type: :int64, json_name: "evalEvery"
+  field :evaluations, 4, repeated: true, type: CrucibleBridge.V1.PlannedEvaluation
+  field :infrequent_eval_every, 5, type: :int64, json_name: "infrequentEvalEvery"
+
+  field :infrequent_evaluations, 6,
+    repeated: true,
+    type: CrucibleBridge.V1.PlannedEvaluation,
+    json_name: "infrequentEvaluations"
+
+  field :correlation_id, 7, type: :string, json_name: "correlationId"
+end
+
+defmodule CrucibleBridge.V1.RegisterPlanRequest do
+  @moduledoc """
+  Registers a plan.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :plan, 1, type: CrucibleBridge.V1.EvaluationPlan
+end
+
+defmodule CrucibleBridge.V1.RegisterPlanResponse do
+  @moduledoc """
+  The answer to RegisterPlan.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :fingerprint, 1, type: :string
+  field :existed, 2, type: :bool
+end
+
+defmodule CrucibleBridge.V1.NotifyStepRequest do
+  @moduledoc """
+  Tells of a training step.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :plan_id, 1, type: :string, json_name: "planId"
+  field :step, 2, type: :int64
+  field :model, 3, type: CrucibleBridge.V1.ModelRef
+  field :last, 4, type: :bool
+end
+
+defmodule CrucibleBridge.V1.NotifyStepResponse do
+  @moduledoc """
+  The answer to NotifyStep.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluations, 1, repeated: true, type: CrucibleBridge.V1.StartEvaluationResponse
+end
+
+defmodule CrucibleBridge.V1.CompareEvaluationsRequest do
+  @moduledoc """
+  Compares evaluations of one data set.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_ids, 1, repeated: true, type: :string, json_name: "evaluationIds"
+  field :run_id, 2, proto3_optional: true, type: :string, json_name: "runId"
+  field :dataset_fingerprint, 3, type: :string, json_name: "datasetFingerprint"
+  field :baseline_id, 4, type: :string, json_name: "baselineId"
+  field :evaluator, 5, proto3_optional: true, type: :string
+  field :rank_by, 6, type: CrucibleBridge.V1.RankBy, json_name: "rankBy"
+  field :confidence, 7, proto3_optional: true, type: :double
+  field :max_listed, 8, proto3_optional: true, type: :int32, json_name: "maxListed"
+end
+
+defmodule CrucibleBridge.V1.RankBy do
+  @moduledoc """
+  A metric, and which values of it are better.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :metric, 1, type: :string
+  field :goal, 2, type: CrucibleBridge.V1.Goal, enum: true
+end
+
+defmodule CrucibleBridge.V1.SampleChange do
+  @moduledoc """
+  A sample that two evaluations scored differently.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :sample_id, 1, type: :string, json_name: "sampleId"
+  field :baseline_score, 2, type: :double, json_name: "baselineScore"
+  field :score, 3, type: :double
+end
+
+defmodule CrucibleBridge.V1.PairedComparison do
+  @moduledoc """
+  An evaluator's scores in an evaluation beside those in the baseline, sample by sample. A sample's score is the mean of
+  its repeats that have one; only samples with a score in both count.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :baseline_id, 1, type: :string, json_name: "baselineId"
+  field :evaluation_id, 2, type: :string, json_name: "evaluationId"
+  field :evaluator, 3, type: :string
+  field :n_matched, 4, type: :int64, json_name: "nMatched"
+  field :n_baseline_only, 5, type: :int64, json_name: "nBaselineOnly"
+  field :n_evaluation_only, 6, type: :int64, json_name: "nEvaluationOnly"
+  field :n_improved, 7, type: :int64, json_name: "nImproved"
+  field :n_regressed, 8, type: :int64, json_name: "nRegressed"
+  field :metrics, 9, type: CrucibleBridge.V1.Metrics
+  field :interval_method, 10, type: :string, json_name: "intervalMethod"
+  field :improvements, 11, repeated: true, type: CrucibleBridge.V1.SampleChange
+  field :regressions, 12, repeated: true, type: CrucibleBridge.V1.SampleChange
+  field :problem, 13, type: CrucibleBridge.V1.Problem
+end
+
+defmodule CrucibleBridge.V1.MetricSeries do
+  @moduledoc """
+  A metric over evaluations.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :points, 2, repeated: true, type: CrucibleBridge.V1.SeriesPoint
+end
+
+defmodule CrucibleBridge.V1.SeriesPoint do
+  @moduledoc """
+  One value of a series.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :step, 2, proto3_optional: true, type: :int64
+  field :value, 3, type: :double
+end
+
+defmodule CrucibleBridge.V1.CompareEvaluationsResponse do
+  @moduledoc """
+  The answer to CompareEvaluations.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluations, 1, repeated: true, type: CrucibleBridge.V1.Evaluation
+  field :comparisons, 2, repeated: true, type: CrucibleBridge.V1.PairedComparison
+  field :series, 3, repeated: true, type: CrucibleBridge.V1.MetricSeries
+  field :best_evaluation_id, 4, type: :string, json_name: "bestEvaluationId"
+end
+
+defmodule CrucibleBridge.V1.EvaluationService.Service do
+  @moduledoc """
+  Runs evaluators on models.
+
+  The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
+  CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
+  INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
+  new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
+  new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
+  worker answers reads, watches and cancels for all evaluations of the journal.
+
+  An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
+  every call, stand at each.
+  """
+
+  use GRPC.Service,
+    name: "crucible_bridge.v1.EvaluationService",
+    protoc_gen_elixir_version: "0.15.0"
+
+  rpc :ListEvaluators,
+      CrucibleBridge.V1.ListEvaluatorsRequest,
+      CrucibleBridge.V1.ListEvaluatorsResponse
+
+  rpc :Evaluate, CrucibleBridge.V1.EvaluateRequest, CrucibleBridge.V1.EvaluateResponse
+
+  rpc :StartEvaluation,
+      CrucibleBridge.V1.StartEvaluationRequest,
+      CrucibleBridge.V1.StartEvaluationResponse
+
+  rpc :EvaluateWithOrchestratorModel,
+      stream(CrucibleBridge.V1.EvaluateWithOrchestratorModelRequest),
+      stream(CrucibleBridge.V1.EvaluateWithOrchestratorModelResponse)
+
+  rpc :WatchEvaluation,
+      CrucibleBridge.V1.WatchEvaluationRequest,
+      stream(CrucibleBridge.V1.EventBatch)
+
+  rpc :GetEvaluation,
+      CrucibleBridge.V1.GetEvaluationRequest,
+      CrucibleBridge.V1.GetEvaluationResponse
+
+  rpc :ListEvaluations,
+      CrucibleBridge.V1.ListEvaluationsRequest,
+      CrucibleBridge.V1.ListEvaluationsResponse
+
+  rpc :GetSamples, CrucibleBridge.V1.GetSamplesRequest, CrucibleBridge.V1.GetSamplesResponse
+
+  rpc :CancelEvaluation,
+      CrucibleBridge.V1.CancelEvaluationRequest,
+      CrucibleBridge.V1.CancelEvaluationResponse
+
+  rpc :GenerateReport,
+      CrucibleBridge.V1.GenerateReportRequest,
+      CrucibleBridge.V1.GenerateReportResponse
+
+  rpc :CompareEvaluations,
+      CrucibleBridge.V1.CompareEvaluationsRequest,
+      CrucibleBridge.V1.CompareEvaluationsResponse
+
+  rpc :RegisterPlan, CrucibleBridge.V1.RegisterPlanRequest, CrucibleBridge.V1.RegisterPlanResponse
+
+  rpc :NotifyStep, CrucibleBridge.V1.NotifyStepRequest, CrucibleBridge.V1.NotifyStepResponse
+end
+
+defmodule CrucibleBridge.V1.EvaluationService.Stub do
+  use GRPC.Stub, service: CrucibleBridge.V1.EvaluationService.Service
+end

@@ -1,0 +1,186 @@
+defmodule CrucibleBridge.V1.BatchLimits do
+  @moduledoc """
+  Bounds of a batch. The worker's defaults stand in WorkerInfo.limits under the names given here.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :concurrency, 1, proto3_optional: true, type: :int32
+  field :deadline_ms, 2, proto3_optional: true, type: :int64, json_name: "deadlineMs"
+  field :item_timeout_ms, 3, proto3_optional: true, type: :int64, json_name: "itemTimeoutMs"
+end
+
+defmodule CrucibleBridge.V1.SampleItem do
+  @moduledoc """
+  A prompt to go on from.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :prompt, 0
+
+  field :model_input, 1, type: CrucibleBridge.V1.ModelInput, json_name: "modelInput", oneof: 0
+  field :text, 2, type: :string, oneof: 0
+  field :conversation, 3, type: CrucibleBridge.V1.Conversation, oneof: 0
+  field :num_samples, 4, proto3_optional: true, type: :int32, json_name: "numSamples"
+  field :seed, 5, proto3_optional: true, type: :int64
+end
+
+defmodule CrucibleBridge.V1.SampleRequest do
+  @moduledoc """
+  Asks a model to go on.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model, 1, type: CrucibleBridge.V1.ModelRef
+  field :items, 2, repeated: true, type: CrucibleBridge.V1.SampleItem
+  field :sampling, 3, type: CrucibleBridge.V1.SamplingParams
+  field :limits, 4, type: CrucibleBridge.V1.BatchLimits
+end
+
+defmodule CrucibleBridge.V1.SampledSequence do
+  @moduledoc """
+  A continuation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :text, 1, type: :string
+  field :tokens, 2, type: CrucibleBridge.V1.Tensor
+  field :logprobs, 3, type: CrucibleBridge.V1.Tensor
+  field :stop_reason, 4, type: :string, json_name: "stopReason"
+  field :output_tokens, 5, type: :int32, json_name: "outputTokens"
+end
+
+defmodule CrucibleBridge.V1.SampledItem do
+  @moduledoc """
+  What became of an item.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :sequences, 1, repeated: true, type: CrucibleBridge.V1.SampledSequence
+  field :prompt_tokens, 2, proto3_optional: true, type: :int32, json_name: "promptTokens"
+  field :seed, 3, proto3_optional: true, type: :int64
+  field :problem, 4, type: CrucibleBridge.V1.Problem
+end
+
+defmodule CrucibleBridge.V1.SampleResponse do
+  @moduledoc """
+  The answer to Sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :items, 1, repeated: true, type: CrucibleBridge.V1.SampledItem
+  field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
+end
+
+defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
+  @moduledoc """
+  Asks a model how likely sequences are.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model, 1, type: CrucibleBridge.V1.ModelRef
+  field :sequences, 2, repeated: true, type: CrucibleBridge.V1.ModelInput
+  field :limits, 3, type: CrucibleBridge.V1.BatchLimits
+end
+
+defmodule CrucibleBridge.V1.SequenceLogprobs do
+  @moduledoc """
+  What became of a sequence.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :logprobs, 1, type: CrucibleBridge.V1.Tensor
+  field :problem, 2, type: CrucibleBridge.V1.Problem
+end
+
+defmodule CrucibleBridge.V1.ComputeLogprobsResponse do
+  @moduledoc """
+  The answer to ComputeLogprobs.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :sequences, 1, repeated: true, type: CrucibleBridge.V1.SequenceLogprobs
+  field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
+end
+
+defmodule CrucibleBridge.V1.ForwardRequest do
+  @moduledoc """
+  Asks a model for a forward pass: no gradients, nothing is changed.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model, 1, type: CrucibleBridge.V1.ModelRef
+  field :data, 2, repeated: true, type: CrucibleBridge.V1.Datum
+  field :limits, 3, type: CrucibleBridge.V1.BatchLimits
+end
+
+defmodule CrucibleBridge.V1.ForwardOutput do
+  @moduledoc """
+  What became of a datum.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :logprobs, 1, type: CrucibleBridge.V1.Tensor
+  field :loss, 2, proto3_optional: true, type: :double
+  field :problem, 3, type: CrucibleBridge.V1.Problem
+end
+
+defmodule CrucibleBridge.V1.ForwardResponse do
+  @moduledoc """
+  The answer to Forward.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :outputs, 1, repeated: true, type: CrucibleBridge.V1.ForwardOutput
+  field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
+end
+
+defmodule CrucibleBridge.V1.ModelService.Service do
+  @moduledoc """
+  The models that evaluators ask, for orchestrators: teachers, reference policies. Nothing is kept, and no event is
+  told.
+
+  A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
+  given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
+  field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
+  (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
+  UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
+  asks no more.
+
+  Errors of the three calls, after which no item has an answer:
+  INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
+  NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
+  PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+  FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
+  cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
+  CHECKPOINT_CHANGED (of the model).
+  DEADLINE_EXCEEDED: limits.deadline_ms was over before the model was ready.
+  UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
+  MODEL_FAILED, LOGITS_NOT_FINITE, OUT_OF_MEMORY, where the model could not be loaded.
+  """
+
+  use GRPC.Service, name: "crucible_bridge.v1.ModelService", protoc_gen_elixir_version: "0.15.0"
+
+  rpc :Sample, CrucibleBridge.V1.SampleRequest, CrucibleBridge.V1.SampleResponse
+
+  rpc :ComputeLogprobs,
+      CrucibleBridge.V1.ComputeLogprobsRequest,
+      CrucibleBridge.V1.ComputeLogprobsResponse
+
+  rpc :Forward, CrucibleBridge.V1.ForwardRequest, CrucibleBridge.V1.ForwardResponse
+end
+
+defmodule CrucibleBridge.V1.ModelService.Stub do
+  use GRPC.Stub, service: CrucibleBridge.V1.ModelService.Service
+end

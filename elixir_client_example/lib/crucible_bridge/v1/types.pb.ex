@@ -1,0 +1,301 @@
+defmodule CrucibleBridge.V1.Dtype do
+  @moduledoc """
+  Element type of a tensor.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :DTYPE_UNSPECIFIED, 0
+  field :DTYPE_U8, 1
+  field :DTYPE_BOOL, 2
+  field :DTYPE_I32, 3
+  field :DTYPE_I64, 4
+  field :DTYPE_F16, 5
+  field :DTYPE_BF16, 6
+  field :DTYPE_F32, 7
+  field :DTYPE_F64, 8
+end
+
+defmodule CrucibleBridge.V1.Verdict do
+  @moduledoc """
+  What was found of an answer. Unscored means UNDECIDED or ERROR: never counted as wrong.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :VERDICT_UNSPECIFIED, 0
+  field :VERDICT_CORRECT, 1
+  field :VERDICT_INCORRECT, 2
+  field :VERDICT_PARTIAL, 3
+  field :VERDICT_UNDECIDED, 4
+  field :VERDICT_ERROR, 5
+  field :VERDICT_MEASURED, 6
+end
+
+defmodule CrucibleBridge.V1.Tensor do
+  @moduledoc """
+  A dense array. Never repeated floats: a million of them take Elixir 353 ms to decode, bytes take none.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :dtype, 1, type: CrucibleBridge.V1.Dtype, enum: true
+  field :shape, 2, repeated: true, type: :int64
+  field :data, 3, type: :bytes
+end
+
+defmodule CrucibleBridge.V1.ModelInputChunk do
+  @moduledoc """
+  A piece of a model's input.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :chunk, 0
+
+  field :tokens, 1, type: CrucibleBridge.V1.Tensor, oneof: 0
+  field :image, 2, type: CrucibleBridge.V1.ImageChunk, oneof: 0
+
+  field :image_asset, 3,
+    type: CrucibleBridge.V1.ImageAssetChunk,
+    json_name: "imageAsset",
+    oneof: 0
+end
+
+defmodule CrucibleBridge.V1.ImageChunk do
+  @moduledoc """
+  An encoded image inside a model's input.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :data, 1, type: :bytes
+  field :format, 2, type: :string
+  field :expected_tokens, 3, proto3_optional: true, type: :int32, json_name: "expectedTokens"
+end
+
+defmodule CrucibleBridge.V1.ImageAssetChunk do
+  @moduledoc """
+  A reference to an image the model's service already holds.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :location, 1, type: :string
+  field :format, 2, type: :string
+  field :expected_tokens, 3, proto3_optional: true, type: :int32, json_name: "expectedTokens"
+end
+
+defmodule CrucibleBridge.V1.ModelInput do
+  @moduledoc """
+  A model's input: chunks in order.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :chunks, 1, repeated: true, type: CrucibleBridge.V1.ModelInputChunk
+end
+
+defmodule CrucibleBridge.V1.Datum.LossFnInputsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: CrucibleBridge.V1.Tensor
+end
+
+defmodule CrucibleBridge.V1.Datum do
+  @moduledoc """
+  One training or evaluation example, one-to-one with the Elixir and the tinker type.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model_input, 1, type: CrucibleBridge.V1.ModelInput, json_name: "modelInput"
+
+  field :loss_fn_inputs, 2,
+    repeated: true,
+    type: CrucibleBridge.V1.Datum.LossFnInputsEntry,
+    json_name: "lossFnInputs",
+    map: true
+end
+
+defmodule CrucibleBridge.V1.Columns.ValuesEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: CrucibleBridge.V1.Tensor
+end
+
+defmodule CrucibleBridge.V1.Columns do
+  @moduledoc """
+  Many sequences end to end: one tensor a column, where a Datum has one a column and sequence. A thousand sequences are
+  then written and read at the price of one.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :lengths, 1, type: CrucibleBridge.V1.Tensor
+  field :values, 2, repeated: true, type: CrucibleBridge.V1.Columns.ValuesEntry, map: true
+end
+
+defmodule CrucibleBridge.V1.Conversation do
+  @moduledoc """
+  Messages in order.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :messages, 1, repeated: true, type: CrucibleBridge.V1.ChatMessage
+end
+
+defmodule CrucibleBridge.V1.ChatMessage do
+  @moduledoc """
+  A message of a conversation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :role, 1, type: :string
+  field :content, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.ModelRef do
+  @moduledoc """
+  Where a model lives. Credentials never travel in it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :model, 0
+
+  field :embedded, 1, type: :string, oneof: 0
+  field :local, 2, type: CrucibleBridge.V1.LocalModel, oneof: 0
+  field :tinker, 3, type: CrucibleBridge.V1.TinkerModel, oneof: 0
+  field :openai, 4, type: CrucibleBridge.V1.OpenAIModel, oneof: 0
+  field :orchestrator, 5, type: CrucibleBridge.V1.OrchestratorModel, oneof: 0
+end
+
+defmodule CrucibleBridge.V1.LocalModel do
+  @moduledoc """
+  A Hugging Face causal language model on disk.
+
+  Errors, as those of a call or as problems of its items:
+  NOT_FOUND: MODEL_NOT_FOUND. PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+  FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, NO_MODEL_ROOT, NO_MODEL_CONFIG, NO_ADAPTER_CONFIG, NO_SAFETENSORS,
+  PICKLED_WEIGHTS_REFUSED, MODEL_REFUSED, ADAPTER_REFUSED (no LoRA adapter of this model, or in the model's place),
+  DEVICE_NOT_FOUND, CHECKPOINT_CHANGED.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :path, 1, type: :string
+  field :adapter_path, 2, proto3_optional: true, type: :string, json_name: "adapterPath"
+  field :device, 3, proto3_optional: true, type: :string
+  field :dtype, 4, proto3_optional: true, type: :string
+end
+
+defmodule CrucibleBridge.V1.TinkerModel do
+  @moduledoc """
+  A model of the Tinker service, or of a server that speaks its API. Exactly one of the paths and the base model; or
+  both paths, as a training run saves them at one step: then it samples and answers forward passes, and each side is
+  opened when it is first needed.
+
+  Errors, as those of a call or as problems of its items:
+  NOT_FOUND: UNKNOWN_SERVICE (not of this worker's settings), UNKNOWN_MODEL (of that service).
+  FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, BACKEND_KEY (the worker cannot read it, or it is of another kind),
+  BACKEND_UNAUTHENTICATED, BACKEND_FORBIDDEN, BACKEND_QUOTA (to be paid first), BACKEND_REFUSED, BACKEND_REDIRECT,
+  NO_TOKENIZER (it cannot be loaded).
+  RESOURCE_EXHAUSTED: BACKEND_RATE_LIMITED.
+  UNAVAILABLE: BACKEND_UNREACHABLE, BACKEND_TIMEOUT (nothing was answered for too long), BACKEND_FAILED,
+  BACKEND_ANSWER.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model_path, 1, proto3_optional: true, type: :string, json_name: "modelPath"
+  field :state_path, 2, proto3_optional: true, type: :string, json_name: "statePath"
+  field :base_model, 3, proto3_optional: true, type: :string, json_name: "baseModel"
+  field :service, 4, proto3_optional: true, type: :string
+end
+
+defmodule CrucibleBridge.V1.OpenAIModel do
+  @moduledoc """
+  A model behind an OpenAI-compatible server. Its tokenizer lies there: text and conversations are sent as such.
+
+  Errors, as those of a call or as problems of its items:
+  NOT_FOUND: UNKNOWN_SERVER (not of this worker's settings), UNKNOWN_MODEL (of that server).
+  FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, BACKEND_KEY (the worker cannot read it), BACKEND_UNAUTHENTICATED,
+  BACKEND_FORBIDDEN, BACKEND_QUOTA, BACKEND_REFUSED, BACKEND_REDIRECT, BACKEND_FILTERED (a filter cut the answer),
+  NO_PROMPT_LOGPROBS (the server gives none), NO_TOKENIZER (only tokens can be measured).
+  RESOURCE_EXHAUSTED: BACKEND_RATE_LIMITED.
+  UNAVAILABLE: BACKEND_UNREACHABLE, BACKEND_CONNECTION_LOST, BACKEND_TIMEOUT, BACKEND_FAILED, BACKEND_ANSWER.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :server, 1, type: :string
+  field :model, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.OrchestratorModel do
+  @moduledoc """
+  A model that the orchestrator holds and answers for.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+end
+
+defmodule CrucibleBridge.V1.SamplingParams do
+  @moduledoc """
+  How to sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :max_tokens, 1, type: :int32, json_name: "maxTokens"
+  field :temperature, 2, proto3_optional: true, type: :double
+  field :top_p, 3, proto3_optional: true, type: :double, json_name: "topP"
+  field :top_k, 4, proto3_optional: true, type: :int32, json_name: "topK"
+  field :seed, 5, proto3_optional: true, type: :int64
+  field :stop, 6, repeated: true, type: :string
+end
+
+defmodule CrucibleBridge.V1.Metrics.ValuesEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
+defmodule CrucibleBridge.V1.Metrics.UndefinedEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.Metrics do
+  @moduledoc """
+  Numbers, and why some are missing.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :values, 1, repeated: true, type: CrucibleBridge.V1.Metrics.ValuesEntry, map: true
+  field :undefined, 2, repeated: true, type: CrucibleBridge.V1.Metrics.UndefinedEntry, map: true
+end
+
+defmodule CrucibleBridge.V1.Problem do
+  @moduledoc """
+  What went wrong with one item of a batch, one sample or one evaluator; the same content a status carries.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :reason, 1, type: :string
+  field :message, 2, type: :string
+  field :field, 3, type: :string
+  field :retryable, 4, type: :bool
+end

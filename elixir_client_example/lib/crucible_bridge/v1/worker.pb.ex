@@ -1,0 +1,100 @@
+defmodule CrucibleBridge.V1.BackendInfo do
+  @moduledoc """
+  A kind of place where models live.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :models, 2, repeated: true, type: :string
+  field :unavailable, 3, type: :string
+end
+
+defmodule CrucibleBridge.V1.WorkerInfo.VersionsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.WorkerInfo.LimitsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
+defmodule CrucibleBridge.V1.WorkerInfo do
+  @moduledoc """
+  A worker, as it stands.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :worker_id, 1, type: :string, json_name: "workerId"
+  field :version, 2, type: :string
+  field :versions, 3, repeated: true, type: CrucibleBridge.V1.WorkerInfo.VersionsEntry, map: true
+  field :backends, 4, repeated: true, type: CrucibleBridge.V1.BackendInfo
+  field :evaluators, 5, repeated: true, type: :string
+  field :datasets, 6, repeated: true, type: :string
+  field :limits, 7, repeated: true, type: CrucibleBridge.V1.WorkerInfo.LimitsEntry, map: true
+  field :running, 8, type: :int32
+  field :queued, 9, type: :int32
+  field :calls, 10, type: :int32
+  field :draining, 11, type: :bool
+  field :started_unix_ns, 12, type: :int64, json_name: "startedUnixNs"
+  field :log_id, 13, type: :string, json_name: "logId"
+  field :last_sequence, 14, type: :uint64, json_name: "lastSequence"
+end
+
+defmodule CrucibleBridge.V1.GetInfoRequest do
+  @moduledoc """
+  Asks what the worker is.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+end
+
+defmodule CrucibleBridge.V1.GetInfoResponse do
+  @moduledoc """
+  The answer to GetInfo.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :worker, 1, type: CrucibleBridge.V1.WorkerInfo
+end
+
+defmodule CrucibleBridge.V1.DrainRequest do
+  @moduledoc """
+  Sends the worker home, as SIGTERM does.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+end
+
+defmodule CrucibleBridge.V1.DrainResponse do
+  @moduledoc """
+  The answer to Drain; the process ends after it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :interrupted, 1, repeated: true, type: :string
+end
+
+defmodule CrucibleBridge.V1.WorkerService.Service do
+  @moduledoc """
+  The worker itself. Its calls have no errors beside those of every call.
+  """
+
+  use GRPC.Service, name: "crucible_bridge.v1.WorkerService", protoc_gen_elixir_version: "0.15.0"
+
+  rpc :GetInfo, CrucibleBridge.V1.GetInfoRequest, CrucibleBridge.V1.GetInfoResponse
+
+  rpc :Drain, CrucibleBridge.V1.DrainRequest, CrucibleBridge.V1.DrainResponse
+end
+
+defmodule CrucibleBridge.V1.WorkerService.Stub do
+  use GRPC.Stub, service: CrucibleBridge.V1.WorkerService.Service
+end

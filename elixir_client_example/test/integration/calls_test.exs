@@ -1,0 +1,370 @@
+defmodule CrucibleBridge.CallsTest do
+  use ExUnit.Case, async: false
+
+  @moduletag :integration
+  @moduletag :capture_log
+
+  alias CrucibleBridge.{Connection, Error, Tensor, TestWorker, V1}
+
+  setup_all do
+    worker = TestWorker.start()
+    {:ok, conn} = Connection.start_link([name: nil] ++ worker.connect)
+    %{conn: conn}
+  end
+
+  defp specification(changes) do
+    Keyword.merge(
+      [
+        model: "embedded:arithmetic@320",
+        evaluators: [:nll, {"accuracy", name: "math"}],
+        dataset: "builtin:arithmetic",
+        limit: 12,
+        sampling: [max_tokens: 8],
+        run_id: "run-1"
+      ],
+      changes
+    )
+  end
+
+  describe "evaluations" do
+    test "one runs to its end, is the same when asked for again, and tells its samples, its events and a report", %{
+      conn: conn
+    } do
+      specification = specification(evaluation_id: "e-1", step: 3, metric_prefix: "test/", labels: %{team: :a})
+      assert {:ok, evaluation} = CrucibleBridge.evaluate(conn, specification)
+      assert evaluation.state == :completed
+      assert %{"test/nll" => nll, "test/math/accuracy" => accuracy} = evaluation.metrics.values
+      assert nll > 0 and accuracy >= 0 and accuracy <= 1
+      assert Enum.map(evaluation.results, & &1.n) == [12, 12]
+      assert {:ok, ^evaluation} = CrucibleBridge.evaluate(conn, specification)
+      assert {:ok, %{existed: true}} = CrucibleBridge.start_evaluation(conn, specification)
+      assert {:ok, ^evaluation} = CrucibleBridge.get_evaluation(conn, "e-1")
+
+      assert {:ok, %{samples: samples, next_page_token: ""}} =
+               CrucibleBridge.get_samples(conn, "e-1", evaluator: "math")
+
+      assert Enum.frequencies_by(samples, & &1.verdict)[:correct] == round(accuracy * 12)
+
+      assert {:ok, %{samples: [%{verdict: :measured}]}} =
+               CrucibleBridge.get_samples(conn, "e-1", verdicts: [:measured], page_size: 1)
+
+      assert {:ok, events} = CrucibleBridge.watch(conn, "e-1", without_samples: true)
+      kinds = for {:ok, batch} <- events, event <- batch.events, do: event.kind
+      assert List.first(kinds) == :EVENT_KIND_EVALUATION_START
+      assert List.last(kinds) == :EVENT_KIND_EVALUATION_STOP
+
+      assert {:ok, report} = CrucibleBridge.generate_report(conn, "e-1")
+      assert report =~ "test/math/accuracy"
+      assert {:ok, json} = CrucibleBridge.generate_report(conn, ["e-1"], format: :json)
+      assert %{"evaluations" => [%{"evaluation_id" => "e-1"}]} = Jason.decode!(json)
+    end
+
+    test "the same identity with another specification is refused, with both fingerprints", %{conn: conn} do
+      {:ok, _evaluation} = CrucibleBridge.evaluate(conn, specification(evaluation_id: "e-2", limit: 2))
+
+      assert {:error, %Error{code: :already_exists, reason: "OTHER_SPECIFICATION", details: details}} =
+               CrucibleBridge.evaluate(conn, specification(evaluation_id: "e-2", limit: 3))
+
+      assert %{"fingerprint" => _, "requested_fingerprint" => _} = details
+    end
+
+    test "samples of the caller's own, texts and Datums, are evaluated", %{conn: conn} do
+      datum = %{
+        model_input: [1, 2, 3],
+        loss_fn_inputs: %{
+          "target_tokens" => [2, 3, 4],
+          "weights" => %{data: [0.0, 1.0, 1.0], dtype: :float32, shape: [3]}
+        }
+      }
+
+      assert {:ok, %{state: :completed, results: [%{n_scored: 2}]}} =
+               CrucibleBridge.evaluate(conn, specification(dataset: [datum, datum], evaluators: [:nll], limit: nil))
+
+      assert {:ok, %{state: :completed, results: [%{n: 1}]}} =
+               CrucibleBridge.evaluate(
+                 conn,
+                 specification(dataset: [{"17+25=", "42"}], evaluators: [:accuracy], limit: nil)
+               )
+    end
+
+    test "one that is cancelled says by whom, and a list finds it by its state", %{conn: conn} do
+      endless = specification(evaluation_id: "e-3", run_id: "run-3", limit: nil, limits: [concurrency: 1])
+      {:ok, %{existed: false}} = CrucibleBridge.start_evaluation(conn, endless)
+
+      assert {:ok, %{state: :cancelled, problem: %{message: "enough"}}} =
+               CrucibleBridge.cancel(conn, "e-3", reason: "enough")
+
+      assert {:ok, %{evaluations: [%{evaluation_id: "e-3"}]}} =
+               CrucibleBridge.list_evaluations(conn, run_id: "run-3", states: [:cancelled])
+
+      assert {:ok, %{evaluations: []}} = CrucibleBridge.list_evaluations(conn, run_id: "run-3", states: [:completed])
+      assert {:error, %Error{field: "states"}} = CrucibleBridge.list_evaluations(conn, states: [:finished])
+    end
+
+    test "two of a run are compared, sample by sample, and the better one is named", %{conn: conn} do
+      for step <- [180, 600] do
+        specification =
+          specification(evaluation_id: "c-#{step}", run_id: "run-5", step: step, model: "embedded:arithmetic@#{step}")
+
+        assert {:ok, %{state: :completed}} = CrucibleBridge.evaluate(conn, specification)
+      end
+
+      for which <- [["c-180", "c-600"], {:run, "run-5"}] do
+        assert {:ok, reply} = CrucibleBridge.compare_evaluations(conn, which, rank_by: {"nll", :lower}, confidence: 0.9)
+        assert reply.best_evaluation_id == "c-600"
+        assert [%{baseline_id: "c-180", evaluation_id: "c-600", n_matched: 12} | _] = reply.comparisons
+        assert "nll" in Enum.map(reply.series, & &1.key)
+      end
+
+      assert {:error, %Error{field: "goal"}} =
+               CrucibleBridge.compare_evaluations(conn, ["c-180"], rank_by: {"nll", :best})
+
+      assert {:error, %Error{field: "options"}} = CrucibleBridge.compare_evaluations(conn, ["c-180"], made_up: 1)
+      assert {:error, %Error{reason: "UNKNOWN_RUN"}} = CrucibleBridge.compare_evaluations(conn, {:run, "no-such"})
+    end
+
+    test "a plan starts at a step what is due, once", %{conn: conn} do
+      planned = specification([]) |> Keyword.drop([:model, :run_id])
+      plan = [plan_id: "p-1", run_id: "run-4", eval_every: 2, evaluations: [planned]]
+      assert {:ok, %{existed: false}} = CrucibleBridge.register_plan(conn, plan)
+      assert {:ok, []} = CrucibleBridge.notify_step(conn, "p-1", 1, "embedded:arithmetic@320")
+
+      assert {:ok, [%{existed: false, evaluation: %{evaluation_id: "p-1-step-2-0"}}]} =
+               CrucibleBridge.notify_step(conn, "p-1", 2, "embedded:arithmetic@320")
+
+      assert {:ok, [%{existed: true}]} = CrucibleBridge.notify_step(conn, "p-1", 2, "embedded:arithmetic@320")
+    end
+
+    test "an evaluator that there is not is refused by its place", %{conn: conn} do
+      assert {:error, %Error{code: :invalid_argument, reason: "UNKNOWN_EVALUATOR", field: "evaluators[0].kind"}} =
+               CrucibleBridge.evaluate(conn, specification(evaluators: ["made_up"]))
+
+      assert {:ok, evaluators} = CrucibleBridge.list_evaluators(conn)
+      assert "nll" in Enum.map(evaluators, & &1.kind)
+    end
+  end
+
+  describe "metrics" do
+    defp datum(extra \\ %{}) do
+      %{
+        model_input: [1, 2],
+        loss_fn_inputs: Map.merge(%{"logprobs" => [-1.0, -0.5], "mask" => [0.0, 1.0], "target_tokens" => [2, 3]}, extra)
+      }
+    end
+
+    test "KL of sampling and training is that of the definition, from lists and from tensors", %{conn: conn} do
+      {:ok, tensor} = Tensor.pack([0.25, -0.25], dtype: :f32)
+
+      for training <- [[0.25, -0.25], tensor] do
+        assert {:ok, %{metrics: metrics, action_tokens: 1}} =
+                 CrucibleBridge.kl_sample_train(conn, [datum()], [training])
+
+        assert metrics.values == %{
+                 "optim/kl_sample_train_v1" => -0.25,
+                 "optim/kl_sample_train_v2" => 0.03125,
+                 "optim/entropy" => 0.5
+               }
+      end
+
+      assert {:ok, %{per_sequence: %{} = per_sequence}} =
+               CrucibleBridge.kl_sample_train(conn, [datum()], [[0.0, 0.0]], extended: true)
+
+      assert Enum.all?(per_sequence, fn {_key, tensor} -> match?({:ok, [_one]}, Tensor.unpack(tensor)) end)
+      masked = put_in(datum().loss_fn_inputs["mask"], [0, 0])
+
+      assert {:ok, %{metrics: %{values: values, undefined: undefined}}} =
+               CrucibleBridge.kl_sample_train(conn, [masked], [[0.0, 0.0]])
+
+      assert values == %{}
+      assert undefined["optim/entropy"] =~ "no action tokens"
+    end
+
+    test "KL after an update is asked of a model, or given", %{conn: conn} do
+      assert {:ok, %{metrics: %{values: %{"kl_pre_post_v1" => -0.25}}}} =
+               CrucibleBridge.kl_post_update(conn, [datum()], [[-1.0, -0.25]])
+
+      assert {:ok, %{action_tokens: 1, metrics: %{values: %{"kl_pre_post_v1" => kl}}}} =
+               CrucibleBridge.kl_post_update(conn, [datum()], "embedded:arithmetic@320", deadline_ms: 30_000)
+
+      assert is_float(kl)
+    end
+
+    test "advantages take the penalty, one list a datum, given or asked of a model", %{conn: conn} do
+      data = [
+        datum(%{"advantages" => [1.0, 1.0], "mask" => [1.0, 1.0]}),
+        datum(%{"advantages" => [2.0], "mask" => [1.0], "logprobs" => [-1.0]})
+      ]
+
+      assert {:ok, %{advantages: [[first, second], [third]], metrics: %{values: %{"kl_policy_base" => average}}}} =
+               CrucibleBridge.incorporate_kl_penalty(conn, data, [[-1.0, -1.0], [-1.0]], coef: 1)
+
+      assert_in_delta average, 0.5 / 3, 1.0e-12
+      assert_in_delta first, 1.0 + average, 1.0e-12
+      assert_in_delta second, 1.0 + average - 0.5, 1.0e-12
+      assert_in_delta third, 2.0 + average, 1.0e-12
+
+      assert {:ok, %{advantages: [[_, _]]}} =
+               CrucibleBridge.incorporate_kl_penalty(conn, [hd(data)], "embedded:arithmetic@320",
+                 coef: 0.1,
+                 discount: 0.9
+               )
+    end
+
+    test "an option that is missing or no number is refused by its name, before anything is sent", %{conn: conn} do
+      assert {:error, %Error{field: "coef", message: "is missing"}} =
+               CrucibleBridge.incorporate_kl_penalty(conn, [], [], [])
+
+      assert {:error, %Error{field: "beta"}} = CrucibleBridge.dpo_metrics(conn, [], beta: "0.1")
+      assert {:error, %Error{field: "chosen_logprobs"}} = CrucibleBridge.dpo_metrics(conn, [], beta: 1)
+
+      assert {:error, %Error{field: "good_threshold"}} =
+               CrucibleBridge.trajectory_metrics(conn, [], good_threshold: :half)
+
+      assert {:error, %Error{field: "threshold"}} = CrucibleBridge.score(conn, [{"a", "a"}], :f1, threshold: "1")
+      assert {:error, %Error{field: "data[0]"}} = CrucibleBridge.kl_sample_train(conn, [:datum], [[0.5]])
+    end
+
+    test "NLL weighs its tokens", %{conn: conn} do
+      assert {:ok, %{metrics: %{values: %{"nll" => 0.75}}, total_weight: 2.0}} =
+               CrucibleBridge.mean_nll(conn, [[-0.5, -9.0], [-1.0]], [[1, 0], [1]])
+    end
+
+    test "trajectories, pairs, labels and successes have theirs", %{conn: conn} do
+      transition = %{ob: [1, 2], ac: [3], reward: 1.0, metrics: %{correct: 1}}
+      group = %{trajectories_G: [%{transitions: [transition]}], final_rewards_G: [0.5], metrics_G: [%{}]}
+
+      assert {:ok, %{metrics: %{values: %{"env/all/reward/total" => 1.5, "env/all/correct" => 1.0}}}} =
+               CrucibleBridge.trajectory_metrics(conn, [group], good_threshold: 1)
+
+      pairs = [
+        chosen_logprobs: [-1.0],
+        rejected_logprobs: [-2.0],
+        chosen_reference_logprobs: [-1.0],
+        rejected_reference_logprobs: [-1.0]
+      ]
+
+      assert {:ok, %{metrics: %{values: %{"accuracy" => 1.0, "margin" => _}}}} =
+               CrucibleBridge.dpo_metrics(conn, pairs, beta: 1)
+
+      assert {:ok, %{metrics: %{values: %{"accuracy" => 0.5}}}} =
+               CrucibleBridge.classification(conn, [:a, :b], [:a, :a])
+
+      assert {:ok, %{metrics: %{values: %{"pass@1" => 0.25}}}} = CrucibleBridge.pass_at_k(conn, [4], [1], 1)
+
+      assert {:ok, %{metrics: %{values: %{"sampling_client/step_max" => 7.0}}}} =
+               CrucibleBridge.sampling_client_metrics(conn, [3, 7], [0.5, 1])
+    end
+  end
+
+  describe "grading" do
+    test "verdicts are atoms, in the order of the items, and bytes that are no text cost their item alone", %{
+      conn: conn
+    } do
+      items = [
+        {"1/2", "0.5"},
+        {"3", "4"},
+        %{id: "r", response: "So it is \\boxed{42}.", target: 42},
+        {<<255>>, "1"},
+        {"1", ""}
+      ]
+
+      assert {:ok, %{grades: grades, policy_version: _}} = CrucibleBridge.grade_math(conn, items)
+      assert Enum.map(grades, & &1.verdict) == [:correct, :incorrect, :correct, :incorrect, :undecided]
+      assert Enum.at(grades, 2).id == "r"
+
+      assert {:ok, %{grades: [%{verdict: :incorrect}]}} =
+               CrucibleBridge.grade_math(conn, [{"2, 1", "1, 2"}], ordered_lists: true)
+
+      assert {:error, %Error{field: "policy"}} = CrucibleBridge.grade_math(conn, items, made_up: true)
+      assert {:error, %Error{field: "items[1]"}} = CrucibleBridge.grade_math(conn, [{"1", "1"}, %{target: "1"}])
+    end
+
+    test "answers are found inside of responses", %{conn: conn} do
+      assert {:ok, [%{answer: "7", extraction: "box"}, %{answer: ""}]} =
+               CrucibleBridge.extract_answer(conn, ["it is \\boxed{7}", "I do not know what to say here, sorry"])
+    end
+
+    test "every scorer is asked by its name", %{conn: conn} do
+      for {answer, target, scorer, options, verdict} <- [
+            {"Paris", "paris", :exact_match, [], :correct},
+            {"Paris", "paris", :exact_match, [case_sensitive: true], :incorrect},
+            {"in Paris", "paris", :contains, [], :correct},
+            {"a b", "a b", :f1, [], :correct},
+            {"abc", "^a.c$", :regex, [full: true], :correct},
+            {"10.4", "10", :numeric, [absolute_tolerance: 1], :correct},
+            {"B", "B", :multiple_choice, [choices: ["x", "y"]], :correct},
+            {"Step 1", "", :format, [marks: ["Step 1"]], :correct}
+          ] do
+        assert {:ok, [%{verdict: ^verdict}]} = CrucibleBridge.score(conn, [{answer, target}], scorer, options)
+      end
+
+      assert {:error, %Error{field: "scorer"}} = CrucibleBridge.score(conn, [{"a", "a"}], :levenshtein)
+    end
+  end
+
+  describe "models" do
+    test "continuations of texts, conversations and tokens come in order, an item's problem beside them", %{conn: conn} do
+      items = ["17+25=", [%{role: "user", content: "17+25="}], %{prompt: "1+1=", num_samples: 2, seed: 7}]
+      sampling = [max_tokens: 4, temperature: 1]
+
+      assert {:ok, %{items: [first, second, third], model_fingerprint: fingerprint}} =
+               CrucibleBridge.sample(conn, "embedded:arithmetic@320", items,
+                 sampling: sampling,
+                 limits: [deadline_ms: 60_000]
+               )
+
+      assert fingerprint != ""
+      assert [%{text: text, stop_reason: _}] = first.sequences
+      assert is_binary(text)
+      assert length(third.sequences) == 2 or third.problem != nil
+      assert second.problem == nil or is_binary(second.problem.reason)
+    end
+
+    test "log-probabilities are one fewer than tokens, and a forward pass tells its targets' loss", %{conn: conn} do
+      assert {:ok, %{sequences: [%{logprobs: %Tensor{} = logprobs, problem: nil}]}} =
+               CrucibleBridge.compute_logprobs(conn, "embedded:arithmetic@320", [[1, 2, 3]])
+
+      assert {:ok, [first, second]} = Tensor.unpack(logprobs)
+
+      data = [%{model_input: [1, 2], loss_fn_inputs: %{target_tokens: [2, 3], weights: [1.0, 1.0]}}]
+
+      assert {:ok, %{outputs: [%{loss: loss, problem: nil}]}} =
+               CrucibleBridge.forward(conn, "embedded:arithmetic@320", data)
+
+      assert_in_delta loss, -(first + second), 1.0e-4
+    end
+  end
+
+  test "the worker tells what it is, and goes home when it is sent" do
+    worker = TestWorker.start()
+    {:ok, conn} = Connection.start_link([name: nil] ++ worker.connect)
+    assert {:ok, %{version: _, draining: false, limits: %{"max_message_bytes" => _}}} = CrucibleBridge.info(conn)
+    assert {:ok, []} = CrucibleBridge.drain(conn)
+    port = worker.handle
+    assert_receive {^port, {:exit_status, 0}}, 30_000
+  end
+
+  test "what a worker says makes no atom" do
+    # Replies with names that were never here, decoded as the client decodes them.
+    reply = fn name ->
+      %V1.GetEvaluationResponse{
+        evaluation: %V1.Evaluation{
+          evaluation_id: name,
+          metrics: %V1.Metrics{values: %{(name <> "/accuracy") => 1.0}, undefined: %{name => "reason"}},
+          problem: %V1.Problem{reason: String.upcase(name), message: name, field: name},
+          results: [%V1.EvaluatorResult{evaluator: %V1.EvaluatorSpec{kind: name, name: name}}],
+          request: %V1.EvaluateRequest{labels: %{name => name}, model: %V1.ModelRef{model: {:embedded, name}}}
+        }
+      }
+      |> V1.GetEvaluationResponse.encode()
+      |> V1.GetEvaluationResponse.decode()
+      |> CrucibleBridge.Wire.decode()
+    end
+
+    # Loads and compiles what is loaded at the first time.
+    reply.("first")
+    before = :erlang.system_info(:atom_count)
+    for number <- 1..500, do: assert(%{evaluation: %{problem: %{reason: _}}} = reply.("never_seen_#{number}"))
+    assert :erlang.system_info(:atom_count) == before
+  end
+end

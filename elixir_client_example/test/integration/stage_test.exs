@@ -1,0 +1,188 @@
+defmodule CrucibleBridge.StageTest do
+  use ExUnit.Case, async: false
+
+  @moduletag :integration
+  @moduletag :capture_log
+  # Workers load their model anew, on whatever else the machine does.
+  @moduletag timeout: 180_000
+
+  alias CrucibleBridge.{Connection, Error, Evaluator, TestWorker}
+  alias CrucibleBridge.Stages.Evaluate
+
+  defmodule Store do
+    @moduledoc "A metrics store that tells the test; of one name it wants nothing."
+
+    def record(opts, run_id, name, value, kw) do
+      send(opts[:test], {:recorded, run_id, name, value, kw})
+      if name == opts[:refuse], do: {:error, :full}, else: :ok
+    end
+  end
+
+  setup_all do
+    worker = TestWorker.start()
+    start_supervised!({Connection, address: worker.address})
+    :ok = Connection.await(Connection, 10_000)
+  end
+
+  setup do
+    {:ok, run_id: "run-#{System.unique_integer([:positive])}"}
+  end
+
+  defp context(run_id, step, changes \\ %{}) do
+    Map.merge(
+      %{
+        config: %{
+          model: "arithmetic",
+          dataset: :arithmetic,
+          crucible_bridge: [dataset: "builtin:arithmetic", limit: 12]
+        },
+        adapters: %{
+          evaluator: {Evaluator, sampling: [max_tokens: 8]},
+          metrics_store: {Store, test: self()}
+        },
+        state: %{global_step: step, total_steps: 600, trained_model: "embedded:arithmetic@320"},
+        metrics: [],
+        metadata: %{run_id: run_id},
+        current_stage: :evaluate,
+        stage_opts: []
+      },
+      changes
+    )
+  end
+
+  test "every number is recorded under its key and step, and told of as Kitchen's stage does", %{run_id: run_id} do
+    :telemetry.attach(__MODULE__, [:crucible_kitchen, :eval, :complete], &__MODULE__.forward/4, self())
+    before = context(run_id, 320, %{stage_opts: [metric_prefix: "test/", metrics: [:accuracy, :loss]]})
+    {:ok, context} = Evaluate.execute(before)
+    :telemetry.detach(__MODULE__)
+
+    results = context.state.eval_results
+    assert results.step == 320 and results.evaluation_id == "#{run_id}-evaluate-320"
+    assert results.accuracy == results.metrics["test/accuracy"]
+    recorded = Map.new(context.metrics, &{&1.name, {&1.value, &1.step}})
+    assert recorded == Map.new(results.metrics, fn {key, value} -> {key, {value, 320}} end)
+
+    for {key, value} <- results.metrics, do: assert_received({:recorded, ^run_id, ^key, ^value, [step: 320]})
+
+    assert_received {:event, measurements, metadata}
+    assert measurements == Map.take(results, [:accuracy, :loss, :perplexity])
+    assert map_size(measurements) == 3
+    assert %{"step" => 320, "sample_count" => 12} = metadata |> Jason.encode!() |> Jason.decode!()
+
+    {:ok, evaluation} = CrucibleBridge.get_evaluation(results.evaluation_id)
+    assert {evaluation.request.run_id, evaluation.request.step} == {run_id, 320}
+  end
+
+  def forward(_name, measurements, metadata, test), do: send(test, {:event, measurements, metadata})
+
+  test "a step that is run again has the same evaluation", %{run_id: run_id} do
+    {:ok, first} = Evaluate.execute(context(run_id, 320))
+    {:ok, second} = Evaluate.execute(context(run_id, 320))
+    assert first.state.eval_results == second.state.eval_results
+  end
+
+  test "between two times nothing is evaluated, and the last step is one", %{run_id: run_id} do
+    opts = [eval_every: 100]
+    {:ok, context} = Evaluate.execute(context(run_id, 150, %{stage_opts: opts}))
+    refute Map.has_key?(context.state, :eval_results)
+    {:ok, context} = Evaluate.execute(context(run_id, 600, %{stage_opts: opts}))
+    assert context.state.eval_results.step == 600
+    {:ok, context} = Evaluate.execute(context(run_id, 7, %{stage_opts: opts ++ [last: true]}))
+    assert context.state.eval_results.step == 7
+  end
+
+  test "options of the stage stand before those of the run, and these before the adapter's", %{run_id: run_id} do
+    {:ok, context} =
+      Evaluate.execute(context(run_id, 1, %{stage_opts: [limit: 3, model: & &1.config.picked], config: picked()}))
+
+    assert context.state.eval_results.sample_count == 3
+    {:ok, evaluation} = CrucibleBridge.get_evaluation("#{run_id}-evaluate-1")
+    assert {:embedded, "arithmetic@600"} = evaluation.request.model.model
+  end
+
+  defp picked, do: %{picked: "embedded:arithmetic@600", crucible_bridge: [dataset: "builtin:arithmetic", limit: 12]}
+
+  test "a failure ends the run, unless it is asked to go on", %{run_id: run_id} do
+    broken = [model: "embedded:nosuch"]
+
+    assert {:error, {:evaluation_failed, %Error{reason: "UNKNOWN_EMBEDDED_MODEL"}}} =
+             Evaluate.execute(context(run_id, 1, %{stage_opts: broken}))
+
+    assert {:ok, context} = Evaluate.execute(context(run_id, 1, %{stage_opts: broken ++ [on_error: :continue]}))
+    assert %Error{reason: "UNKNOWN_EMBEDDED_MODEL"} = context.state.eval_error
+  end
+
+  test "a store that refuses costs nothing but its number", %{run_id: run_id} do
+    adapters = %{
+      evaluator: {Evaluator, sampling: [max_tokens: 8]},
+      metrics_store: {Store, test: self(), refuse: "accuracy"}
+    }
+
+    {:ok, context} = Evaluate.execute(context(run_id, 1, %{adapters: adapters}))
+    assert Enum.any?(context.metrics, &(&1.name == "accuracy"))
+    assert_received {:recorded, _, "accuracy_strict", _, _}
+  end
+
+  test "a report is made where one is asked for, and evaluation can be skipped", %{run_id: run_id} do
+    {:ok, context} = Evaluate.execute(context(run_id, 2, %{stage_opts: [report: :markdown]}))
+    assert context.state.eval_report =~ "#{run_id}-evaluate-2"
+    {:ok, context} = Evaluate.execute(context(run_id, 2, %{config: %{skip_eval: true}}))
+    assert context.state.eval_results == %{skipped: true}
+  end
+
+  test "a plan evaluates while steps go on, records each under its own, and waits at the last", %{run_id: run_id} do
+    plan = [
+      eval_every: 60,
+      evaluations: [[evaluators: "nll", dataset: "builtin:arithmetic", limit: 20]],
+      infrequent_eval_every: 320,
+      infrequent_evaluations: [
+        [evaluators: "accuracy", dataset: "builtin:arithmetic", limit: 20, sampling: [max_tokens: 8]]
+      ]
+    ]
+
+    opts = [plan: plan, model: &"embedded:arithmetic@#{&1.state.global_step}"]
+    before = context(run_id, 0, %{stage_opts: opts})
+
+    after_all =
+      Enum.reduce([180, 200, 240, 320, 600], before, fn step, context ->
+        {:ok, context} = Evaluate.execute(put_in(context.state.global_step, step))
+        context
+      end)
+
+    assert after_all.state.eval_pending == []
+    refute Map.has_key?(after_all.state, :eval_failed)
+    recorded = Enum.group_by(after_all.metrics, & &1.name, & &1.step)
+    assert Enum.sort(recorded["nll"]) == [180, 240, 600]
+    assert Enum.sort(recorded["accuracy"]) == [320, 600]
+    [first, _, last] = after_all.metrics |> Enum.filter(&(&1.name == "nll")) |> Enum.sort_by(& &1.step)
+    assert first.value > last.value
+  end
+
+  test "what a worker that dies leaves of a plan goes on at the next one", %{run_id: run_id} do
+    worker = TestWorker.start()
+    conn = start_supervised!({Connection, name: nil, address: worker.address}, id: :other)
+    accuracy = [evaluators: "accuracy", dataset: "builtin:arithmetic", limit: 400, sampling: [max_tokens: 8]]
+    plan = [eval_every: 240, evaluations: [accuracy]]
+    opts = [plan: plan, conn: conn, model: &"embedded:arithmetic@#{&1.state.global_step}"]
+
+    {:ok, context} = Evaluate.execute(context(run_id, 240, %{stage_opts: opts}))
+    assert [{id, _notice}] = context.state.eval_pending
+    {:ok, batches} = CrucibleBridge.watch(conn, id)
+    assert Enum.any?(batches, fn {:ok, batch} -> Enum.any?(batch.events, &(&1.kind == :EVENT_KIND_SAMPLE_COMPLETE)) end)
+    TestWorker.kill(worker)
+    TestWorker.restart(worker)
+
+    {:ok, context} = Evaluate.execute(put_in(context.state.global_step, 600))
+    assert context.state.eval_pending == []
+    assert context.metrics |> Enum.filter(&(&1.name == "accuracy")) |> Enum.map(& &1.step) |> Enum.sort() == [240, 600]
+    assert {:ok, %{state: :completed, attempt: 2}} = CrucibleBridge.get_evaluation(conn, id)
+  end
+
+  test "a plan is for models that a worker reaches by itself", %{run_id: run_id} do
+    held = %CrucibleBridge.Orchestrator.Model{name: "m", forward: fn _ -> {:ok, []} end}
+    plan = [eval_every: 1, evaluations: [[evaluators: "nll", dataset: "builtin:arithmetic"]]]
+
+    assert {:error, {:evaluation_failed, %Error{field: "model"}}} =
+             Evaluate.execute(context(run_id, 1, %{stage_opts: [plan: plan, model: held]}))
+  end
+end

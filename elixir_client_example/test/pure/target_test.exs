@@ -1,0 +1,57 @@
+defmodule CrucibleBridge.Connection.TargetTest do
+  use ExUnit.Case, async: true
+
+  alias CrucibleBridge.Connection.Target
+  alias CrucibleBridge.Error
+
+  doctest Target
+
+  test "what is no address is refused" do
+    for text <- [
+          "localhost",
+          "localhost:0",
+          "localhost:65536",
+          "::1:50051",
+          "a b:1",
+          "unix:",
+          "http://a:1",
+          ":1",
+          "a:1\n"
+        ] do
+      assert {:error, %Error{field: "address"}} = Target.new(address: text)
+    end
+  end
+
+  test "a token is what a header can carry, and is never shown" do
+    for token <- ["", "two words", "line\n", "umlaut-ü"] do
+      assert {:error, %Error{field: "token"} = error} = Target.new(token: token)
+      refute token != "" and Exception.message(error) =~ token
+    end
+
+    {:ok, target} = Target.new(token: "secret-token")
+    assert Target.metadata(target) == {:ok, %{"authorization" => "Bearer secret-token"}}
+    refute inspect(target, structs: false) =~ "secret-token"
+    assert {:error, %Error{field: "token"}} = Target.new(token: "a", token_file: "/b")
+  end
+
+  test "a token's file is read at each call, so that a new token counts" do
+    path = Path.join(System.tmp_dir!(), "crucible-elixir-token-#{System.pid()}-#{System.unique_integer([:positive])}")
+    on_exit(fn -> File.rm(path) end)
+    {:ok, target} = Target.new(token_file: path)
+
+    assert {:error, %Error{field: "token_file", message: "cannot be read: no such file or directory"}} =
+             Target.metadata(target)
+
+    for token <- ["first", "second"] do
+      File.write!(path, token <> "\n")
+      assert Target.metadata(target) == {:ok, %{"authorization" => "Bearer " <> token}}
+    end
+  end
+
+  test "an option of another kind is refused by its name" do
+    for {option, value} <- [adapter: :hackney, tls: "yes", connect_timeout: 0, tokn: "misspelt"] do
+      field = Atom.to_string(option)
+      assert {:error, %Error{field: ^field}} = Target.new([{option, value}])
+    end
+  end
+end

@@ -1,0 +1,2 @@
+# Integration tests start real workers: `mix test --include integration`.
+ExUnit.start(exclude: [:integration])

@@ -1,0 +1,168 @@
+"""Log-probabilities of several continuations of one prompt, in as few calls as the model's client allows.
+
+A model says of every token of a sequence how likely it is behind those before it. One call thus serves
+
+- where the client measures tokens that the sequence does not hold (`TargetClient`): all continuations that differ from
+  it in their last token alone, or end earlier. Choices of one token each share a single call, whatever their number;
+- where it has log-probabilities alone: the continuations that the sequence begins with;
+- where it makes forward passes: one continuation a datum, all data in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeGuard, TypeVar
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.types import Datum, ModelInput
+from crucible_worker.backends.base import NO_TARGET_LOGPROBS, SamplingClient, TargetClient, TrainingClient
+
+__all__ = ["forward_continuations", "measures_targets", "sample_continuations"]
+
+_T = TypeVar("_T")
+
+Tokens = Sequence[int]
+
+
+async def sample_continuations(
+    client: SamplingClient, prompt: Tokens, continuations: Sequence[Tokens]
+) -> tuple[np.ndarray, ...]:
+    """Ask a sampling client; the calls that it takes are made all at once.
+
+    Args:
+        client: who is asked.
+        prompt: token ids, at least one.
+        continuations: token ids, at least one each; the same one twice costs nothing.
+
+    Returns:
+        Log-probabilities of each continuation's tokens, nats: float64 of its length.
+
+    Raises:
+        InvalidField: the prompt or a continuation is empty, or together they are longer than the context.
+        FailedPrecondition: the client gives no log-probabilities.
+        BackendError: there is no answer, or none that makes sense.
+    """
+    _check(prompt, continuations)
+    if measures_targets(client):
+        try:
+            return await _by_targets(client, prompt, continuations)
+        except FailedPrecondition as error:
+            if error.reason != NO_TARGET_LOGPROBS:
+                raise
+    return await _by_prompts(client, prompt, continuations)
+
+
+async def forward_continuations(
+    client: TrainingClient, prompt: Tokens, continuations: Sequence[Tokens]
+) -> tuple[np.ndarray, ...]:
+    """Ask a training client, in one call; arguments, result and errors are those of `sample_continuations`."""
+    _check(prompt, continuations)
+    sequences = [np.array([*prompt, *continuation], np.int64) for continuation in continuations]
+    data = [
+        Datum(model_input=ModelInput.of(whole[:-1]), loss_fn_inputs={"target_tokens": whole[1:]}) for whole in sequences
+    ]
+    answers = await client.forward(data)
+    if [np.shape(answer) for answer in answers] != [(whole.size - 1,) for whole in sequences]:
+        raise _nonsense(f"a forward pass over {len(data):,} data was answered by arrays of other shapes")
+    return tuple(
+        np.asarray(answer, np.float64)[-len(continuation) :]
+        for answer, continuation in zip(answers, continuations, strict=True)
+    )
+
+
+def measures_targets(client: SamplingClient) -> TypeGuard[TargetClient]:
+    """Whether a client measures tokens that a prompt does not hold."""
+    return _is_target_client(type(client))
+
+
+@functools.cache
+def _is_target_client(kind: type[SamplingClient]) -> bool:
+    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
+    return issubclass(kind, TargetClient)
+
+
+async def _by_targets(client: TargetClient, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
+    # What is measured at a continuation's last place needs no more than the tokens before it.
+    calls = _covering([tuple(continuation[:-1]) for continuation in continuations])
+
+    async def ask(longest: int, covered: Sequence[int]) -> dict[tuple[int, int], float]:
+        targets = list(dict.fromkeys(pair for index in covered for pair in _placed(prompt, continuations[index])))
+        sequence = ModelInput.of([*prompt, *continuations[longest]])
+        answer = await client.compute_target_logprobs(sequence, targets)
+        if len(answer) != len(targets):
+            raise _nonsense(f"{len(targets):,} targets were measured by {len(answer):,} values")
+        return dict(zip(targets, answer, strict=True))
+
+    answers = await _all([ask(longest, covered) for longest, covered in calls.items()])
+    found: dict[int, np.ndarray] = {}
+    for covered, values in zip(calls.values(), answers, strict=True):
+        for index in covered:
+            found[index] = np.array([values[pair] for pair in _placed(prompt, continuations[index])], np.float64)
+    return tuple(found[index] for index in range(len(continuations)))
+
+
+async def _by_prompts(
+    client: SamplingClient, prompt: Tokens, continuations: Sequence[Tokens]
+) -> tuple[np.ndarray, ...]:
+    calls = _covering([tuple(continuation) for continuation in continuations])
+
+    async def ask(longest: int) -> np.ndarray:
+        sequence = [*prompt, *continuations[longest]]
+        answer = await client.compute_logprobs(ModelInput.of(sequence))
+        if len(answer) != len(sequence):
+            raise _nonsense(f"compute_logprobs answered {len(sequence):,} tokens with {len(answer):,} values")
+        known = [value for value in answer[len(prompt) :] if value is not None]
+        if len(known) != len(continuations[longest]):
+            raise _nonsense("compute_logprobs left out values beside the first")
+        return np.array(known, np.float64)
+
+    answers = await _all([ask(longest) for longest in calls])
+    found: dict[int, np.ndarray] = {}
+    for covered, values in zip(calls.values(), answers, strict=True):
+        for index in covered:
+            found[index] = values[: len(continuations[index])]
+    return tuple(found[index] for index in range(len(continuations)))
+
+
+def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:
+    """Indices of keys that no other one begins with, each with those of the keys that it begins with, itself included.
+
+    Of equal keys the first one counts.
+    """
+    covering: dict[int, list[int]] = {}
+    for index in sorted(range(len(keys)), key=lambda index: -len(keys[index])):
+        key = keys[index]
+        longer = next((other for other in covering if keys[other][: len(key)] == key), index)
+        covering.setdefault(longer, []).append(index)
+    return covering
+
+
+def _placed(prompt: Tokens, continuation: Tokens) -> list[tuple[int, int]]:
+    """Each token of a continuation with its place behind the prompt."""
+    return list(enumerate(map(int, continuation), len(prompt)))
+
+
+async def _all(asking: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in asking]
+    except BaseExceptionGroup as failed:
+        # One reason is enough for the caller, and the group is no error of ours.
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _check(prompt: Tokens, continuations: Sequence[Tokens]) -> None:
+    if not len(prompt):
+        raise InvalidField("prompt", "is empty: a continuation needs at least one token before it")
+    for index, continuation in enumerate(continuations):
+        if not len(continuation):
+            raise InvalidField(f"continuations[{index}]", "has no tokens")
+
+
+def _nonsense(message: str) -> BackendError:
+    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)

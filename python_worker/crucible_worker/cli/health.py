@@ -1,0 +1,50 @@
+"""`crucible-worker health`: whether the worker of this machine or container is ready, for whoever supervises it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from crucible_worker.cli.options import EXIT_FAILED, Config, Host, Port, UnixSocket, settings_or_exit
+
+__all__ = ["health"]
+
+HEALTH_SECONDS = 5.0
+"""For the worker to answer: it does within a tenth of a second, unless its machine is busy with something else."""
+
+_Service = Annotated[
+    str, typer.Option(metavar="NAME", help="Full name of the service to ask for; the worker as a whole if absent.")
+]
+_Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time for the worker to answer.")]
+
+
+def health(
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    unix_socket: UnixSocket = None,
+    service: _Service = "",
+    timeout: _Timeout = HEALTH_SECONDS,
+) -> None:
+    """Ask the worker whether it is ready.
+
+    Where it listens, and by which certificate, is read from the same options, variables and file as by `serve`. No
+    token is sent. Exits with 0 where it is ready, and with 1 where it is not or nobody answers.
+    """
+    settings = settings_or_exit(config, host=host, port=port, unix_socket=unix_socket)
+    # Before grpc is imported: its C core would say in its own words what is said below.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from crucible_bridge.errors import BridgeError
+    from crucible_worker.cli.probe import serves, target
+
+    asked = f"{target(settings)} {service}".rstrip()
+    try:
+        ready = asyncio.run(serves(settings, service, seconds=timeout))
+    except BridgeError as error:
+        typer.echo(f"crucible-worker: {asked}: {error.message}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    typer.echo(f"{asked}: {'ready' if ready else 'not ready'}")
+    raise typer.Exit(0 if ready else EXIT_FAILED)

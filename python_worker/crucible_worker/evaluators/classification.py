@@ -1,0 +1,254 @@
+"""The evaluator `classification`: one of the same labels for every sample, by likelihood or by an answer.
+
+By likelihood, labels are compared as `multiple_choice` compares choices; by generation, an answer is sampled and the
+label found that it names. See `crucible_worker.metrics.classification` and `.calibration` for the keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Datum,
+    EvaluatorInfo,
+    EvaluatorKind,
+    Metrics,
+    Problem,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.accuracy import Accuracy
+from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.multiple_choice import MultipleChoice, MultipleChoiceType
+from crucible_worker.grading import choice
+from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
+from crucible_worker.metrics.calibration import expected_calibration_error
+from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability
+from crucible_worker.metrics.classification import classification_metrics
+from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+from crucible_worker.rendering.choices import MAX_CHOICES, ChoiceForm, named_choice
+
+__all__ = ["Classification", "ClassificationType"]
+
+_LIKELIHOOD, _GENERATION = "likelihood", "generation"
+_TARGET, _PREDICTED, _CONFIDENCE = "target", "predicted", "confidence"
+_NONE = -1
+"""Index of the label where an answer names none."""
+_NO_LABEL = "\0none"
+"""No label, as labels are not blank and without control characters."""
+_MEASURES = ("precision", "recall", "f1")
+_CALIBRATION = "expected_calibration_error"
+
+_ONE_LINE = r"^[^\u0000-\u001f]*[^\s\u0000-\u001f][^\u0000-\u001f]*(?![\s\S])"
+"""What a label is: not blank, without control characters. To Python a `$` would also stand before a last line end."""
+
+_OF_CHOICES = MultipleChoiceType().info.options_schema["properties"]
+
+_INFO = EvaluatorInfo(
+    kind="classification",
+    kinds=(EvaluatorKind.SAMPLING, EvaluatorKind.TRAINING),
+    description="Predicts one of the same labels for every sample, and reports how well, by label and in all.",
+    options_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "labels": {
+                "type": "array",
+                "items": {"type": "string", "maxLength": 200, "pattern": _ONE_LINE},
+                "minItems": 2,
+                "maxItems": MAX_CHOICES,
+                "uniqueItems": True,
+                "description": "The labels; a sample's target names one, by its text or else by its letter.",
+            },
+            "positive": {
+                "type": ["string", "null"],
+                "default": None,
+                "description": "The label that precision, recall and f1 are of; if null, they are means over labels.",
+            },
+            "by": {
+                "type": "string",
+                "enum": [_LIKELIHOOD, _GENERATION],
+                "default": _LIKELIHOOD,
+                "description": (
+                    "likelihood: the label whose log-probability behind the input is the greatest. generation: the "
+                    f"label that a sampled answer names; at most {choice.MAX_CHOICES} labels."
+                ),
+            },
+            **{name: dict(_OF_CHOICES[name]) for name in ("measure", "form", "delimiter", "client")},
+            "renderer": dict(RENDERER_OPTION),
+        },
+        "required": ["labels"],
+        "additionalProperties": False,
+    },
+    keys={
+        **dict.fromkeys((*ACCURACY_KEYS, *_MEASURES), "fraction of 1"),
+        **dict.fromkeys((f"{measure}/<label>" for measure in _MEASURES), "fraction of 1"),
+        _CALIBRATION: "fraction of 1",
+    },
+)
+
+
+class ClassificationType:
+    """The kind `classification`."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is."""
+        return _INFO
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+        """Make one.
+
+        Raises:
+            InvalidField: `positive` is none of the labels; by generation, there are more labels than letters, two that
+                an answer cannot tell apart, or `sampling` is missing.
+            FailedPrecondition: the renderer needs a library that is not installed.
+        """
+        labels = tuple(options["labels"])
+        if options["positive"] is not None and options["positive"] not in labels:
+            raise InvalidField('options["positive"]', f"is {options['positive']!r}, which is none of the labels")
+        check_renderer(options["renderer"])
+        asking: Accuracy | MultipleChoice
+        if options["by"] == _GENERATION:
+            choice.check_choices(labels, 'options["labels"]')
+            if sampling is None:
+                raise InvalidField("sampling", "is missing, and by generation answers are sampled")
+            asking = Accuracy(grader=choice.MultipleChoice(), sampling=sampling, renderer=options["renderer"])
+        else:
+            asking = MultipleChoice(
+                measure=Measure(options["measure"]),
+                form=ChoiceForm(options["form"]),
+                delimiter=options["delimiter"],
+                client=options["client"],
+                renderer=options["renderer"],
+            )
+        return Classification(asking=asking, labels=labels, positive=options["positive"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Classification:
+    """Asks as `multiple_choice` or `accuracy` does, with the labels as every sample's choices."""
+
+    asking: Accuracy | MultipleChoice
+    """Who asks and judges."""
+    labels: Sequence[str]
+    """What is predicted."""
+    positive: str | None = None
+    """The label that precision, recall and f1 are of; means over the labels if None."""
+
+    @property
+    def repeats(self) -> int:
+        """One."""
+        return 1
+
+    def check(self, model: Model) -> None:
+        """Refuse a model without the client that is needed.
+
+        Raises:
+            FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
+        """
+        self.asking.check(model)
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a sample with choices of its own, without a target or with several, and a Datum.
+
+        Raises:
+            InvalidField: names what is wrong.
+        """
+        if isinstance(sample.input, Datum):
+            raise InvalidField("datum", "is tokens, and labels are text")
+        if sample.choices:
+            raise InvalidField("choices", "are given, and the labels stand in the evaluator's options")
+        if len(sample.targets) != 1:
+            raise InvalidField("targets", f"has {len(sample.targets)} entries: one label is needed")
+        self.asking.check_sample(self._asked(sample))
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Predict one sample's label.
+
+        Returns:
+            As of `multiple_choice`, or of `accuracy` with its grader; UNDECIDED where the target is no label. Measured
+            besides: indices of target and prediction (-1 where an answer names no label), and the confidence.
+
+        Raises:
+            BridgeError: as of these two.
+        """
+        self.check_sample(sample)
+        target = named_choice(sample.targets[0], self.labels)
+        if target is None:
+            problem = Problem(reason="UNDECIDED", message="the target is none of the labels")
+            return Outcome(verdict=Verdict.UNDECIDED, problem=problem)
+        outcome = await self.asking.run(self._asked(sample), context)
+        if not outcome.verdict.scored:
+            return outcome
+        found = self._found(outcome)
+        return dataclasses.replace(outcome, measurements={**outcome.measurements, _TARGET: float(target), **found})
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """Accuracy with its uncertainty; precision, recall and f1; and the calibration error of likelihoods."""
+        scores: list[Sequence[float | None]] = []
+        predicted: list[str] = []
+        targets: list[str] = []
+        confidences: list[float] = []
+        for result in results:
+            scores.append([result.score if result.verdict.scored else None])
+            if result.verdict.scored:
+                predicted.append(self._label(result.measurements[_PREDICTED]))
+                targets.append(self._label(result.measurements[_TARGET]))
+                if _CONFIDENCE in result.measurements:
+                    confidences.append(result.measurements[_CONFIDENCE])
+        measured = self._measured(predicted, targets)
+        values = {**accuracy(scores).values, **measured.values}
+        undefined = {**accuracy(scores).undefined, **measured.undefined}
+        if confidences and len(confidences) == len(predicted):
+            right = [label == target for label, target in zip(predicted, targets)]
+            values[_CALIBRATION] = expected_calibration_error(confidences, right)
+        else:
+            undefined[_CALIBRATION] = "answers have no probabilities" if predicted else "no sample was scored"
+        return Metrics.of(values, undefined)
+
+    def _measured(self, predicted: Sequence[str], targets: Sequence[str]) -> Metrics:
+        keys = [*_MEASURES, *(f"{measure}/{label}" for measure in _MEASURES for label in self.labels)]
+        if not targets:
+            return Metrics.all_undefined(keys, "no sample was scored")
+        found = classification_metrics(predicted, targets, positive=self.positive)
+        missing = dict.fromkeys(keys, "no target is this label, and it is never predicted")
+        missing |= {key: reason for key, reason in found.undefined.items() if key in missing}
+        return Metrics.of(
+            {key: found.values[key] for key in keys if key in found.values},
+            {key: reason for key, reason in missing.items() if key not in found.values},
+        )
+
+    def _asked(self, sample: Sample) -> Sample:
+        return dataclasses.replace(sample, choices=tuple(self.labels))
+
+    def _label(self, index: float) -> str:
+        return _NO_LABEL if index == _NONE else self.labels[int(index)]
+
+    def _found(self, outcome: Outcome) -> dict[str, float]:
+        """The index of the predicted label, and how probable it is where that is known."""
+        if isinstance(self.asking, Accuracy):
+            letter = outcome.extracted
+            return {_PREDICTED: float(string.ascii_uppercase.index(letter) if letter else _NONE)}
+        choices = [
+            ChoiceLikelihood(
+                logprob=outcome.measurements.get(f"logprob[{index}]", -math.inf),
+                tokens=int(outcome.measurements[f"tokens[{index}]"]),
+                bytes=1 if self.asking.form is ChoiceForm.LETTERS else len(label.encode()),
+            )
+            for index, label in enumerate(self.labels)
+        ]
+        taken = likeliest(choices, self.asking.measure)
+        assert taken is not None  # it is scored: not every label is impossible
+        # Of several that are as likely, the first: a matrix of labels has no halves.
+        found = {_PREDICTED: float(taken[0])}
+        confidence = right_probability(choices, [taken[0]])
+        return found if confidence is None else {**found, _CONFIDENCE: confidence}

@@ -1,0 +1,265 @@
+"""The evaluator `multiple_choice`: the share of questions whose right choice the model holds for the likeliest.
+
+Nothing is generated: the log-probabilities of the choices behind the question are compared. See
+`crucible_worker.metrics.choices` for how, and `crucible_worker.rendering.choices` for how a question becomes tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.types import (
+    Datum,
+    EvaluatorInfo,
+    EvaluatorKind,
+    Metrics,
+    Problem,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
+from crucible_worker.backends.continuations import forward_continuations, measures_targets, sample_continuations
+from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.grading.excerpt import shown
+from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
+from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
+from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering.choices import ChoiceForm, check_choices, named_choice, render_choices
+
+__all__ = ["MultipleChoice", "MultipleChoiceType"]
+
+_AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
+
+_BY_MEASURE = {f"accuracy_{measure.value}": measure for measure in Measure}
+_PROBABILITY = "target_probability"
+
+_INFO = EvaluatorInfo(
+    kind="multiple_choice",
+    kinds=(EvaluatorKind.SAMPLING, EvaluatorKind.TRAINING),
+    description=(
+        "Compares the log-probabilities of a question's choices, and reports the share of questions whose right choice "
+        "is the likeliest."
+    ),
+    options_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "measure": {
+                "type": "string",
+                "enum": [measure.value for measure in Measure],
+                "default": Measure.SUM.value,
+                "description": (
+                    "What decides: the sum of the log-probabilities of a choice's tokens, or that over the number of "
+                    "tokens, or of UTF-8 bytes. Of each, the accuracy is told besides."
+                ),
+            },
+            "form": {
+                "type": "string",
+                "enum": [form.value for form in ChoiceForm],
+                "default": ChoiceForm.TEXT.value,
+                "description": (
+                    "text: the text of each choice stands behind the question. letters: choices are listed in it, and "
+                    "their letters stand behind it."
+                ),
+            },
+            "delimiter": {
+                "type": "string",
+                "maxLength": 100,
+                "default": "",
+                "description": "Stands between question and choice, where that is text.",
+            },
+            "client": {
+                "type": "string",
+                "enum": [_AUTO, _TRAINING, _SAMPLING],
+                "default": _AUTO,
+                "description": (
+                    "Ask log-probabilities of a sampling client or forward passes of a training client; auto: the one "
+                    "that takes fewer calls."
+                ),
+            },
+            "renderer": dict(RENDERER_OPTION),
+        },
+        "additionalProperties": False,
+    },
+    keys=dict.fromkeys((*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY), "fraction of 1"),
+)
+
+
+class MultipleChoiceType:
+    """The kind `multiple_choice`."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is."""
+        return _INFO
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+        """Make one; nothing is sampled.
+
+        Raises:
+            FailedPrecondition: the renderer needs a library that is not installed.
+        """
+        check_renderer(options["renderer"])
+        return MultipleChoice(
+            measure=Measure(options["measure"]),
+            form=ChoiceForm(options["form"]),
+            delimiter=options["delimiter"],
+            client=options["client"],
+            renderer=options["renderer"],
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MultipleChoice:
+    """Measures the choices of a sample, and compares them with what its targets name."""
+
+    measure: Measure = Measure.SUM
+    """What decides the verdict."""
+    form: ChoiceForm = ChoiceForm.TEXT
+    """What of a choice stands behind the question."""
+    delimiter: str = ""
+    """Stands between question and choice."""
+    client: str = _AUTO
+    """"auto", "training" or "sampling"."""
+    renderer: str = "auto"
+    """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
+
+    @property
+    def repeats(self) -> int:
+        """One: there is nothing random in it."""
+        return 1
+
+    def check(self, model: Model) -> None:
+        """Refuse a model without the client that is asked for.
+
+        Raises:
+            FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
+        """
+        self._chosen(model)
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a sample that is no question, whatever the model; what its targets name is judged by `run`.
+
+        Raises:
+            InvalidField: names its choices, its targets, or an input of which no question can be made.
+        """
+        check_input(sample.input, self.renderer)
+        check_choices(sample, self.form)
+        if isinstance(sample.input, Datum) and self.measure is Measure.PER_BYTE:
+            raise InvalidField("datum", "is tokens, and bytes of its choices are to be counted")
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Measure the choices of one sample.
+
+        Returns:
+            CORRECT or INCORRECT with score 1 or 0; PARTIAL where right and wrong choices share the greatest value, with
+            the share of right ones; UNDECIDED where a target names no choice, or the model holds every one for
+            impossible.
+
+        Raises:
+            InvalidField: the sample is no question, or there is more of it than the context holds.
+            FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
+            BackendError: the model could not be asked, or answered with NaN (reason NAN_LOGPROB) or +inf.
+        """
+        self.check_sample(sample)
+        named = [named_choice(target, sample.choices) for target in sample.targets]
+        if None in named:
+            return self._undecided(f"targets[{named.index(None)}] is neither the text of a choice nor its letter", {})
+        right = frozenset(index for index in named if index is not None)
+        question = await render_choices(context.model.tokenizer, sample, self.form, self.delimiter, self.renderer)
+        client, training = self._chosen(context.model)
+        if training is not None:
+            logprobs = await forward_continuations(training, question.prompt, question.continuations)
+        else:
+            assert client is not None  # `_chosen` gives one or the other
+            logprobs = await sample_continuations(client, question.prompt, question.continuations)
+        _check(logprobs)
+        found = [ChoiceLikelihood.of(*each) for each in zip(logprobs, question.texts, strict=True)]
+        return self._judged(sample, found, right)
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """Accuracy by the measure that decides, with its uncertainty; by each measure; and the right probability."""
+        scores: list[Sequence[float | None]] = []
+        further: dict[str, list[float]] = {key: [] for key in (*_BY_MEASURE, _PROBABILITY)}
+        for result in results:
+            scored = result.verdict.scored
+            scores.append([result.score if scored else None])
+            for key, values in further.items():
+                if scored and key in result.measurements:
+                    values.append(result.measurements[key])
+        metrics = accuracy(scores)
+        measured = sum(score is not None for (score,) in scores)
+        values, undefined = dict(metrics.values), dict(metrics.undefined)
+        for key, found in further.items():
+            if measured and len(found) == measured:
+                values[key] = math.fsum(found) / measured
+            elif measured:
+                # In all of them or in none: a mean over some would be one of other samples.
+                undefined[key] = f"{measured - len(found):,} of {measured:,} samples have choices without bytes"
+            else:
+                undefined[key] = "no sample was scored"
+        return Metrics.of(values, undefined)
+
+    def _judged(self, sample: Sample, found: Sequence[ChoiceLikelihood], right: frozenset[int]) -> Outcome:
+        taken = likeliest(found, self.measure)
+        if taken is None:
+            return self._undecided("the model holds every choice for impossible", _measurements(found, right))
+        score = right_share(taken, right)
+        verdict = {0.0: Verdict.INCORRECT, 1.0: Verdict.CORRECT}.get(score, Verdict.PARTIAL)
+        return Outcome(
+            verdict=verdict,
+            score=score,
+            extracted=shown("\n".join(sample.choices[index] for index in taken)),
+            method=self.measure.value,
+            measurements=_measurements(found, right),
+        )
+
+    def _undecided(self, why: str, measurements: Mapping[str, float]) -> Outcome:
+        problem = Problem(reason="UNDECIDED", message=why)
+        return Outcome(verdict=Verdict.UNDECIDED, method=self.measure.value, problem=problem, measurements=measurements)
+
+    def _chosen(self, model: Model) -> tuple[SamplingClient | None, TrainingClient | None]:
+        """The client to ask, on its side."""
+        sampling = None if self.client == _TRAINING else model.sampling
+        training = None if self.client == _SAMPLING else model.training
+        if sampling is not None and (training is None or measures_targets(sampling)):
+            return sampling, None
+        if training is not None:
+            return None, training
+        needed = "a sampling or a training" if self.client == _AUTO else f"a {self.client}"
+        raise FailedPrecondition(
+            f"multiple_choice needs {needed} client, which the model lacks", reason="MISSING_CLIENT"
+        )
+
+
+def _check(logprobs: Sequence[np.ndarray]) -> None:
+    values = np.concatenate(logprobs)
+    if nan := int(np.count_nonzero(np.isnan(values))):
+        message = f"{nan:,} of {values.size:,} log-probabilities are NaN"
+        raise BackendError(message, reason="NAN_LOGPROB", retryable=False)
+    if infinite := int(np.count_nonzero(np.isposinf(values))):
+        message = f"{infinite:,} of {values.size:,} log-probabilities are +inf"
+        raise BackendError(message, reason="INFINITE_LOGPROB", retryable=False)
+
+
+def _measurements(found: Sequence[ChoiceLikelihood], right: frozenset[int]) -> dict[str, float]:
+    """What is kept of a sample; a log-probability of -inf is left out, as measurements are finite."""
+    kept: dict[str, float] = {}
+    for index, choice in enumerate(found):
+        if math.isfinite(choice.logprob):
+            kept[f"logprob[{index}]"] = choice.logprob
+        kept[f"tokens[{index}]"] = float(choice.tokens)
+    for key, measure in _BY_MEASURE.items():
+        if (taken := likeliest(found, measure)) is not None:
+            kept[key] = right_share(taken, right)
+    if (probability := right_probability(found, right)) is not None:
+        kept[_PROBABILITY] = probability
+    return kept

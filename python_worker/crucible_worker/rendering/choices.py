@@ -1,0 +1,174 @@
+"""A question with several answers to choose from, as one prompt and the continuations whose likelihoods are compared.
+
+The choices stand behind the question one at a time, as text; or they are listed in it with letters, and the letters
+stand behind it. Where question and choice are plain text, they are encoded together, as a tokenizer may join what meets
+at the seam: the prompt is then what all of them, and the question alone, begin with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import json
+import string
+from collections.abc import Sequence
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
+from crucible_worker.backends.base import Tokenizer
+from crucible_worker.rendering.prompts import render_question, require_tokenizer
+from crucible_worker.rendering.renderers import AUTO, RAW, ROLE_COLON
+
+__all__ = ["MAX_CHOICES", "ChoiceForm", "Question", "check_choices", "named_choice", "render_choices"]
+
+MAX_CHOICES = 256
+"""Choices of a sample; as many as there are letters where these are asked for."""
+
+_LETTERS = string.ascii_uppercase
+_ASKED = "\nAnswer:"
+
+
+class ChoiceForm(enum.StrEnum):
+    """What of a choice stands behind the question."""
+
+    TEXT = "text"
+    """Its text."""
+    LETTERS = "letters"
+    """Its letter; the texts are listed in the question."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A sample in tokens."""
+
+    prompt: Sequence[int]
+    """Token ids before the choices, at least one."""
+    continuations: Sequence[Sequence[int]]
+    """Token ids of each choice, at least one."""
+    texts: Sequence[str | None]
+    """What of each choice stands behind the prompt, without what parts it from the question; None for tokens."""
+
+
+def check_choices(sample: Sample, form: ChoiceForm) -> None:
+    """Refuse a sample that has not the structure of a question, whatever the model.
+
+    Raises:
+        InvalidField: there are too few choices, too many, an empty one or the same twice; there is no target; a Datum's
+            choices are no token ids, or are to have letters; a conversation whose choices are to be listed does not end
+            with a message of the user.
+    """
+    most = len(_LETTERS) if form is ChoiceForm.LETTERS else MAX_CHOICES
+    if not 2 <= len(sample.choices) <= most:
+        raise InvalidField("choices", f"has {len(sample.choices)} choices, not 2 to {most}")
+    places: dict[str, int] = {}
+    for index, choice in enumerate(sample.choices):
+        if not choice.strip():
+            raise InvalidField(f"choices[{index}]", "is blank")
+        if (same := places.setdefault(choice, index)) != index:
+            raise InvalidField(f"choices[{index}]", f"is the same as choice {same}")
+    if not sample.targets:
+        raise InvalidField("targets", "is empty: no choice would be right")
+    if isinstance(sample.input, Datum):
+        if form is ChoiceForm.LETTERS:
+            raise InvalidField("datum", "is tokens, in which no choices can be listed")
+        for index, choice in enumerate(sample.choices):
+            _tokens_of(choice, index)
+    elif isinstance(sample.input, Conversation) and form is ChoiceForm.LETTERS:
+        messages = sample.input.messages
+        if not messages or messages[-1].role != "user":
+            raise InvalidField("conversation", "does not end with a message of the user, where choices are listed")
+
+
+def named_choice(target: str, choices: Sequence[str]) -> int | None:
+    """Index of the choice that a target names: by its text, or else by its letter; None where it names none."""
+    if target in choices:
+        return choices.index(target)
+    letter = _LETTERS.find(target) if len(target) == 1 else -1
+    return letter if 0 <= letter < len(choices) else None
+
+
+async def render_choices(
+    tokenizer: Tokenizer | None, sample: Sample, form: ChoiceForm, delimiter: str = "", renderer: str = AUTO
+) -> Question:
+    """Render a sample that `check_choices` has passed.
+
+    Args:
+        tokenizer: the model's, where it has one.
+        sample: text, a conversation, or a Datum, whose choices are JSON lists of token ids.
+        form: what of a choice stands behind the question.
+        delimiter: put before the text of each choice.
+        renderer: see `renderers.py`.
+
+    Raises:
+        FailedPrecondition: no tokenizer, no chat template, or the renderer cannot be used with this model.
+        InvalidField: nothing is asked, or a choice has no tokens.
+    """
+    if isinstance(sample.input, Datum):
+        tokens = [_tokens_of(choice, index) for index, choice in enumerate(sample.choices)]
+        prompt = sample.input.model_input.tokens().tolist()
+        return Question(prompt=prompt, continuations=tokens, texts=[None] * len(tokens))
+    known = require_tokenizer(tokenizer)
+    asked, texts = _asked(sample.input, sample.choices, form)
+    plain = isinstance(asked, str) and (renderer == RAW or (renderer == AUTO and not known.has_chat_template))
+    # Letters stand behind "Answer:" as a text would go on there; in an answer of its own nothing comes before them.
+    before = (" " if plain else "") if form is ChoiceForm.LETTERS else delimiter
+    if renderer == ROLE_COLON:
+        before = f" {before}"  # what parts every content from its role
+    behind = [f"{before}{text}" for text in texts]
+    rendered = (await render_question(known, asked, renderer)).tokens
+    if plain and isinstance(asked, str):
+        prompt, continuations = await _encoded_together(known, asked, behind, rendered)
+    else:
+        prompt = rendered
+        continuations = await asyncio.gather(*(known.encode_continuation(text) for text in behind))
+    for index, continuation in enumerate(continuations):
+        if not len(continuation):
+            raise InvalidField(f"choices[{index}]", "has no tokens")
+    return Question(prompt=prompt, continuations=continuations, texts=texts)
+
+
+def _asked(
+    input: str | Conversation, choices: Sequence[str], form: ChoiceForm
+) -> tuple[str | Conversation, Sequence[str]]:
+    """The question, with the choices listed where letters are asked for, and what can stand behind it."""
+    if form is ChoiceForm.TEXT:
+        return input, choices
+    letters = _LETTERS[: len(choices)]
+    listed = "".join(f"\n{letter}. {choice}" for letter, choice in zip(letters, choices, strict=True)) + _ASKED
+    if isinstance(input, str):
+        return f"{input}{listed}", letters
+    *before, last = input.messages
+    return Conversation((*before, ChatMessage(last.role, f"{last.content}{listed}"))), letters
+
+
+async def _encoded_together(
+    tokenizer: Tokenizer, asked: str, behind: Sequence[str], question: Sequence[int]
+) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
+    wholes = await asyncio.gather(*(tokenizer.encode(f"{asked}{text}") for text in behind))
+    seam = min(_common(question, whole) for whole in wholes)
+    if seam == 0:
+        raise FailedPrecondition(
+            "the tokenizer joins the whole question with a choice: nothing is left before it", reason="NO_PROMPT"
+        )
+    return question[:seam], [whole[seam:] for whole in wholes]
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """With how many equal tokens two sequences begin."""
+    pairs = enumerate(zip(first, second))
+    return next((index for index, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
+def _tokens_of(choice: str, index: int) -> list[int]:
+    try:
+        tokens = json.loads(choice)
+    except (ValueError, RecursionError):
+        tokens = None
+    if not isinstance(tokens, list) or not tokens or not all(_is_token(token) for token in tokens):
+        raise InvalidField(f"choices[{index}]", "is no JSON list of token ids, as the choices of a Datum are: [12, 7]")
+    return tokens
+
+
+def _is_token(token: object) -> bool:
+    return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 1 << 31

@@ -1,0 +1,61 @@
+"""Text to be measured as a whole: every token of it counts, and every one of its bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import Datum, ModelInput, Sample
+from crucible_worker.backends.base import Tokenizer
+from crucible_worker.rendering.prompts import render_question, require_tokenizer
+from crucible_worker.rendering.renderers import AUTO
+
+__all__ = ["render_behind", "render_whole"]
+
+
+async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
+    """Render a text all of whose tokens count, the first one behind the token that begins a text.
+
+    That is the model's own such token, or else the one that ends a sequence, which stands between texts in training.
+
+    Returns:
+        `target_tokens` int64 and `weights` float32, shape (n,), n the text's tokens.
+
+    Raises:
+        FailedPrecondition: the model has no tokenizer (NO_TOKENIZER), or neither of those tokens (NO_PREFIX_TOKEN).
+        InvalidField: the text has no tokens.
+    """
+    known = require_tokenizer(tokenizer)
+    begin = known.eos_token_id if known.bos_token_id is None else known.bos_token_id
+    if begin is None:
+        raise FailedPrecondition(
+            "the model has no token that begins a text: its first token cannot be measured", reason="NO_PREFIX_TOKEN"
+        )
+    tokens = list(await known.encode_continuation(text))
+    if not tokens:
+        raise InvalidField("input", "has no tokens: there is nothing to measure")
+    return _counted([begin], tokens)
+
+
+async def render_behind(tokenizer: Tokenizer | None, sample: Sample, renderer: str = AUTO) -> Datum:
+    """Render text with a target (the first of several) of which the target's own tokens count, and nothing behind it.
+
+    Raises:
+        FailedPrecondition: the model has no tokenizer, or the renderer cannot be used with it.
+        InvalidField: the target has no tokens.
+    """
+    assert isinstance(sample.input, str)  # looked at by whoever measures bytes
+    known = require_tokenizer(tokenizer)
+    question = await render_question(known, sample.input, renderer)
+    tokens = list(await known.encode_continuation(sample.targets[0]))
+    if not tokens:
+        raise InvalidField("targets[0]", "has no tokens")
+    return _counted(list(question.tokens), tokens)
+
+
+def _counted(before: list[int], tokens: list[int]) -> Datum:
+    whole = np.array([*before, *tokens], np.int64)
+    weights = np.zeros(whole.size - 1, np.float32)
+    weights[len(before) - 1 :] = 1
+    inputs = {"target_tokens": whole[1:], "weights": weights}
+    return Datum(model_input=ModelInput.of(whole[:-1]), loss_fn_inputs=inputs)

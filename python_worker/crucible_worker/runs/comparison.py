@@ -1,0 +1,256 @@
+"""Ended evaluations of one data set beside each other, read from the journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.types import (
+    MAX_COMPARED_EVALUATIONS,
+    CompareRequest,
+    Evaluation,
+    EvaluationComparison,
+    EvaluationState,
+    EvaluatorSpec,
+    Goal,
+    MetricSeries,
+    PairedComparison,
+    Problem,
+    RankBy,
+    SampleChange,
+    SeriesPoint,
+)
+from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
+
+__all__ = ["compare"]
+
+_MAX_SHOWN = 5  # fingerprints that an error names
+
+
+def compare(connection: sqlite3.Connection, request: CompareRequest, max_samples: int) -> EvaluationComparison:
+    """Compare evaluations; runs in a reader's thread.
+
+    Args:
+        connection: reads the journal.
+        request: which ones, and how; its numbers have been checked.
+        max_samples: results of samples, of all evaluations together.
+
+    Raises:
+        InvalidField: the baseline, or the evaluator, is not among them.
+        NotFound: an evaluation, or completed ones of the run, are not there.
+        FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
+        ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+    """
+    # One picture of the journal for all reads, whatever is trimmed meanwhile.
+    connection.execute("BEGIN")
+    try:
+        rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
+        evaluations = tuple(evaluation_of(row) for row in rows)
+        _check(evaluations, max_samples)
+        baseline = _baseline(evaluations, request.baseline_id)
+        numbers = {row.evaluation_id: row.number for row in rows}
+        comparisons = tuple(_comparisons(connection, numbers, baseline, evaluations, request))
+    finally:
+        connection.execute("COMMIT")
+    return EvaluationComparison(
+        evaluations=evaluations,
+        comparisons=comparisons,
+        series=_series(evaluations),
+        best_evaluation_id="" if request.rank_by is None else _best(evaluations, request.rank_by),
+    )
+
+
+def _rows_named(connection: sqlite3.Connection, request: CompareRequest) -> Sequence[Row]:
+    rows: list[Row] = []
+    for index, evaluation_id in enumerate(request.evaluation_ids):
+        row = find(connection, evaluation_id)
+        if row is None:
+            raise NotFound(
+                f"is {evaluation_id!r}, which no evaluation has or whose evaluation is no longer retained",
+                reason="UNKNOWN_EVALUATION",
+                field=f"evaluation_ids[{index}]",
+            )
+        rows.append(row)
+    return rows
+
+
+def _rows_of_run(connection: sqlite3.Connection, request: CompareRequest) -> Sequence[Row]:
+    found, _ = list_rows(connection, run_id=request.run_id, states=(EvaluationState.COMPLETED,))
+    wanted = request.dataset_fingerprint
+    rows = [row for row in reversed(found) if not wanted or row.dataset_fingerprint == wanted]
+    if not rows:
+        data_set = " on this data set" if wanted and found else ""
+        raise NotFound(f"has no completed evaluation{data_set}", reason="UNKNOWN_RUN", field="run_id")
+    if len(rows) > MAX_COMPARED_EVALUATIONS:
+        raise ResourceExhausted(
+            f"run_id has {len(rows):,} completed evaluations, at most {MAX_COMPARED_EVALUATIONS} are compared",
+            reason="TOO_MANY_SAMPLES",
+        )
+    return sorted(rows, key=lambda row: (row.step is not None, row.step or 0))
+
+
+def _check(evaluations: Sequence[Evaluation], max_samples: int) -> None:
+    for evaluation in evaluations:
+        if not evaluation.state.terminal:
+            message = f"{evaluation.evaluation_id!r} is {evaluation.state.value}: only what has ended is compared"
+            raise FailedPrecondition(message, reason="NOT_ENDED")
+    fingerprints = {evaluation.dataset_fingerprint: evaluation.evaluation_id for evaluation in evaluations}
+    if len(fingerprints) > 1:
+        _refuse_data_sets(fingerprints)
+    done = sum(evaluation.done for evaluation in evaluations)
+    if done > max_samples:
+        raise ResourceExhausted(
+            f"the evaluations have {done:,} results of samples, at most {max_samples:,} are compared "
+            "(limit max_compared_samples)",
+            reason="TOO_MANY_SAMPLES",
+        )
+
+
+def _refuse_data_sets(fingerprints: Mapping[str, str]) -> NoReturn:
+    shown = [f"{fingerprint} ({name!r})" for fingerprint, name in list(fingerprints.items())[:_MAX_SHOWN]]
+    more = f" and {len(fingerprints) - _MAX_SHOWN} more" if len(fingerprints) > _MAX_SHOWN else ""
+    raise FailedPrecondition(
+        f"the evaluations are of {len(fingerprints)} data sets: {', '.join(shown)}{more}", reason="DIFFERENT_DATASETS"
+    )
+
+
+def _baseline(evaluations: Sequence[Evaluation], baseline_id: str) -> Evaluation:
+    if not baseline_id:
+        return evaluations[0]
+    for evaluation in evaluations:
+        if evaluation.evaluation_id == baseline_id:
+            return evaluation
+    raise InvalidField("baseline_id", f"is {baseline_id!r}, which is not among the evaluations compared")
+
+
+def _comparisons(
+    connection: sqlite3.Connection,
+    numbers: Mapping[str, int],
+    baseline: Evaluation,
+    evaluations: Sequence[Evaluation],
+    request: CompareRequest,
+) -> Iterator[PairedComparison]:
+    specs = [
+        (index, spec)
+        for index, spec in enumerate(baseline.request.evaluators)
+        if request.evaluator in (None, spec.label)
+    ]
+    if not specs:
+        known = ", ".join(spec.label for spec in baseline.request.evaluators)
+        raise InvalidField("evaluator", f"is {request.evaluator!r}, the baseline has: {known}")
+    others = [evaluation for evaluation in evaluations if evaluation is not baseline]
+    for index, spec in specs:
+        scores = _scores(connection, numbers[baseline.evaluation_id], index) if others else {}
+        for other in others:
+            place = _place(other, spec)
+            if place is None:
+                continue
+            problem = _problem(baseline, index) or _problem(other, place) or _difference(spec, other, place)
+            pair = PairedComparison(
+                baseline_id=baseline.evaluation_id,
+                evaluation_id=other.evaluation_id,
+                evaluator=spec.label,
+                problem=problem,
+            )
+            if problem is None:
+                theirs = _scores(connection, numbers[other.evaluation_id], place)
+                pair = _paired(pair, scores, theirs, _goal(spec), request)
+            yield pair
+
+
+def _place(evaluation: Evaluation, spec: EvaluatorSpec) -> int | None:
+    labels = [(theirs.label, theirs.kind) for theirs in evaluation.request.evaluators]
+    pair = (spec.label, spec.kind)
+    return labels.index(pair) if pair in labels else None
+
+
+def _problem(evaluation: Evaluation, index: int) -> Problem | None:
+    if index >= len(evaluation.results) or (problem := evaluation.results[index].problem) is None:
+        return None
+    message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}"
+    return Problem(reason="EVALUATOR_FAILED", message=message)
+
+
+def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem | None:
+    if dict(other.request.evaluators[place].options) == dict(spec.options):
+        return None
+    message = f"its options in {other.evaluation_id!r} are not those in the baseline"
+    return Problem(reason="EVALUATORS_DIFFER", message=message)
+
+
+def _goal(spec: EvaluatorSpec) -> Goal | None:
+    kind = EVALUATORS.get(spec.kind)
+    return None if kind is None else kind.info.score_goal
+
+
+def _scores(connection: sqlite3.Connection, number: int, evaluator: int) -> dict[str, float]:
+    """Mean score of every sample with one, in the data set's order."""
+    sums: dict[str, list[float]] = {}
+    for sample_id, score in scores_of(connection, number, evaluator):
+        sums.setdefault(sample_id, []).append(score)
+    return {sample_id: statistics.fmean(scores) for sample_id, scores in sums.items()}
+
+
+def _paired(
+    pair: PairedComparison,
+    baseline: Mapping[str, float],
+    other: Mapping[str, float],
+    goal: Goal | None,
+    request: CompareRequest,
+) -> PairedComparison:
+    matched = [sample_id for sample_id in baseline if sample_id in other]
+    before = np.array([baseline[sample_id] for sample_id in matched], np.float64)
+    after = np.array([other[sample_id] for sample_id in matched], np.float64)
+    found = paired_difference(before, after, confidence=request.confidence)
+    gains = np.zeros_like(before) if goal is None else (after - before) * (1 if goal is Goal.HIGHER else -1)
+    # Stable: samples that changed alike stay in the data set's order.
+    improved = [index for index in np.argsort(-gains, kind="stable") if gains[index] > 0]
+    regressed = [index for index in np.argsort(gains, kind="stable") if gains[index] < 0]
+
+    def listed(indices: Sequence[int]) -> tuple[SampleChange, ...]:
+        return tuple(
+            SampleChange(sample_id=matched[index], baseline_score=float(before[index]), score=float(after[index]))
+            for index in indices[: request.max_listed]
+        )
+
+    return dataclasses.replace(
+        pair,
+        n_matched=len(matched),
+        n_baseline_only=len(baseline) - len(matched),
+        n_evaluation_only=len(other) - len(matched),
+        n_improved=len(improved),
+        n_regressed=len(regressed),
+        metrics=found.metrics,
+        interval_method=found.interval_method,
+        improvements=listed(improved),
+        regressions=listed(regressed),
+    )
+
+
+def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
+    points: dict[str, list[SeriesPoint]] = {}
+    for evaluation in evaluations:
+        for key, value in evaluation.metrics.values.items():
+            point = SeriesPoint(evaluation_id=evaluation.evaluation_id, step=evaluation.request.step, value=value)
+            points.setdefault(key, []).append(point)
+    return tuple(MetricSeries(key=key, points=tuple(found)) for key, found in points.items())
+
+
+def _best(evaluations: Sequence[Evaluation], rank_by: RankBy) -> str:
+    values = [
+        (evaluation.metrics.values[rank_by.metric], evaluation.evaluation_id)
+        for evaluation in evaluations
+        if rank_by.metric in evaluation.metrics.values
+    ]
+    if not values:
+        return ""
+    sign = 1 if rank_by.goal is Goal.HIGHER else -1
+    return max(values, key=lambda pair: sign * pair[0])[1]

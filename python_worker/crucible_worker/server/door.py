@@ -1,0 +1,39 @@
+"""Another door to a worker, beside the services of its own: a service in the words of somebody else's protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import grpc
+
+from crucible_worker.config import Settings
+from crucible_worker.interceptors import Calls
+from crucible_worker.server.parts import Parts
+
+if TYPE_CHECKING:
+    from crucible_worker.snakepit.tools import Tools
+
+__all__ = ["Door", "snakepit_door"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A further service, on the port of the others."""
+
+    service: str
+    """Its full name. Its methods pass no interceptor: what guards them, and how they tell errors, is their own."""
+    handler: Callable[[Parts, Tools, Calls], grpc.GenericRpcHandler]
+    """Makes it, once the worker is built."""
+
+
+def snakepit_door(settings: Settings) -> Door:
+    """The door for a pool of Snakepit's; what it needs is imported for those who open it alone."""
+    from crucible_worker.snakepit.service import SERVICE, BridgeService
+
+    def handler(parts: Parts, tools: Tools, calls: Calls) -> grpc.GenericRpcHandler:
+        limit = settings.limits.max_message_bytes
+        return BridgeService(tools, parts.evaluations.written(), calls, max_message_bytes=limit).handler()
+
+    return Door(service=SERVICE, handler=handler)

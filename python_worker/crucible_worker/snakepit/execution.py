@@ -1,0 +1,111 @@
+"""Tools, executed as Snakepit asks for them: what goes wrong is told in its words, in the response or as a status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import Any
+
+import grpc.aio
+import structlog
+
+from crucible_bridge.errors import BridgeError, ResourceExhausted
+from crucible_bridge.status import STATUS_CODES
+from crucible_worker.interceptors.methods import Context
+from crucible_worker.snakepit import failures
+from crucible_worker.snakepit.messages import Asked, answer, failure, read_asked
+from crucible_worker.snakepit.results import ToolResult
+from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall, Tools
+from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
+from crucible_worker.telemetry.logging import bind_contextvars
+
+__all__ = ["Execution"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Execution:
+    """Executes tools; requests and responses are bytes."""
+
+    def __init__(self, tools: Tools, *, max_message_bytes: int) -> None:
+        """Execute these tools; an answer has at most so many bytes."""
+        self._tools = tools
+        self._max_message_bytes = max_message_bytes
+
+    async def execute(self, data: bytes, context: Context) -> bytes:
+        """ExecuteTool."""
+        started = time.perf_counter()
+        asked: Asked | None = None
+        try:
+            asked = read_asked(data, context.time_remaining())
+            bind_contextvars(session_id=asked.call.session_id)
+            parameters = await _parameters(asked)
+            result = await self._tools.execute(asked.tool, parameters, asked.binary, asked.call)
+            text = await self._as_json(result)
+        except Exception as error:  # Snakepit wants every one of them as a response
+            known = failures.told(error)
+            milliseconds = _ended("tool", asked, started, known)
+            return failure(_told(known, asked), milliseconds)
+        return answer(result, text, _ended("tool", asked, started, None))
+
+    async def _as_json(self, result: ToolResult) -> bytes:
+        """The JSON of a result.
+
+        Raises:
+            ResourceExhausted: it does not fit into a message.
+        """
+        text = result.json()
+        if (size := len(text) + len(result.binary or b"")) > self._max_message_bytes - LARGE_BYTES:
+            raise ResourceExhausted(
+                f"the answer has {size:,} bytes, a message at most {self._max_message_bytes:,}: ask for less at once",
+                reason="ANSWER_TOO_LARGE",
+                retryable=False,
+            )
+        return text
+
+    async def stream(self, data: bytes, context: Context) -> None:
+        """ExecuteStreamingTool."""
+        started = time.perf_counter()
+        asked: Asked | None = None
+        count = 0
+        try:
+            asked = read_asked(data, context.time_remaining())
+            bind_contextvars(session_id=asked.call.session_id)
+            chunks = self._tools.stream(asked.tool, await _parameters(asked), asked.binary, asked.call)
+            async with contextlib.aclosing(chunks):
+                async for chunk in chunks:
+                    count += 1
+                    await context.write(_chunk(asked.tool, count, json.dumps(chunk, allow_nan=False).encode("ascii")))
+            await context.write(_chunk(asked.tool, count + 1, b"", is_final=True))
+        except grpc.aio.BaseError:
+            raise  # the client is gone
+        except Exception as error:
+            known = failures.told(error)
+            _ended("streaming_tool", asked, started, known)
+            await context.abort(STATUS_CODES[known.code], _told(known, asked))
+        _ended("streaming_tool", asked, started, None)
+
+
+async def _parameters(asked: Asked) -> dict[str, Any]:
+    return await asyncio.to_thread(asked.parameters) if asked.call.large else asked.parameters()
+
+
+def _chunk(tool: str, number: int, data: bytes, *, is_final: bool = False) -> bytes:
+    return pb.ToolChunk(chunk_id=f"{tool}-{number}", data=data, is_final=is_final).SerializeToString()
+
+
+def _told(error: BridgeError, asked: Asked | None) -> str:
+    """The error as Snakepit reads it; where the request could not be read, nothing is known of the call."""
+    return failures.as_json(error, ToolCall(), "") if asked is None else failures.as_json(error, asked.call, asked.tool)
+
+
+def _ended(event: str, asked: Asked | None, started: float, error: BridgeError | None) -> int:
+    """Log how a call ended; the milliseconds that it took."""
+    milliseconds = (time.perf_counter() - started) * 1000
+    tool = "" if asked is None else asked.tool
+    correlation_id = None if asked is None else asked.call.correlation_id
+    reason = "OK" if error is None else error.reason
+    _log.info(event, tool=tool, correlation_id=correlation_id, reason=reason, milliseconds=round(milliseconds, 3))
+    return round(milliseconds)

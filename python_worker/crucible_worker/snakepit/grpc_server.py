@@ -1,0 +1,61 @@
+"""The script that Snakepit starts: a worker whose calls are tools of the pool.
+
+    python .../crucible_worker/snakepit/grpc_server.py [OPTIONS of the pool's adapter_args] [what Snakepit appends]
+
+Snakepit finds its processes by this file's name. They run until SIGTERM, or until their parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+EXIT_USAGE = 2
+
+
+def main() -> int:
+    """Run the worker; the exit code."""
+    folder = Path(__file__).resolve().parent
+    _forget(folder)
+    # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+    # Before grpc is imported: its C core would write lines of its own among our JSON ones.
+    os.environ["GRPC_VERBOSITY"] = "NONE"
+
+    from crucible_worker.config import SettingsError
+    from crucible_worker.snakepit.launch import LaunchError, own_session, read_launch
+
+    if own_session(os.environ) and os.getpid() != os.getpgrp():
+        os.setsid()
+    try:
+        settings = read_launch(sys.argv[1:], os.environ, folder)
+    except (LaunchError, SettingsError) as error:
+        print(f"crucible-worker: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    # What children import, they would look for here first.
+    os.chdir("/")
+
+    from crucible_worker.server import serve
+    from crucible_worker.server.door import snakepit_door
+
+    return serve(settings, door=snakepit_door(settings), ready_text=_port, with_parent=True)
+
+
+def _forget(folder: Path) -> None:
+    """Import nothing from the script's folder, as Python would first: modules here bear names that others use too."""
+    if sys.path and Path(sys.path[0]).resolve() == folder:
+        del sys.path[0]
+
+
+def _port(address: str) -> str:
+    """What Snakepit reads in the ready file."""
+    return address.rpartition(":")[2]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Snakepit's requests and responses of tools <-> what a tool takes and gives.
+
+A large request is read where it lies: protobuf would copy the bytes of its binary parameters twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from crucible_bridge.codec.bulk import Pieces
+from crucible_bridge.codec.spans import Span, Unusual, content_span, parsed, plainly, split
+from crucible_bridge.errors import InvalidField
+from crucible_worker.snakepit.results import ToolResult
+from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
+from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
+
+__all__ = ["CORRELATION_KEY", "Asked", "answer", "failure", "read_asked"]
+
+CORRELATION_KEY = "correlation_id"
+"""Of a request's metadata."""
+
+# What Snakepit itself writes there, and does not read.
+_TYPE_URL = "type.googleapis.com/google.protobuf.StringValue"
+
+_BINARY = pb.ExecuteToolRequest.BINARY_PARAMETERS_FIELD_NUMBER
+_BINARY_RESULT = pb.ExecuteToolResponse.BINARY_RESULT_FIELD_NUMBER
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request to execute a tool; its parameters are still JSON."""
+
+    tool: str
+    """Which one."""
+    call: ToolCall
+    """What is known beside the parameters."""
+    json: Mapping[str, bytes]
+    """The parameters' JSON, by name."""
+    binary: Mapping[str, bytes]
+    """Binary parameters, by name."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters.
+
+        Raises:
+            InvalidField: one of them is not JSON.
+        """
+        return {name: _value(name, text) for name, text in self.json.items()}
+
+
+def read_asked(data: bytes, seconds: float | None) -> Asked:
+    """Read a request.
+
+    Args:
+        data: an ExecuteToolRequest.
+        seconds: until the caller stops waiting; None where nobody says.
+
+    Raises:
+        InvalidField: the bytes are no such message.
+    """
+    message, binary = _small(data) if len(data) < LARGE_BYTES else plainly(pb.ExecuteToolRequest, data, _in_place)
+    parameters = {name: message.parameters[name].value for name in message.parameters}
+    return Asked(
+        tool=message.tool_name,
+        call=ToolCall(
+            correlation_id=message.metadata.get(CORRELATION_KEY) or None,
+            session_id=message.session_id,
+            deadline=None if seconds is None else asyncio.get_running_loop().time() + seconds,
+            large=sum(map(len, parameters.values())) >= LARGE_BYTES,
+        ),
+        json=parameters,
+        binary=binary,
+    )
+
+
+def answer(result: ToolResult, text: bytes, milliseconds: int) -> bytes:
+    """The ExecuteToolResponse of a tool that answered; `text` is the JSON of the result's value."""
+    message = pb.ExecuteToolResponse(success=True, metadata=dict(result.metadata), execution_time_ms=milliseconds)
+    message.result.type_url, message.result.value = _TYPE_URL, text
+    if not result.binary:
+        return message.SerializeToString()
+    pieces = Pieces()
+    pieces.add_bytes(_BINARY_RESULT, result.binary)
+    return pieces.joined(message)
+
+
+def failure(text: str, milliseconds: int) -> bytes:
+    """The ExecuteToolResponse of a tool that did not; `text` is Snakepit's JSON of an error."""
+    return pb.ExecuteToolResponse(error_message=text, execution_time_ms=milliseconds).SerializeToString()
+
+
+def _small(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, bytes]]:
+    message = parsed(pb.ExecuteToolRequest, data)
+    return message, {name: message.binary_parameters[name] for name in message.binary_parameters}
+
+
+def _in_place(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, bytes]]:
+    spans, rest = split(data, (0, len(data)), (_BINARY,))
+    return parsed(pb.ExecuteToolRequest, rest), dict(_entry(data, span) for span in spans[_BINARY])
+
+
+def _entry(data: bytes, span: Span) -> tuple[str, bytes]:
+    """An entry of a map from text to bytes."""
+    at, end = span
+    name, content = b"", b""
+    while at < end:
+        number, found, at = content_span(data, at)
+        if found is None or number not in (_ENTRY_KEY, _ENTRY_VALUE):
+            raise Unusual
+        begin, stop = found
+        if number == _ENTRY_KEY:
+            name = data[begin:stop]
+        else:
+            content = data[begin:stop]
+    if at != end:
+        raise Unusual
+    try:
+        return name.decode(), content
+    except UnicodeDecodeError:
+        raise Unusual from None
+
+
+def _value(name: str, text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        # Its text would repeat the value's.
+        raise InvalidField(name, "is not JSON that can be read", reason="MALFORMED_JSON") from None

@@ -1,0 +1,96 @@
+"""BridgeService: the worker as a pool of Snakepit's sees it. Decode, call, encode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from crucible_bridge.codec.spans import parsed
+from crucible_worker.interceptors import Calls
+from crucible_worker.interceptors.errors import mapped
+from crucible_worker.interceptors.methods import Context
+from crucible_worker.runs.written import Written
+from crucible_worker.snakepit.event_stream import EventStream
+from crucible_worker.snakepit.execution import Execution
+from crucible_worker.snakepit.sessions import Sessions
+from crucible_worker.snakepit.tools import LIST_TOOLS, ToolCall, Tools
+from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
+
+__all__ = ["SERVICE", "BridgeService"]
+
+SERVICE = pb.DESCRIPTOR.services_by_name["BridgeService"].full_name
+
+
+class BridgeService:
+    """The tools of a worker, over Snakepit's wire."""
+
+    def __init__(self, tools: Tools, written: Written, calls: Calls, *, max_message_bytes: int) -> None:
+        """Execute these tools, and send the events that the worker writes."""
+        self._tools = tools
+        self._sessions = Sessions()
+        self._events = EventStream(written, calls)
+        self._execution = Execution(tools, max_message_bytes=max_message_bytes)
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a server is given; requests come as bytes."""
+        answered: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
+            "Ping": (pb.PingRequest, self._ping),
+            "InitializeSession": (pb.InitializeSessionRequest, self._initialize_session),
+            "CleanupSession": (pb.CleanupSessionRequest, self._cleanup_session),
+            "GetSession": (pb.GetSessionRequest, self._get_session),
+            "Heartbeat": (pb.HeartbeatRequest, self._heartbeat),
+        }
+        methods: dict[str, grpc.RpcMethodHandler] = {
+            name: grpc.unary_unary_rpc_method_handler(mapped(functools.partial(_parse_and_answer, request, answer)))
+            for name, (request, answer) in answered.items()
+        }
+        methods["ExecuteTool"] = grpc.unary_unary_rpc_method_handler(self._execution.execute)
+        methods["ExecuteStreamingTool"] = grpc.unary_stream_rpc_method_handler(self._execution.stream)
+        methods["StreamTelemetry"] = grpc.stream_stream_rpc_method_handler(
+            mapped(self._events.serve),
+            request_deserializer=pb.TelemetryControl.FromString,
+            response_serializer=pb.TelemetryEvent.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def _ping(self, request: pb.PingRequest) -> pb.PingResponse:
+        return _now(pb.PingResponse(message="pong"))
+
+    async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        # Nothing here belongs to a session, so that none can have become invalid: that it answers is the answer.
+        return _now(pb.HeartbeatResponse(session_valid=True))
+
+    async def _initialize_session(self, request: pb.InitializeSessionRequest) -> pb.InitializeSessionResponse:
+        self._sessions.open(request.session_id, dict(request.metadata))
+        response = pb.InitializeSessionResponse(success=True)
+        listed = await self._tools.execute(LIST_TOOLS, {}, {}, ToolCall())
+        for tool in listed.value["tools"]:
+            spec = response.available_tools[tool["name"]]
+            spec.name, spec.description, spec.supports_streaming = tool["name"], tool["description"], tool["streaming"]
+        return response
+
+    async def _cleanup_session(self, request: pb.CleanupSessionRequest) -> pb.CleanupSessionResponse:
+        return pb.CleanupSessionResponse(success=True, resources_cleaned=int(self._sessions.close(request.session_id)))
+
+    async def _get_session(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
+        session = self._sessions.get(request.session_id)
+        response = pb.GetSessionResponse(
+            session_id=request.session_id, metadata=session.metadata, tool_count=len(self._tools.names())
+        )
+        response.created_at.FromNanoseconds(session.created_unix_ns)
+        return response
+
+
+async def _parse_and_answer(
+    request: type[Any], answer: Callable[[Any], Awaitable[Any]], data: bytes, context: Context
+) -> bytes:
+    return (await answer(parsed(request, data))).SerializeToString()
+
+
+def _now(message: Any) -> Any:
+    message.server_time.GetCurrentTime()
+    return message

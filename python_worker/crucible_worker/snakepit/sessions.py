@@ -1,0 +1,54 @@
+"""The sessions that Elixir opens: told again when asked for, of no consequence to a tool."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+
+from crucible_bridge.errors import NotFound
+
+__all__ = ["MAX_SESSIONS", "Session", "Sessions"]
+
+MAX_SESSIONS = 1024
+"""Sessions that are remembered; the oldest go first."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A session as Elixir opened it."""
+
+    metadata: Mapping[str, str]
+    """What Elixir said."""
+    created_unix_ns: int
+    """When, Unix time in nanoseconds."""
+
+
+class Sessions:
+    """The sessions of this worker."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def open(self, session_id: str, metadata: Mapping[str, str]) -> None:
+        """Open a session; one that is open stays as it is."""
+        if session_id in self._sessions:
+            return
+        self._sessions[session_id] = Session(metadata=metadata, created_unix_ns=time.time_ns())
+        if len(self._sessions) > MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+
+    def close(self, session_id: str) -> bool:
+        """End a session; whether there was one."""
+        return self._sessions.pop(session_id, None) is not None
+
+    def get(self, session_id: str) -> Session:
+        """A session.
+
+        Raises:
+            NotFound: none of this name is open.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise NotFound("there is no such session", reason="UNKNOWN_SESSION", field="session_id")
+        return session

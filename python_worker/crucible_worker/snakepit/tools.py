@@ -1,0 +1,265 @@
+"""Every call of the worker as a tool: JSON in, JSON out, and between them the very handlers that gRPC calls.
+
+A tool reads its parameters into the request of a call of `crucible_bridge.v1`, and hands that to the method handler
+which the worker's services registered. So decoding, admission, limits, deadlines and problems are those of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from crucible_bridge.errors import BridgeError, InvalidField, NotFound
+from crucible_worker.interceptors.admission import admitted
+from crucible_worker.interceptors.calls import Calls
+from crucible_worker.interceptors.deadlines import bounded
+from crucible_worker.interceptors.methods import Handle, Method
+from crucible_worker.services.handlers import Handlers
+from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, Arguments
+from crucible_worker.snakepit.results import Output, ToolResult
+from crucible_worker.snakepit.tools_catalogue import TOOLS, Tool
+from crucible_worker.snakepit.tools_schema import parameters_schema
+from crucible_worker.telemetry.logging import bind_contextvars
+
+__all__ = ["LARGE_BYTES", "LIST_TOOLS", "THREADS", "ToolCall", "ToolResult", "Tools"]
+
+LARGE_BYTES = 64 * 1024
+"""Answers from here on are written by a thread, as are parameters read whose call says that they are large."""
+
+THREADS = 2
+"""Parameters and answers at work at once."""
+
+LIST_TOOLS = "list_tools"
+"""The one tool that is no call: what tools there are."""
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """What is known of a call beside its parameters."""
+
+    correlation_id: str | None = None
+    """Handed through to log lines, and to the events of an evaluation that has none of its own."""
+    session_id: str = ""
+    """Snakepit's session; told in errors, not interpreted."""
+    deadline: float | None = None
+    """When the caller stops waiting, by the event loop's clock; None where nobody says."""
+    large: bool = False
+    """Whether the JSON of the parameters is large: reading it is then a thread's work."""
+
+
+class _Context:
+    """What the layers and handlers of a call ask of its context."""
+
+    def __init__(self, call: ToolCall, write: Callable[[Any], Any] | None = None) -> None:
+        self._deadline = call.deadline
+        self.write = write
+        """Where a stream's answers go."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller stops waiting; None where nobody says."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
+
+
+class Tools:
+    """The tools of a worker; of one event loop."""
+
+    def __init__(self, handlers: Handlers, calls: Calls) -> None:
+        """Offer the calls of these handlers, counted among these."""
+        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="tools")
+        self._tools = {tool.name: tool for tool in TOOLS}
+        self._open = 0
+        self._none_open = asyncio.Event()
+        self._handles: dict[str, Handle] = {}
+        for tool in TOOLS:
+            handler = handlers.find(tool.path)
+            method = Method(path=tool.path, streams=tool.streams)
+            inner = self._streamed(tool, handler) if tool.streams else self._answered(tool, handler)
+            self._handles[tool.name] = admitted(bounded(inner, method, calls), method, calls)
+
+    def names(self) -> tuple[str, ...]:
+        """Every tool, in order of the alphabet."""
+        return tuple(sorted((*self._tools, LIST_TOOLS)))
+
+    def streaming(self, name: str) -> bool:
+        """Whether a tool answers with a stream.
+
+        Raises:
+            NotFound: there is no such tool.
+        """
+        return name != LIST_TOOLS and self._tool(name).streams
+
+    async def execute(
+        self, name: str, parameters: Mapping[str, Any], binary: Mapping[str, bytes], call: ToolCall
+    ) -> ToolResult:
+        """Run a tool that answers once.
+
+        Args:
+            name: which one.
+            parameters: JSON values by name.
+            binary: bytes by name, which parameters refer to.
+            call: what else is known.
+
+        Raises:
+            NotFound: there is no such tool.
+            InvalidField: a parameter is unknown, missing or wrong; the field says which.
+            BridgeError: see the call that the tool stands for.
+        """
+        if name == LIST_TOOLS:
+            return _listed(self._tools.values(), parameters, binary)
+        if self._tool(name).streams:
+            raise InvalidField("tool_name", f"is {name!r}, which answers with a stream: execute it as a stream")
+        _bind(name, call)
+        return await self._counted(name, (parameters, binary, call), _Context(call))
+
+    async def stream(
+        self, name: str, parameters: Mapping[str, Any], binary: Mapping[str, bytes], call: ToolCall
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Run a tool that answers with a stream of JSON objects; closing the generator ends it.
+
+        Arguments and errors are those of `execute`.
+        """
+        if not self.streaming(name):
+            raise InvalidField("tool_name", f"is {name!r}, which answers once: execute it, not as a stream")
+        _bind(name, call)
+        chunks: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
+        context = _Context(call, chunks.put)
+        # A task of its own: the deadline and a drain then end it also where the reader takes its time.
+        running = asyncio.ensure_future(self._counted(name, (parameters, binary, call), context))
+        try:
+            while (chunk := await _next(chunks, running)) is not None:
+                yield chunk
+        finally:
+            await _left(running)
+
+    async def ended(self) -> None:
+        """Wait until no tool runs; a drain has told those that do."""
+        while self._open:
+            self._none_open.clear()
+            await self._none_open.wait()
+
+    def close(self) -> None:
+        """Let the threads go, once no call is open."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _counted(self, name: str, asked: Any, context: _Context) -> Any:
+        self._open += 1
+        try:
+            return await self._handles[name](asked, context)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._none_open.set()
+
+    def _tool(self, name: str) -> Tool:
+        tool = self._tools.get(name)
+        if tool is None:
+            raise NotFound(f"there is no tool {name[:60]!r}; {LIST_TOOLS} names all", reason="UNKNOWN_TOOL")
+        return tool
+
+    def _answered(self, tool: Tool, handler: Any) -> Handle:
+        takes_bytes = handler.request_deserializer is bytes
+
+        async def handle(asked: Any, context: Any) -> ToolResult:
+            arguments, request = await self._read(tool, asked, takes_bytes)
+            try:
+                response = await handler.unary_unary(request, context)
+            except BridgeError as error:
+                raise arguments.named(error) from error.__cause__
+            return await self._written(tool, arguments, response)
+
+        return handle
+
+    def _streamed(self, tool: Tool, handler: Any) -> Handle:
+        async def handle(asked: Any, context: Any) -> None:
+            arguments, request = await self._read(tool, asked, False)
+            if arguments.result_format != RESULT_FORMATS[0]:
+                raise InvalidField(RESULT_FORMAT, "is for tools that answer once: a stream's chunks are JSON")
+            async with contextlib.aclosing(handler.unary_stream(request, context)) as responses:
+                async for response in responses:
+                    result = await self._written(tool, arguments, response)
+                    await context.write(result.value)
+
+        return handle
+
+    async def _read(self, tool: Tool, asked: Any, takes_bytes: bool) -> tuple[Arguments, Any]:
+        parameters, binary, call = asked
+
+        def read() -> tuple[Arguments, Any]:
+            arguments = Arguments(parameters, binary, correlation_id=call.correlation_id)
+            try:
+                request = tool.read(arguments)
+            except BridgeError as error:
+                raise arguments.named(error) from error.__cause__
+            arguments.refuse_unknown()
+            if takes_bytes and not isinstance(request, bytes):
+                request = request.SerializeToString()
+            return arguments, request
+
+        return await self._in_thread(read) if call.large else read()
+
+    async def _written(self, tool: Tool, arguments: Arguments, response: Any) -> ToolResult:
+        size = len(response) if isinstance(response, bytes) else response.ByteSize()
+
+        def write() -> ToolResult:
+            message = tool.response.FromString(response) if isinstance(response, bytes) else response
+            output = Output(arguments.result_format)
+            result = output.result(tool.write(arguments, message, output))
+            return result if size < LARGE_BYTES else dataclasses.replace(result, text=result.json())
+
+        return write() if size < LARGE_BYTES else await self._in_thread(write)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _bind(name: str, call: ToolCall) -> None:
+    known = {} if call.correlation_id is None else {"correlation_id": call.correlation_id}
+    bind_contextvars(tool=name, **known)
+
+
+async def _next(chunks: asyncio.Queue[dict[str, Any]], running: asyncio.Future[Any]) -> dict[str, Any] | None:
+    """The next answer; None at the end; raises what the call ended with."""
+    getting = asyncio.ensure_future(chunks.get())
+    try:
+        if chunks.empty():
+            await asyncio.wait((getting, running), return_when=asyncio.FIRST_COMPLETED)
+        if getting.done():
+            return getting.result()
+        # The last answer and the end may come in one turn of the loop.
+        if not chunks.empty():
+            return chunks.get_nowait()
+        running.result()
+        return None
+    finally:
+        getting.cancel()
+
+
+async def _left(running: asyncio.Future[Any]) -> None:
+    """End a stream's call whose reader is done; how it ends is of no interest any more, unless that is a bug."""
+    running.cancel()
+    await asyncio.wait((running,))
+    if not running.cancelled() and (error := running.exception()) is not None and not isinstance(error, BridgeError):
+        raise error
+
+
+def _listed(tools: Iterable[Tool], parameters: Mapping[str, Any], binary: Mapping[str, bytes]) -> ToolResult:
+    arguments = Arguments(parameters, binary)
+    arguments.refuse_unknown()
+    listed = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "streaming": tool.streams,
+            "parameters": parameters_schema(tool),
+        }
+        for tool in sorted(tools, key=lambda tool: tool.name)
+    ]
+    return Output(arguments.result_format).result({"tools": listed})

@@ -1,0 +1,183 @@
+"""`crucible-worker health`: what a supervisor is told of a worker."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+import trustme
+from typer.testing import CliRunner, Result
+
+from crucible_worker.cli import app
+from crucible_worker.cli.checks import run_checks
+from crucible_worker.config import Settings
+from tests.service.server_kit import Rig, serving, settings_for, token_file
+from tests.service.serving import SECONDS
+from tests.service.serving import serving as serving_process
+
+EVALUATION = "crucible_bridge.v1.EvaluationService"
+
+
+async def ask(*arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> Result:
+    """Type it, while this event loop serves."""
+    return await asyncio.to_thread(CliRunner().invoke, app, ["health", *arguments], env=dict(environment))
+
+
+def said(result: Result) -> str:
+    """Its last line: before it, the worker in this process may have logged to the same stream."""
+    return result.stdout.splitlines()[-1]
+
+
+def port_of(rig: Rig) -> str:
+    """Where it listens."""
+    return rig.worker.address.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("service", ["", EVALUATION])
+async def test_a_ready_worker_is_said_to_be_ready(service: str, tmp_path: Path):
+    """The exit code is 0, for the worker as a whole and for each of its services."""
+    async with serving(settings_for(tmp_path)) as rig:
+        await ready(rig)
+
+        result = await ask("--port", port_of(rig), "--service", service)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert said(result) == f"{rig.worker.address}{service and ' ' + service}: ready"
+
+
+async def ready(rig: Rig) -> None:
+    """Wait until the service that evaluates is warm."""
+    async with asyncio.timeout(SECONDS):
+        while (await ask("--port", port_of(rig), "--service", EVALUATION)).exit_code != 0:
+            pass
+
+
+async def test_a_service_that_cannot_serve_is_not_ready(tmp_path: Path):
+    """While the journal cannot be written the worker as a whole is well, and the service that needs it is not."""
+    async with serving(settings_for(tmp_path)) as rig:
+        await ready(rig)
+        rig.evaluations.writable = False
+        rig.evaluations.on_writable_change(False)
+
+        whole, one = await ask("--port", port_of(rig)), await ask("--port", port_of(rig), "--service", EVALUATION)
+
+    assert (whole.exit_code, one.exit_code) == (0, 1)
+    assert one.stdout.endswith(f"{EVALUATION}: not ready\n")
+
+
+async def test_a_service_that_is_not_there_is_a_failure(tmp_path: Path):
+    """A name that was mistyped is never healthy."""
+    async with serving(settings_for(tmp_path)) as rig:
+        result = await ask("--port", port_of(rig), "--service", "nothing")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"crucible-worker: {rig.worker.address} nothing: ")
+
+
+async def test_nobody_there_is_a_failure_in_one_line(tmp_path: Path):
+    """No traceback, and where it was looked for."""
+    result = await ask("--unix-socket", str(tmp_path / "none"))
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"crucible-worker: unix:{tmp_path / 'none'}: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+async def test_a_unix_socket_is_asked_without_tls(tmp_path: Path):
+    """As the worker serves it, whatever certificate it has for an address."""
+    cert, key = certificate(tmp_path, "worker.example")
+    settings = settings_for(tmp_path, unix_socket=tmp_path / "socket", tls_cert=cert, tls_key=key)
+    environment = {"CRUCIBLE_TLS_CERT": str(cert), "CRUCIBLE_TLS_KEY": str(key)}
+
+    async with serving(settings):
+        result = await ask("--unix-socket", str(tmp_path / "socket"), environment=environment)
+
+    assert result.exit_code == 0, result.stderr
+
+
+def certificate(folder: Path, *names: str) -> tuple[Path, Path]:
+    """Files of a chain for some names, by an authority that only its callers know, and of its key."""
+    issued = trustme.CA().create_child_ca().issue_cert(*names)
+    chain, key = folder / "chain.pem", folder / "key.pem"
+    chain.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(key)
+    return chain, key
+
+
+@pytest.mark.parametrize("name", ["worker.example", "*.workers.example", "localhost", "127.0.0.1", "192.0.2.7"])
+async def test_variables_of_a_worker_with_token_and_tls_are_enough(name: str, tmp_path: Path):
+    """The same environment serves and asks: whatever name the certificate is for, as the address is this machine's."""
+    cert, key = certificate(tmp_path, name)
+    token = token_file(tmp_path, "s3cret")
+    settings = settings_for(tmp_path, host="0.0.0.0", token_file=token, tls_cert=cert, tls_key=key)
+
+    async with serving(settings) as rig:
+        environment = {
+            "CRUCIBLE_HOST": "0.0.0.0",
+            "CRUCIBLE_PORT": port_of(rig),
+            "CRUCIBLE_TOKEN_FILE": str(token),
+            "CRUCIBLE_TLS_CERT": str(cert),
+            "CRUCIBLE_TLS_KEY": str(key),
+        }
+        result = await ask(environment=environment)
+
+    assert (result.exit_code, said(result)) == (0, f"127.0.0.1:{port_of(rig)}: ready")
+
+
+async def test_another_worker_under_another_certificate_is_no_answer(tmp_path: Path):
+    """Who answers there must hold the key of the certificate that the settings name."""
+    (tmp_path / "other").mkdir()
+    cert, key = certificate(tmp_path, "worker.example")
+    other_cert, other_key = certificate(tmp_path / "other", "worker.example")
+
+    async with serving(settings_for(tmp_path, tls_cert=other_cert, tls_key=other_key)) as rig:
+        result = await ask(
+            "--port", port_of(rig), environment={"CRUCIBLE_TLS_CERT": str(cert), "CRUCIBLE_TLS_KEY": str(key)}
+        )
+
+    assert result.exit_code == 1
+    assert f"no TLS connection to {rig.worker.address}: " in result.stderr
+
+
+async def test_doctor_knows_a_worker_by_a_certificate_for_another_name(tmp_path: Path):
+    """A worker that serves under its public name is healthy when it is asked at the address of this machine."""
+    cert, key = certificate(tmp_path, "worker.example")
+    async with serving(settings_for(tmp_path, tls_cert=cert, tls_key=key)) as rig:
+        served = Settings(port=int(port_of(rig)), tls_cert=cert, tls_key=key, state_dir=tmp_path)
+        async with asyncio.timeout(SECONDS):
+            while "healthy" not in (address := await asyncio.to_thread(address_check, served)):
+                assert "in use" in address
+
+    assert address == f"{rig.worker.address}: a healthy worker serves there already"
+
+
+def address_check(settings: Settings) -> str:
+    """What doctor finds at the address."""
+    return next(check.detail for check in run_checks(settings) if check.name == "address")
+
+
+async def test_a_worker_that_stands_still_is_not_healthy(tmp_path: Path):
+    """A process that is there but answers nobody fails within the time that was given; once it goes on it is ready."""
+    async with serving_process(tmp_path, "") as worker:
+        port = worker.address.rpartition(":")[2]
+        worker.process.send_signal(signal.SIGSTOP)
+        stopped = await asyncio.to_thread(typed, "--port", port, "--timeout", "0.3")
+        worker.process.send_signal(signal.SIGCONT)
+        resumed = await asyncio.to_thread(typed, "--port", port)
+        await worker.drained()
+        gone = await asyncio.to_thread(typed, "--port", port)
+
+    assert (stopped.returncode, resumed.returncode, gone.returncode) == (1, 0, 1)
+    assert len(stopped.stderr.splitlines()) == len(gone.stderr.splitlines()) == 1, stopped.stderr + gone.stderr
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a supervisor runs it."""
+    command = [sys.executable, "-m", "crucible_worker", "health", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CRUCIBLE_")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)

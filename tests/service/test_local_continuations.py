@@ -1,0 +1,152 @@
+"""Continuations on the embedded model, through the host process: one pass for many choices, the same numbers."""
+
+import types
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+import crucible_bridge
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Datum,
+    EmbeddedModel,
+    EvaluationState,
+    ModelInput,
+    Sample,
+    Verdict,
+)
+from crucible_worker.backends.continuations import forward_continuations, sample_continuations
+from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded.arithmetic import held_out
+from crucible_worker.server import Worker
+from tests.service.evaluation_kit import samples_of
+from tests.service.server_kit import settings_for
+
+pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
+pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOLERANCE = 1e-5
+"""Of log-probabilities, absolute or relative: a pass over another number of tokens rounds its float32 otherwise."""
+
+COUNT = 60
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model():
+    """The embedded model that knows best."""
+    backend = LocalBackend(device="cpu")
+    opened = await backend.open(EmbeddedModel("arithmetic@600"))
+    await opened.load()
+    yield opened
+    await backend.aclose()
+
+
+class Counting:
+    """The sampling side of a model, its calls counted."""
+
+    def __init__(self, model):
+        self.calls = []
+        self._model = model
+
+    async def sample(self, prompt, params, num_samples=1):
+        raise AssertionError("nothing is generated")
+
+    async def compute_logprobs(self, prompt):
+        self.calls.append("prompt")
+        return await self._model.compute_logprobs(prompt)
+
+    async def compute_target_logprobs(self, prompt, targets):
+        self.calls.append("targets")
+        return await self._model.compute_target_logprobs(prompt, targets)
+
+
+async def test_targets_prompts_and_forward_passes_agree(model):
+    """Each way to ask for continuations gives the model's log-probabilities, and is bit-equal when asked again."""
+    prompt = await model.tokenizer.encode("12+34=")
+    texts = ["4", "46", "47", "5", "460", "46"]
+    continuations = [await model.tokenizer.encode_continuation(text) for text in texts]
+    client = Counting(model)
+
+    by_targets = await sample_continuations(client, prompt, continuations)
+    again = await sample_continuations(client, prompt, continuations)
+    by_forward = await forward_continuations(model, prompt, continuations)
+
+    assert client.calls == ["targets"] * 2  # everything ends within "460" but for its last token
+    for index, continuation in enumerate(continuations):
+        alone = (await model.compute_logprobs(ModelInput.of([*prompt, *continuation])))[len(prompt) :]
+        assert by_targets[index].tolist() == again[index].tolist()
+        np.testing.assert_allclose(by_targets[index], alone, rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(by_forward[index], alone, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+async def test_all_tokens_behind_a_prompt_are_a_distribution(model):
+    """Every token of the vocabulary as a choice: one pass, and the probabilities sum to 1."""
+    prompt = await model.tokenizer.encode("7+8=")
+    client = Counting(model)
+
+    found = await sample_continuations(client, prompt, [[token] for token in range(15)])
+
+    assert len(client.calls) == 1
+    assert np.exp(np.concatenate(found)).sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "targets", "field"),
+    [
+        ([], [(1, 1)], "prompt"),
+        ([1] * 33, [(1, 1)], "prompt"),
+        ([1, 2], [], "targets"),
+        ([1, 2], [(0, 1)], "targets"),
+        ([1, 2], [(2, 1)], "targets"),
+        ([1, 2], [(1, 15)], "targets[0]"),
+        ([1, 2], [(1, 3), (1, -1)], "targets[1]"),
+    ],
+)
+async def test_what_cannot_be_measured_is_named(model, prompt, targets, field):
+    """An empty or too long prompt, no target, one without a place, an unknown token."""
+    with pytest.raises(InvalidField) as caught:
+        await model.compute_target_logprobs(ModelInput.of(prompt), targets)
+    assert caught.value.field == field
+
+
+async def in_tokens(model, sample):
+    """A question as an orchestrator with a tokenizer of its own sends it."""
+    prompt = await model.tokenizer.encode(sample.input)
+    choices = [list(await model.tokenizer.encode_continuation(choice)) for choice in sample.choices]
+    letter = "ABCD"[sample.choices.index(sample.targets[0])]
+    datum = Datum(model_input=ModelInput.of(prompt), loss_fn_inputs={})
+    return Sample(id=sample.id, input=datum, targets=(letter,), choices=tuple(map(str, choices)))
+
+
+def questions():
+    """Additions with four sums to choose from, the right one somewhere among them."""
+    for index, sample in enumerate(held_out(COUNT)):
+        sums = [str(int(sample.targets[0]) + offset - index % 4) for offset in range(4)]
+        yield Sample(id=str(index), input=sample.input, targets=sample.targets, choices=tuple(sums))
+
+
+async def test_multiple_choice_here_and_with_an_orchestrator(model, tmp_path):
+    """The model picks the right sum; held by an orchestrator and asked in tokens, by either call, it picks the same."""
+    samples = list(questions())
+    encoded = [await in_tokens(model, sample) for sample in samples]
+    async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
+        local = await bridge.evaluation.evaluate(
+            model="embedded:arithmetic@600", evaluators="multiple_choice", dataset=samples, evaluation_id="here"
+        )
+        here = await samples_of(bridge, "here")
+        for method in ("compute_logprobs", "forward"):
+            held = types.SimpleNamespace(**{method: getattr(model, method)})
+            await bridge.evaluation.evaluate_with_orchestrator_model(
+                model=held, name="held", evaluators="multiple_choice", dataset=encoded, evaluation_id=method
+            )
+            there = await samples_of(bridge, method)
+            assert [each.verdict for each in there] == [each.verdict for each in here]
+            for each, ours in zip(there, here, strict=True):
+                wanted = {key: value for key, value in ours.measurements.items() if key != "accuracy_per_byte"}
+                assert each.measurements == pytest.approx(wanted, rel=TOLERANCE, abs=TOLERANCE)
+    assert local.state is EvaluationState.COMPLETED
+    assert {each.verdict for each in here} <= {Verdict.CORRECT, Verdict.INCORRECT}
+    assert local.metrics.values["accuracy"] > 0.9
+    assert local.metrics.values["target_probability"] > 0.8
