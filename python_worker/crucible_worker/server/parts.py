@@ -25,6 +25,8 @@ from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
+from crucible_worker.grading.code import places
+from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.pool import GradingPool, share, unshare
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
@@ -53,6 +55,8 @@ class Parts:
     """Where models are opened, by the kind of reference to them."""
     grading: GradingPool | None = None
     """Where math is graded; started and closed by the worker. None where it grades none."""
+    code: Places | None = None
+    """Where programs are run; nothing is started before the first. None where none are."""
 
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
@@ -60,6 +64,9 @@ class Parts:
         if self.grading is not None:
             unshare(self.grading)
             closing.append(self.grading.aclose())
+        if self.code is not None:
+            places.unshare(self.code)
+            closing.append(self.code.aclose())
         return asyncio.gather(*closing)
 
 
@@ -109,6 +116,9 @@ async def build_with(
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
     if grading is not None:
         share(grading)
+    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes)
+    if code is not None:
+        places.share(code)
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
@@ -118,4 +128,5 @@ async def build_with(
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,
         grading=grading,
+        code=code,
     )
