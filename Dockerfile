@@ -11,6 +11,8 @@ ARG WORKER_UID=1000
 
 FROM ${BASE_IMAGE} AS runtime
 ARG WORKER_UID
+# What programs that are graded run in.
+RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid "${WORKER_UID}" --user-group --no-create-home --home-dir /var/lib/crucible \
         --shell /usr/sbin/nologin worker \
     && install --directory --owner=worker --group=worker --mode=0700 \

@@ -24,7 +24,7 @@ defmodule CrucibleBridge do
   An evaluation that failed is no failed call: `evaluation.state` is `:failed`, and `evaluation.problem` says why.
   """
 
-  alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Worker}
+  alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Programs, Worker}
   alias CrucibleBridge.{Connection, Error, V1}
 
   @conn Connection
@@ -204,6 +204,17 @@ defmodule CrucibleBridge do
   """
   @spec score(conn, [term], atom, keyword) :: result([map])
   def score(conn \\ @conn, items, scorer, opts \\ []), do: Grading.score(conn, items, scorer, opts)
+
+  @doc """
+  Runs programs against tests, in sandboxes of the worker:
+  `%{grades: [%{verdict: :correct, ...}], problems: [...], metrics: ...}`.
+
+  An item is a map with `response`, `tests`, and where wanted `prefix`, `id` and `problem_id`. A test is Python that
+  asserts, `%{stdin: ..., stdout: ...}`, or `%{function: ..., arguments: [...], expected: ...}`. Options: `:k`, for
+  `pass@<k>` over the problems, and the fields of `CrucibleBridge.V1.CodeLimits`.
+  """
+  @spec grade_code(conn, [map], keyword) :: result(map)
+  def grade_code(conn \\ @conn, items, opts \\ []), do: Programs.grade_code(conn, items, opts)
 
   # Models
 

@@ -20,6 +20,7 @@ from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import STALL, ScriptedModel
 from tests.interop.snakepit_kit import evaluation, snakepit_worker
 from tests.interop.snakepit_standin import SESSION_ID, Binary, PythonError, raw_response
+from tests.service.code_kit import MISSING
 from tests.unit.snakepit.examples import examples
 
 LOGPROBS = {"logprobs": {"dtype": "f32", "shape": [4]}, "weights": {"dtype": "u8", "shape": [4]}}
@@ -58,6 +59,8 @@ async def test_every_tool_of_the_page_runs(tmp_path: Path):
     async with snakepit_worker(tmp_path, {"arithmetic@320": model}, grading_processes=2) as (pool, worker):
         for example in examples():
             names.add(example.name)
+            if MISSING and example.name == "grade_code":
+                continue  # nothing here can run programs
             if worker.tools.streaming(example.name):
                 chunks = [chunk async for chunk in pool.execute_stream(example.name, example.parameters)]
                 assert chunks[-1] == {"is_final": True}

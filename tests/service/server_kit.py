@@ -226,6 +226,7 @@ def parts_of(evaluations: ScriptedEvaluations, backend: ScriptedBackend) -> Part
         backends=(backend,),
         backend_infos=lambda: (backend.info(),),
         evaluators=lambda: (info,),
+        evaluator_kinds=lambda: (info.kind,),
         datasets=("arithmetic",),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import jsonschema
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import EvaluationState, EvaluatorKind, Limits, Sample, SamplingParams, Verdict
+from crucible_bridge.types import EvaluationState, EvaluatorKind, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import (
     accuracy,
@@ -24,6 +25,9 @@ from tests.service.evaluation_kit import (
     samples_of,
     state_of,
 )
+
+REQUIRED = {"classification": {"labels": ["A", "B"]}, "comparison": {"judge": "embedded:m"}}
+"""Options without a default, by kind."""
 
 
 async def test_evaluators_advance_side_by_side():
@@ -247,6 +251,7 @@ async def test_listing_of_evaluators_is_what_they_take():
         jsonschema.Draft202012Validator.check_schema(info.options_schema)
         properties = info.options_schema["properties"]
         defaults = {key: schema["default"] for key, schema in properties.items() if "default" in schema}
+        defaults |= REQUIRED.get(info.kind, {})
         jsonschema.validate(json.loads(json.dumps(defaults)), info.options_schema)
         assert info.options_schema["additionalProperties"] is False
         assert info.description
@@ -257,7 +262,16 @@ async def test_each_listed_evaluator_yields_the_keys_that_it_lists():
     """An evaluation by every listed kind has exactly the listed keys, with a value or a reason."""
     async with rig() as r:
         infos = await r.evaluation.list_evaluators()
-        samples = [Sample(input="a", targets=("A",), choices=("A", "B"))]
         for info in infos:
-            evaluation = await r.evaluation.evaluate(asked(evaluation_id="", evaluators=[info.kind], dataset=samples))
-            assert {*evaluation.metrics.values, *evaluation.metrics.undefined} == info.keys.keys()
+            # Labels stand in the options, not in the sample.
+            choices = ("A", "B") if info.kind == "multiple_choice" else ()
+            samples = [Sample(input="a", targets=("A",), choices=choices)]
+            spec = EvaluatorSpec(kind=info.kind, options=REQUIRED.get(info.kind, {}))
+            sampling = SamplingParams(max_tokens=2, temperature=1.0)
+            evaluation = await r.evaluation.evaluate(
+                asked(evaluation_id="", evaluators=[spec], dataset=samples, sampling=sampling)
+            )
+            found = {*evaluation.metrics.values, *evaluation.metrics.undefined}
+            announced = [re.sub("<.+?>", "[^/]+", re.escape(key)) for key in info.keys]
+            assert all(any(re.fullmatch(pattern, key) for pattern in announced) for key in found)
+            assert all(any(re.fullmatch(pattern, key) for key in found) for pattern in announced)

@@ -33,7 +33,7 @@ from crucible_bridge.v1 import grading_pb2_grpc
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.json_document import MAX_STEPS
-from crucible_worker.services.grading import LARGE_REQUEST_BYTES, SLICE_SECONDS, THREADS
+from crucible_worker.services.grading_lanes import LARGE_REQUEST_BYTES, SLICE_SECONDS, THREADS
 from crucible_worker.testing import RunningWorker, record_events
 from tests.service.evaluation_kit import refused
 from tests.service.grading_kit import GRADING, HARD, grading_worker, math_item
@@ -44,7 +44,7 @@ CORRECT, INCORRECT, UNDECIDED = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNDE
 MAX_ITEMS = 600
 FIXED = (
     *("max_answer_bytes", "max_math_chars", "max_math_targets", "max_score_targets"),
-    *("max_choices", "max_marks", "max_schema_bytes", "max_pattern_chars"),
+    *("max_choices", "max_marks", "max_schema_bytes", "max_pattern_chars", "max_code_tests"),
 )
 
 
@@ -171,6 +171,7 @@ async def test_a_blank_target_leaves_its_item_undecided(grading: Any, targets: t
 async def test_fixed_limits_are_told(worker: RunningWorker):
     """Those that no setting changes stand in GetInfo beside those that one does."""
     from crucible_worker.grading import choice, direct, format, json_schema, patterns
+    from crucible_worker.grading.code import grader as code
     from crucible_worker.grading.math import grader, lexer
 
     limits = (await worker.bridge.worker.get_info()).limits
@@ -184,6 +185,7 @@ async def test_fixed_limits_are_told(worker: RunningWorker):
         "max_marks": format.MAX_MARKS,
         "max_schema_bytes": json_schema.MAX_SCHEMA_BYTES,
         "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
+        "max_code_tests": code.MAX_TESTS,
     }
 
 

@@ -354,3 +354,17 @@ def test_other_numbers_of_grading_processes_are_refused(count: int):
     """The bounds are told."""
     with pytest.raises(SettingsError, match=rf"grading_processes is {count}, neither 0 nor 2 to 64"):
         load_settings({"grading_processes": count}, {})
+
+
+@pytest.mark.parametrize("count", [0, 1, 64])
+def test_the_number_of_code_sandboxes_is_taken(count: int):
+    """With 0 no program is run; unsaid, it depends on the machine."""
+    assert load_settings({}, {"CRUCIBLE_CODE_SANDBOXES": str(count)}).code_sandboxes == count
+    assert load_settings({}, {}).code_sandboxes is None
+
+
+@pytest.mark.parametrize("count", [-1, 65])
+def test_other_numbers_of_code_sandboxes_are_refused(count: int):
+    """The bounds are told."""
+    with pytest.raises(SettingsError, match=rf"code_sandboxes is {count}, not 0 to 64"):
+        load_settings({"code_sandboxes": count}, {})

@@ -9,14 +9,19 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from crucible_bridge.client.calls import Calls
+from crucible_bridge.codec import code
 from crucible_bridge.codec import grades as answers
 from crucible_bridge.codec import grading as codec
 from crucible_bridge.codec.fields import child
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
+    CodeGrades,
+    CodeItem,
+    CodeLimits,
     ExtractAnswerRequest,
     ExtractedAnswer,
     Grade,
+    GradeCodeRequest,
     GradeItem,
     GradeMathRequest,
     MathGrades,
@@ -106,6 +111,34 @@ class GradingClient:
         """
         message = codec.score_request_to_v1(ScoreRequest(items=_items(items), options=_options(options)))
         return await self._calls.unary(self._stub.Score, message, answers.scores_from_v1, timeout)
+
+    async def grade_code(
+        self,
+        items: Iterable[CodeItem],
+        *,
+        limits: CodeLimits | None = None,
+        k: Iterable[int] = (),
+        timeout: float | None = None,
+    ) -> CodeGrades:
+        """Whether programs do what they must: they are run against tests, in sandboxes of the worker.
+
+        Args:
+            items: responses, each with its tests.
+            limits: what a program may take in each test; `CodeLimits()` if None.
+            k: values of k for pass@k over the problems that items name.
+            timeout: seconds for the call.
+
+        Returns:
+            A grade for each item, in their order, and what there is to say of problems.
+
+        Raises:
+            InvalidField: there is no item, there are too many, or one is malformed; the field says which.
+            FailedPrecondition: programs cannot be run in a sandbox there (reason NO_SANDBOX).
+        """
+        programs = _sequence(items, "items", "items")
+        request = GradeCodeRequest(items=programs, limits=limits or CodeLimits(), k=_sequence(k, "k", "numbers"))
+        message = code.grade_code_request_to_v1(request)
+        return await self._calls.unary(self._stub.GradeCode, message, code.code_grades_from_v1, timeout)
 
 
 def _items(items: Iterable[GradeItem | Pair]) -> tuple[GradeItem, ...]:

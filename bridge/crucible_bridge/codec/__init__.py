@@ -4,6 +4,19 @@ Pure: nothing is looked up, kept or changed. Decoding raises InvalidField with t
 malformed, and nothing else; decoding what was encoded gives back an equal value.
 """
 
+from crucible_bridge.codec.code import (
+    CODE_LIMITS,
+    code_grades_from_v1,
+    code_grades_to_v1,
+    code_item_from_v1,
+    code_item_to_v1,
+    code_limits_from_v1,
+    code_limits_to_v1,
+    code_test_from_v1,
+    code_test_to_v1,
+    grade_code_request_from_v1,
+    grade_code_request_to_v1,
+)
 from crucible_bridge.codec.data import (
     MAX_SAMPLE_ID_BYTES,
     array_from_v1,
@@ -69,6 +82,8 @@ from crucible_bridge.codec.grading import (
     grade_math_request_to_v1,
     math_policy_from_v1,
     math_policy_to_v1,
+    response_from_v1,
+    response_to_v1,
     score_options_from_v1,
     score_options_to_v1,
     score_request_from_v1,
@@ -146,6 +161,7 @@ from crucible_bridge.codec.worker import (
 )
 
 __all__ = [
+    "CODE_LIMITS",
     "MAX_EVALUATORS",
     "MAX_ID_BYTES",
     "MAX_LABELS",
@@ -165,6 +181,14 @@ __all__ = [
     "backend_info_from_v1",
     "backend_info_to_v1",
     "batch_from_v1",
+    "code_grades_from_v1",
+    "code_grades_to_v1",
+    "code_item_from_v1",
+    "code_item_to_v1",
+    "code_limits_from_v1",
+    "code_limits_to_v1",
+    "code_test_from_v1",
+    "code_test_to_v1",
     "conversation_from_v1",
     "conversation_to_v1",
     "dataset_from_v1",
@@ -201,6 +225,8 @@ __all__ = [
     "forward_answer_to_v1",
     "forward_request_from_v1",
     "forward_request_to_v1",
+    "grade_code_request_from_v1",
+    "grade_code_request_to_v1",
     "grade_from_v1",
     "grade_item_from_v1",
     "grade_item_to_v1",
@@ -234,6 +260,8 @@ __all__ = [
     "question_to_v1",
     "report_format_from_v1",
     "report_format_to_v1",
+    "response_from_v1",
+    "response_to_v1",
     "sample_answer_from_v1",
     "sample_answer_to_v1",
     "sample_from_v1",

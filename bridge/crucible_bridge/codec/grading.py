@@ -41,6 +41,8 @@ __all__ = [
     "grade_math_request_to_v1",
     "math_policy_from_v1",
     "math_policy_to_v1",
+    "response_from_v1",
+    "response_to_v1",
     "score_options_from_v1",
     "score_options_to_v1",
     "score_request_from_v1",
@@ -69,9 +71,9 @@ def grade_item_to_v1(item: GradeItem, field: str) -> pb.GradeItem:
         with sendable(child(field, "id")):
             message.id = item.id
     if item.response is not None:
-        message.response = _encoded(item.response, child(field, "response"))
+        message.response = response_to_v1(item.response, child(field, "response"))
     if item.answer is not None:
-        message.answer = _encoded(item.answer, child(field, "answer"))
+        message.answer = response_to_v1(item.answer, child(field, "answer"))
     path = child(field, "targets")
     with sendable(path):
         targets = tuple(several(item.targets, "targets"))
@@ -96,9 +98,9 @@ def grade_item_from_v1(message: pb.GradeItem, field: str, *, targets_needed: boo
     if targets_needed and not targets:
         raise InvalidField(child(field, "targets"), "is empty, at least one target is needed")
     if kind == "response":
-        text, replaced = _decoded(message.response)
+        text, replaced = response_from_v1(message.response)
         return GradeItem(id=message.id, response=text, targets=targets, replaced=replaced)
-    text, replaced = _decoded(message.answer)
+    text, replaced = response_from_v1(message.answer)
     return GradeItem(id=message.id, answer=text, targets=targets, replaced=replaced)
 
 
@@ -169,7 +171,7 @@ def extract_answer_request_from_v1(message: pb.ExtractAnswerRequest) -> ExtractA
     """
     if not message.responses:
         raise InvalidField("responses", "is empty, at least one response is needed")
-    texts, replaced = zip(*map(_decoded, message.responses))
+    texts, replaced = zip(*map(response_from_v1, message.responses))
     return ExtractAnswerRequest(responses=texts, replaced=replaced if any(replaced) else ())
 
 
@@ -244,14 +246,18 @@ def _items_from_v1(messages: Sequence[pb.GradeItem], *, targets_needed: bool = T
     )
 
 
-def _encoded(text: str, field: str) -> bytes:
-    """What a model said, as bytes; half a surrogate pair as the three bytes that are not UTF-8."""
+def response_to_v1(text: str, field: str) -> bytes:
+    """Encode what a model said; half a surrogate pair as the three bytes that are not UTF-8.
+
+    Raises:
+        InvalidField: it is no text.
+    """
     with sendable(field):
         return text.encode("utf-8", "surrogatepass")
 
 
-def _decoded(data: bytes) -> tuple[str, int]:
-    """Text, and how many U+FFFD in it stand for what was not UTF-8."""
+def response_from_v1(data: bytes) -> tuple[str, int]:
+    """Decode what a model said: text, and how many U+FFFD in it stand for what was not UTF-8."""
     try:
         return data.decode(), 0
     except UnicodeDecodeError:

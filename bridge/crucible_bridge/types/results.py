@@ -167,7 +167,7 @@ class Evaluation:
     dataset_fingerprint: str = ""
     """SHA-256 of the samples, in hexadecimal."""
     model_fingerprint: str = ""
-    """Content of the checkpoint, as its backend tells."""
+    """Content of the checkpoint, as its backend tells; behind a "+", that of each model which judges."""
     created_unix_ns: int = 0
     """When it was accepted, Unix time in nanoseconds."""
     ended_unix_ns: int = 0

@@ -159,6 +159,7 @@ class EvaluationServiceServicer(object):
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
         HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
+        BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
         NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
         PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
         read the data set).

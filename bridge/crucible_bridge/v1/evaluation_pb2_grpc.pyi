@@ -68,6 +68,7 @@ class EvaluationServiceStub:
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
     HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
+    BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
     NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
     PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
     read the data set).
@@ -195,6 +196,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
     HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
+    BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
     NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
     PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
     read the data set).
@@ -337,6 +339,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
         HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
+        BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
         NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
         PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
         read the data set).

@@ -188,3 +188,89 @@ class ScoreResponse(_message.Message):
     GRADES_FIELD_NUMBER: _ClassVar[int]
     grades: _containers.RepeatedCompositeFieldContainer[Grade]
     def __init__(self, grades: _Optional[_Iterable[_Union[Grade, _Mapping]]] = ...) -> None: ...
+
+class CodeItem(_message.Message):
+    __slots__ = ("id", "response", "prefix", "tests", "problem_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    TESTS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    response: bytes
+    prefix: str
+    tests: _containers.RepeatedCompositeFieldContainer[CodeTest]
+    problem_id: str
+    def __init__(self, id: _Optional[str] = ..., response: _Optional[bytes] = ..., prefix: _Optional[str] = ..., tests: _Optional[_Iterable[_Union[CodeTest, _Mapping]]] = ..., problem_id: _Optional[str] = ...) -> None: ...
+
+class CodeTest(_message.Message):
+    __slots__ = ("assertions", "stdio", "call")
+    ASSERTIONS_FIELD_NUMBER: _ClassVar[int]
+    STDIO_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    assertions: str
+    stdio: StdioTest
+    call: CallTest
+    def __init__(self, assertions: _Optional[str] = ..., stdio: _Optional[_Union[StdioTest, _Mapping]] = ..., call: _Optional[_Union[CallTest, _Mapping]] = ...) -> None: ...
+
+class StdioTest(_message.Message):
+    __slots__ = ("stdin", "stdout")
+    STDIN_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    stdin: str
+    stdout: str
+    def __init__(self, stdin: _Optional[str] = ..., stdout: _Optional[str] = ...) -> None: ...
+
+class CallTest(_message.Message):
+    __slots__ = ("function", "arguments_json", "expected_json")
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_JSON_FIELD_NUMBER: _ClassVar[int]
+    function: str
+    arguments_json: str
+    expected_json: str
+    def __init__(self, function: _Optional[str] = ..., arguments_json: _Optional[str] = ..., expected_json: _Optional[str] = ...) -> None: ...
+
+class CodeLimits(_message.Message):
+    __slots__ = ("timeout_ms", "memory_mb", "output_bytes")
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    memory_mb: int
+    output_bytes: int
+    def __init__(self, timeout_ms: _Optional[int] = ..., memory_mb: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
+
+class GradeCodeRequest(_message.Message):
+    __slots__ = ("items", "language", "limits", "k")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[CodeItem]
+    language: str
+    limits: CodeLimits
+    k: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, items: _Optional[_Iterable[_Union[CodeItem, _Mapping]]] = ..., language: _Optional[str] = ..., limits: _Optional[_Union[CodeLimits, _Mapping]] = ..., k: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GradeCodeResponse(_message.Message):
+    __slots__ = ("grades", "problems", "metrics")
+    GRADES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    grades: _containers.RepeatedCompositeFieldContainer[Grade]
+    problems: _containers.RepeatedCompositeFieldContainer[ProblemCounts]
+    metrics: _types_pb2.Metrics
+    def __init__(self, grades: _Optional[_Iterable[_Union[Grade, _Mapping]]] = ..., problems: _Optional[_Iterable[_Union[ProblemCounts, _Mapping]]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ...) -> None: ...
+
+class ProblemCounts(_message.Message):
+    __slots__ = ("problem_id", "samples", "correct", "unscored")
+    PROBLEM_ID_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    CORRECT_FIELD_NUMBER: _ClassVar[int]
+    UNSCORED_FIELD_NUMBER: _ClassVar[int]
+    problem_id: str
+    samples: int
+    correct: int
+    unscored: int
+    def __init__(self, problem_id: _Optional[str] = ..., samples: _Optional[int] = ..., correct: _Optional[int] = ..., unscored: _Optional[int] = ...) -> None: ...

@@ -52,6 +52,11 @@ class GradingServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.GradeCode = channel.unary_unary(
+                '/crucible_bridge.v1.GradingService/GradeCode',
+                request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.FromString,
+                _registered_method=True)
 
 
 class GradingServiceServicer(object):
@@ -91,6 +96,20 @@ class GradingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GradeCode(self, request, context):
+        """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
+        or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
+        (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
+        (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+
+        Errors:
+        FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
+        allow. They are never run without one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GradingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -108,6 +127,11 @@ def add_GradingServiceServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.ScoreRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_grading__pb2.ScoreResponse.SerializeToString,
+            ),
+            'GradeCode': grpc.unary_unary_rpc_method_handler(
+                    servicer.GradeCode,
+                    request_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -194,6 +218,33 @@ class GradingService(object):
             '/crucible_bridge.v1.GradingService/Score',
             crucible__bridge_dot_v1_dot_grading__pb2.ScoreRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_grading__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GradeCode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.GradingService/GradeCode',
+            crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,16 @@ class GradingServiceStub:
     INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
     FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, where the scorer needs a library that this worker lacks.
     """
+    GradeCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]
+    """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
+    or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
+    (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
+    (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+
+    Errors:
+    FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
+    allow. They are never run without one.
+    """
 
 @_typing.type_check_only
 class GradingServiceAsyncStub(GradingServiceStub):
@@ -84,6 +94,16 @@ class GradingServiceAsyncStub(GradingServiceStub):
     Errors:
     INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
     FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, where the scorer needs a library that this worker lacks.
+    """
+    GradeCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]  # type: ignore[assignment]
+    """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
+    or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
+    (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
+    (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+
+    Errors:
+    FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
+    allow. They are never run without one.
     """
 
 class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -126,6 +146,22 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
         FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, where the scorer needs a library that this worker lacks.
+        """
+
+    @_abc_1.abstractmethod
+    def GradeCode(
+        self,
+        request: _grading_pb2.GradeCodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grading_pb2.GradeCodeResponse, _abc.Awaitable[_grading_pb2.GradeCodeResponse]]:
+        """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
+        or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
+        (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
+        (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+
+        Errors:
+        FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
+        allow. They are never run without one.
         """
 
 def add_GradingServiceServicer_to_server(servicer: GradingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -81,6 +81,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     for package in _requirements("text"):
         yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
     yield _check("grading", lambda: _grading(settings), "grade math, in processes of its own")
+    yield _check("sandbox", lambda: _sandbox(settings), "run programs that are to be graded")
     for package in _requirements("openai"):
         yield _check(package, lambda name=package: _version(name, "[openai]"), "ask OpenAI-compatible servers")
     for package in _requirements("tinker"):
@@ -241,6 +242,30 @@ async def _graded(processes: int | None) -> str:
     if grade.verdict is not Verdict.CORRECT:
         raise _Missing(f"x(x+1) was found {grade.verdict} against x^2+x: {grade.reason}")
     return f"sympy {_version('sympy')}, {pool.children} processes"
+
+
+def _sandbox(settings: Settings) -> str:
+    """Run a program as a worker would; nothing of it is left."""
+    if settings.code_sandboxes == 0:
+        return "none wanted: code_sandboxes is 0"
+    return asyncio.run(_ran())
+
+
+async def _ran() -> str:
+    from crucible_bridge.types import CallTest, CodeItem, CodeLimits, Verdict
+    from crucible_worker.grading.code.bubblewrap import Wall
+    from crucible_worker.grading.code.grader import CodeGrader
+    from crucible_worker.grading.code.places import Places
+
+    wall, places = Wall.of_this_process(), Places(1)
+    test = CallTest(function="f", arguments_json="[1]", expected_json="2")
+    try:
+        grade = await CodeGrader(places).grade(CodeItem(response="def f(x): return x + 1", tests=(test,)), CodeLimits())
+    finally:
+        await places.aclose()
+    if grade.verdict is not Verdict.CORRECT:
+        raise _Missing(f"f(1) of x + 1 was found {grade.verdict}: {grade.reason}")
+    return f"{wall.bubblewrap}, {'in a user namespace' if wall.rootless else 'built as root'}"
 
 
 def _embedded() -> str:

@@ -1,4 +1,4 @@
-"""`crucible-worker grade`: math answers in a file, graded in this process and its children, with no server."""
+"""`crucible-worker grade`: answers or programs in a file, graded by this process and its children, with no server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Json
 
 if TYPE_CHECKING:
-    from crucible_bridge.types import Grade, MathPolicy
+    from crucible_bridge.types import Grade
+    from crucible_worker.cli.batches import Batches
     from crucible_worker.cli.pairs import PairLine
-    from crucible_worker.grading.math.grader import MathGrader
 
 __all__ = ["grade"]
 
@@ -42,10 +42,14 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 SHOWN_PROBLEMS = 10
 """Lines that are no records and are named on stderr; all of them are in the output."""
 
+_VERDICTS = ("correct", "incorrect", "partial", "undecided", "error")
+
 _Input = Annotated[
     Path,
     typer.Option(
-        "--input", metavar="FILE", help='JSON lines with "id", "gold" (text, or a list), and "pred" or "response".'
+        "--input",
+        metavar="FILE",
+        help='JSON lines with "id", "gold" (text, or a list; with --code tests), and "pred" or "response".',
     ),
 ]
 _Output = Annotated[
@@ -56,12 +60,15 @@ _Policy = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME=VALUE",
-        help="A rule of what counts as equivalent, for instance degrees=false; repeatable.",
+        help="A rule of what counts as equivalent, for instance degrees=false, or a bound of programs; repeatable.",
     ),
 ]
 _Processes = Annotated[
     int | None,
     typer.Option("--processes", metavar="N", help="Child processes that grade. [default: one a core, 2 to 4]"),
+]
+_Code = Annotated[
+    bool, typer.Option("--code", help="Grade programs: each is run against the tests in its gold, in a sandbox.")
 ]
 
 
@@ -84,9 +91,10 @@ def grade(
     output_file: _Output,
     policy: _Policy = None,
     processes: _Processes = None,
+    code: _Code = False,
     as_json: Json = False,
 ) -> None:
-    """Grade math answers here and now, without a worker.
+    """Grade math answers, or programs, here and now, without a worker.
 
     Each line of the output answers one of the input, in order: {"id", "verdict", "score", "method", "reason",
     "extracted", "micros"}. The verdict is correct, incorrect, undecided or error; the score is 1, 0, or null where
@@ -99,50 +107,26 @@ def grade(
 
     Rules for --policy: ordered_lists, rounding_digits, percent_lenient, units_optional, equation_value,
     interval_or_pair, require_reduced, degrees, rename_variables, tuple_or_set.
+
+    With --code a gold is a test or a list of them: Python assertions, or an object {"stdin", "stdout"}, {"function",
+    "arguments", "expected"} or {"prefix"}, which is put before the program. A program that passes some of its tests is
+    partial, and its score is their share. Bounds for --policy: timeout_ms, memory_mb, output_bytes.
     """
     from crucible_bridge.errors import BridgeError, InvalidField
+    from crucible_worker.cli.batches import batches_of
 
     try:
-        rules, pool = _policy(policy or ()), _pool(processes)
+        batches = batches_of(policy or (), processes, code=code)
         with _opened(input_file, output_file) as source, _replacing(output_file) as sink:
-            tally = asyncio.run(_grade(source, sink, rules, pool, quiet=as_json))
+            tally = asyncio.run(_grade(source, sink, batches, code=code, quiet=as_json))
     except InvalidField as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     except (BridgeError, OSError, asyncio.CancelledError, KeyboardInterrupt) as error:
         typer.echo(f"crucible-worker: {_why(error)}", err=True)
         raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED) from None
-    _write(tally, output_file, as_json=as_json)
+    _write(tally, output_file, batches.policy_version, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if tally.malformed else 0)
-
-
-def _policy(texts: Sequence[str]) -> MathPolicy:
-    """Read NAME=VALUE, values as JSON writes them."""
-    from crucible_bridge.errors import InvalidField
-    from crucible_bridge.types import MathPolicy
-    from crucible_worker.grading.math.grader import MATH_SCHEMA
-    from crucible_worker.grading.options import checked_options
-
-    rules: dict[str, Any] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise InvalidField("--policy", f"is {text!r}, not NAME=VALUE")
-        try:
-            rules[name] = json.loads(value)
-        except ValueError:
-            raise InvalidField(f"--policy {name}", f"is {value!r}, neither a number nor true or false") from None
-    return MathPolicy(**checked_options(rules, MATH_SCHEMA, "--policy"))
-
-
-def _pool(processes: int | None) -> Any:
-    from crucible_bridge.errors import InvalidField
-    from crucible_worker.grading.pool import GradingPool
-
-    try:
-        return GradingPool(processes)
-    except ValueError as error:
-        raise InvalidField("--processes", str(error)) from None
 
 
 @contextlib.contextmanager
@@ -179,9 +163,8 @@ def _replacing(path: Path) -> Iterator[TextIO]:
         raise
 
 
-async def _grade(source: BinaryIO, sink: TextIO, policy: MathPolicy, pool: Any, *, quiet: bool) -> _Tally:
+async def _grade(source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool, quiet: bool) -> _Tally:
     from crucible_worker.cli.counting import counting
-    from crucible_worker.grading.math.grader import MathGrader
     from crucible_worker.telemetry.logging import configure_logging
 
     log_writer, tally = configure_logging("console", "warning"), _Tally()
@@ -192,14 +175,14 @@ async def _grade(source: BinaryIO, sink: TextIO, policy: MathPolicy, pool: Any, 
     size = os.fstat(source.fileno()).st_size  # 0 of a pipe
     place = source.tell if source.seekable() else lambda: 0
     try:
-        await pool.start()
-        grader, began = MathGrader(pool), time.perf_counter()
-        flying: collections.deque[tuple[Sequence[PairLine], asyncio.Task[list[Grade]], int]] = collections.deque()
+        await batches.start()
+        began = time.perf_counter()
+        flying: collections.deque[tuple[Sequence[PairLine], asyncio.Task[Sequence[Grade]], int]] = collections.deque()
         with counting(sys.stderr, "grading", "records", size or None, quiet=quiet) as show:
-            chunks = _chunks(_read(source))
+            chunks = _chunks(_read(source, code=code))
             while True:
                 for lines in itertools.islice(chunks, CHUNKS_IN_FLIGHT - len(flying)):
-                    flying.append((lines, _graded(grader, lines, policy), place()))
+                    flying.append((lines, _graded(batches, lines), place()))
                 if not flying:
                     break
                 lines, grades, read = flying.popleft()
@@ -208,16 +191,16 @@ async def _grade(source: BinaryIO, sink: TextIO, policy: MathPolicy, pool: Any, 
         tally.seconds = time.perf_counter() - began
         return tally
     finally:
-        await pool.aclose()
+        await batches.aclose()
         log_writer.close(1.0)
 
 
-def _read(source: BinaryIO) -> Iterator[PairLine]:
+def _read(source: BinaryIO, *, code: bool) -> Iterator[PairLine]:
     from crucible_bridge.errors import FailedPrecondition
     from crucible_worker.cli.pairs import read_pairs
 
     try:
-        yield from read_pairs(source)
+        yield from read_pairs(source, code=code)
     except OSError as error:
         raise FailedPrecondition(f"--input: cannot be read: {error.strerror}", reason="UNREADABLE") from error
 
@@ -227,7 +210,7 @@ def _chunks(lines: Iterator[PairLine]) -> Iterator[Sequence[PairLine]]:
     chars = 0
     for line in lines:
         chunk.append(line)
-        chars += 0 if line.item is None else len(line.item.text)
+        chars += line.chars
         if len(chunk) == CHUNK_RECORDS or chars >= CHUNK_CHARS:
             yield chunk
             chunk, chars = [], 0
@@ -235,8 +218,8 @@ def _chunks(lines: Iterator[PairLine]) -> Iterator[Sequence[PairLine]]:
         yield chunk
 
 
-def _graded(grader: MathGrader, lines: Sequence[PairLine], policy: MathPolicy) -> asyncio.Task[list[Grade]]:
-    return asyncio.ensure_future(grader.grade_batch([line.item for line in lines if line.item is not None], policy))
+def _graded(batches: Batches, lines: Sequence[PairLine]) -> asyncio.Task[Sequence[Grade]]:
+    return asyncio.ensure_future(batches.grade([line.item for line in lines if line.item is not None]))
 
 
 def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
@@ -278,26 +261,26 @@ def _why(error: BaseException) -> str:
     return str(error)
 
 
-def _write(tally: _Tally, output: Path, *, as_json: bool) -> None:
+def _write(tally: _Tally, output: Path, policy_version: str, *, as_json: bool) -> None:
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.grading.math.grader import POLICY_VERSION
 
-    scored = tally.verdicts["correct"] + tally.verdicts["incorrect"]
+    verdicts = [each for each in _VERDICTS if each != "partial" or tally.verdicts[each]]
+    scored = tally.verdicts["correct"] + tally.verdicts["incorrect"] + tally.verdicts["partial"]
     accuracy = tally.verdicts["correct"] / scored if scored else None
     if as_json:
         told = {
             "records": tally.verdicts.total(),
-            **{verdict: tally.verdicts[verdict] for verdict in ("correct", "incorrect", "undecided", "error")},
+            **{verdict: tally.verdicts[verdict] for verdict in verdicts},
             "malformed": tally.malformed,
             "accuracy": accuracy,
             "methods": dict(tally.methods),
             "seconds": tally.seconds,
-            "policy_version": POLICY_VERSION,
+            **({"policy_version": policy_version} if policy_version else {}),
             "output": str(output),
         }
         typer.echo(json.dumps(told))
         return
-    rows = [[verdict, f"{tally.verdicts[verdict]:,}"] for verdict in ("correct", "incorrect", "undecided", "error")]
+    rows = [[verdict, f"{tally.verdicts[verdict]:,}"] for verdict in verdicts]
     rows.append(["lines that are no records", f"{tally.malformed:,}"])
     rows.append(["accuracy over the scored", "nothing was scored" if accuracy is None else f"{accuracy:.2%}"])
     rows += [[f"by {method or 'no method'}", f"{count:,}"] for method, count in tally.methods.most_common()]

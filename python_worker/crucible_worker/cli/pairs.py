@@ -3,7 +3,8 @@ r"""Pairs to grade from JSON lines: one object a line, UTF-8.
     {"id": "a", "gold": "1/2", "pred": "0.5"}
     {"id": 7, "gold": ["1/2", "0.5"], "response": "... so the answer is \\boxed{\\frac12}"}
 
-`gold` is what is right, or several texts of which any is; `pred` is an answer alone, `response` all that a model said.
+`gold` is what is right, or several texts of which any is; of programs a test, or several of which none may fail, see
+`crucible_worker.grading.code.records`. `pred` is an answer alone, `response` all that a model said.
 An id is text or a whole number and is given back as it is; a record without one has the number of its line. Other keys
 are left alone, as files of pairs bear labels and more. Empty lines do not count.
 
@@ -18,7 +19,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from crucible_bridge.types import GradeItem
+from crucible_bridge.types import CodeItem, GradeItem
+from crucible_worker.grading.code.assertions import BadTests
+from crucible_worker.grading.code.records import read_tests
 from crucible_worker.runs.jsonl import MalformedLine, bounded_lines, kind_of, parsed_line
 
 __all__ = ["PairLine", "read_pairs"]
@@ -34,20 +37,32 @@ class PairLine:
     """From 1."""
     id: str | int | None = None
     """The record's, or the line's number; None where the line is no record."""
-    item: GradeItem | None = None
+    item: GradeItem | CodeItem | None = None
     """What is to be graded; None where the line is no record."""
     problem: str = ""
     """What is wrong with it, to be read behind "line 17 "."""
 
+    @property
+    def chars(self) -> int:
+        """How much a model said."""
+        match self.item:
+            case None:
+                return 0
+            case CodeItem(response=response):
+                return len(response)
+            case item:
+                return len(item.text)
 
-def read_pairs(file: BinaryIO) -> Iterator[PairLine]:
-    """Every line that is not empty, in order; one that is no pair says what is wrong."""
+
+def read_pairs(file: BinaryIO, *, code: bool = False) -> Iterator[PairLine]:
+    """Every line that is not empty, in order; one that is no pair says what is wrong. `code`: pairs of programs."""
     for number, raw in enumerate(bounded_lines(file), start=1):
         if raw is not None and not raw.strip():
             continue
         try:
             record = parsed_line(raw, any_bytes=True)
-            yield PairLine(number=number, id=_id(record, number), item=_item(record))
+            item = _program(record) if code else _item(record)
+            yield PairLine(number=number, id=_id(record, number), item=item)
         except MalformedLine as error:
             yield PairLine(number=number, problem=str(error))
 
@@ -62,16 +77,33 @@ def _id(record: Mapping[str, Any], number: int) -> str | int:
 
 
 def _item(record: Mapping[str, Any]) -> GradeItem:
+    key, text, replaced = _said(record)
+    if key == "pred":
+        return GradeItem(answer=text, targets=_targets(record), replaced=replaced)
+    return GradeItem(response=text, targets=_targets(record), replaced=replaced)
+
+
+def _program(record: Mapping[str, Any]) -> CodeItem:
+    _, text, replaced = _said(record)
+    if "gold" not in record:
+        raise MalformedLine('has no "gold"')
+    gold = record["gold"]
+    try:
+        prefix, tests = read_tests(gold if isinstance(gold, list) else [gold])
+    except BadTests as error:
+        raise MalformedLine(f'has a "gold" of which {error}') from None
+    return CodeItem(response=text, prefix=prefix, tests=tests, replaced=replaced)
+
+
+def _said(record: Mapping[str, Any]) -> tuple[str, str, int]:
+    """By which key, what, and how many U+FFFD in it stand for what was not UTF-8."""
     given = [key for key in ("pred", "response") if key in record]
     if len(given) != 1:
         raise MalformedLine(f'has {"both" if given else "neither"} "pred" {"and" if given else "nor"} "response"')
     said = record[given[0]]
     if not isinstance(said, str):
         raise MalformedLine(f'has a "{given[0]}" that is {kind_of(said)}, not text')
-    text, replaced = _SURROGATE.subn("\ufffd", said)
-    if given == ["pred"]:
-        return GradeItem(answer=text, targets=_targets(record), replaced=replaced)
-    return GradeItem(response=text, targets=_targets(record), replaced=replaced)
+    return given[0], *_SURROGATE.subn("\ufffd", said)
 
 
 def _targets(record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -48,6 +48,14 @@ _Grading = Annotated[
         help="Child processes that grade math; 0 for a worker that grades none. [default: one a core, 2 to 4]",
     ),
 ]
+_Code = Annotated[
+    int | None,
+    typer.Option(
+        "--code-sandboxes",
+        metavar="N",
+        help="Programs that GradeCode runs at once; 0 for a worker that runs none. [default: one a core, at most 4]",
+    ),
+]
 _LogFormat = Annotated[
     str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
 ]
@@ -70,6 +78,7 @@ def serve(
     hub_network: HubNetwork = None,
     device: Device = None,
     grading_processes: _Grading = None,
+    code_sandboxes: _Code = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
     log_format: _LogFormat = None,
@@ -103,6 +112,7 @@ def serve(
         hub_network=hub_network,
         device=device,
         grading_processes=grading_processes,
+        code_sandboxes=code_sandboxes,
         openai_servers=openai_server,
         tinker_services=tinker_service,
         log_format=log_format,

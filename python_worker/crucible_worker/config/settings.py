@@ -72,6 +72,8 @@ class Settings:
     """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
     grading_processes: int | None = None
     """Child processes that grade math; one a core, from 2 to 4, if None; with 0 the worker grades no math."""
+    code_sandboxes: int | None = None
+    """Programs that are run at once; one a core, at most 4, if None; with 0 the worker runs none."""
     openai_servers: tuple[OpenAIServer, ...] = ()
     """OpenAI-compatible servers that models may be asked of."""
     tinker_services: tuple[TinkerService, ...] = ()
@@ -111,6 +113,7 @@ class Settings:
         if not 0 <= self.port <= 65535:
             raise SettingsError(f"port is {self.port}, not 0 to 65535")
         _check_grading_processes(self.grading_processes)
+        _check_code_sandboxes(self.code_sandboxes)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("TLS needs both --tls-cert and --tls-key")
         for path in self.tls or ():
@@ -172,6 +175,15 @@ def _check_grading_processes(count: int | None) -> None:
 
     if not MIN_CHILDREN <= count <= MAX_CHILDREN:
         raise SettingsError(f"grading_processes is {count}, neither 0 nor {MIN_CHILDREN} to {MAX_CHILDREN}")
+
+
+def _check_code_sandboxes(count: int | None) -> None:
+    if not count:
+        return
+    from crucible_worker.grading.code.places import MAX_PLACES  # no other setting needs it
+
+    if not 0 < count <= MAX_PLACES:
+        raise SettingsError(f"code_sandboxes is {count}, not 0 to {MAX_PLACES}")
 
 
 def _check_limits(limits: WorkerLimits) -> None:

@@ -215,6 +215,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "hub_network": _flag,
     "device": _device,
     "grading_processes": _whole,
+    "code_sandboxes": _whole,
     "openai_servers": _endpoints(read_servers),
     "tinker_services": _endpoints(read_services),
     "log_format": _one_of(*get_args(LogFormat)),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
     EvaluatorInfo,
     Metrics,
+    ModelRef,
     Problem,
     Sample,
     SampleResult,
@@ -21,7 +22,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 
-__all__ = ["Evaluator", "EvaluatorType", "Outcome", "SampleContext"]
+__all__ = ["AsksOthers", "Evaluator", "EvaluatorType", "Outcome", "SampleContext"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class SampleContext:
     """Which of several samples of one input, from 0."""
     seed: int
     """A function of the evaluation's seed, the sample's id and the repeat: the same on every attempt."""
+    others: Mapping[str, Model] = dataclasses.field(default_factory=dict)
+    """The further models of an evaluator that `AsksOthers`, treated as `model` is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,24 @@ class Evaluator(Protocol):
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """Metrics over every sample and repeat, in the data set's order, passed once: bare keys, exact sums."""
+        ...
+
+
+@runtime_checkable
+class AsksOthers(Protocol):
+    """What an evaluator of the worker's own has that asks further models; the engine opens and loads them."""
+
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """Which, each by the option that names it."""
+        ...
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse further models that it cannot work with.
+
+        Raises:
+            FailedPrecondition: one lacks the client that the evaluator needs.
+        """
         ...
 
 

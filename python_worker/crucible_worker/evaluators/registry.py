@@ -1,22 +1,24 @@
-"""Every evaluator that this worker has, by kind."""
+"""Every evaluator that this worker has, by kind: those that come with it, and those that users have installed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
+from crucible_worker.evaluators import entry_points
 from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
 from crucible_worker.evaluators.classification import ClassificationType
+from crucible_worker.evaluators.comparison import ComparisonType
 from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
 from crucible_worker.evaluators.nll import NLLType
 from crucible_worker.evaluators.pass_at_k import PassAtKType
 from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
 from crucible_worker.grading.options import checked_options
 
-__all__ = ["EVALUATORS", "create", "info"]
+__all__ = ["EVALUATORS", "create", "info", "info_if_known", "infos", "kinds", "load_installed"]
 
 EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
     {
@@ -25,6 +27,7 @@ EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
             AccuracyType(),
             BitsPerByteType(),
             ClassificationType(),
+            ComparisonType(),
             MultipleChoiceType(),
             NLLType(),
             PassAtKType(),
@@ -32,9 +35,40 @@ EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
         )
     }
 )
-"""By kind, in the order of a listing."""
+"""Those that come with the worker, by kind, in the order of a listing."""
 
 _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
+
+
+def kinds() -> Sequence[str]:
+    """Kinds that can be asked for: ours, then those that are installed; nothing is loaded."""
+    return [*EVALUATORS, *(name for name in entry_points.names() if name not in EVALUATORS)]
+
+
+def infos() -> Sequence[EvaluatorInfo]:
+    """What there is, in the order of `kinds`. Imports what is installed, which may take its time."""
+    return [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
+
+
+def load_installed(wanted: Iterable[str]) -> None:
+    """Import those of some kinds that are not ours; later uses find them loaded.
+
+    Raises:
+        FailedPrecondition: one cannot be used (reason BAD_EVALUATOR), or needs a library that is not installed
+            (EXTRA_NOT_INSTALLED).
+    """
+    for kind in wanted:
+        if kind not in EVALUATORS:
+            entry_points.find(kind)
+
+
+def info_if_known(kind: str) -> EvaluatorInfo | None:
+    """What the evaluator of a kind is; None where that cannot be known any more."""
+    try:
+        return info(kind)
+    except BridgeError:
+        # What was evaluated once may be installed no longer.
+        return None
 
 
 def info(kind: str) -> EvaluatorInfo:
@@ -42,6 +76,7 @@ def info(kind: str) -> EvaluatorInfo:
 
     Raises:
         InvalidField: there is none (reason UNKNOWN_EVALUATOR).
+        FailedPrecondition: it is a user's, and cannot be used.
     """
     return _type_of(kind, "kind").info
 
@@ -57,6 +92,8 @@ def create(spec: EvaluatorSpec, index: int, sampling: SamplingParams | None) -> 
     Raises:
         InvalidField: there is no such kind (reason UNKNOWN_EVALUATOR), an option is unknown or wrong, or the request
             lacks what the evaluator needs. Paths are those of the request: `evaluators[0].options["max_tokens"]`.
+        FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or is a user's and cannot be
+            used (BAD_EVALUATOR).
     """
     kind = _type_of(spec.kind, f"evaluators[{index}].kind")
     field = f"evaluators[{index}].options"
@@ -70,8 +107,8 @@ def create(spec: EvaluatorSpec, index: int, sampling: SamplingParams | None) -> 
 
 
 def _type_of(kind: str, field: str) -> EvaluatorType:
-    found = EVALUATORS.get(kind)
+    found = EVALUATORS.get(kind) or entry_points.find(kind)
     if found is None:
-        known = ", ".join(EVALUATORS)
+        known = ", ".join(kinds())
         raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason="UNKNOWN_EVALUATOR")
     return found

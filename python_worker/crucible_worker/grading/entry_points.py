@@ -24,8 +24,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition
+from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import Verdict
+from crucible_worker.entry_points import EntryPoints, told
 from crucible_worker.grading.base import Grade, Grader, GraderType
 
 __all__ = ["GROUP", "Guarded", "find", "names"]
@@ -33,42 +34,29 @@ __all__ = ["GROUP", "Guarded", "find", "names"]
 GROUP = "crucible_worker.graders"
 """Where graders are announced."""
 
-_MAX_SHOWN = 300  # characters of a foreign error that is repeated
+_POINTS = EntryPoints(group=GROUP, what="grader", reason="BAD_GRADER")
 _VERDICTS = (Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL, Verdict.UNDECIDED, Verdict.ERROR)
 
 
 def names() -> Sequence[str]:
     """Names of the graders that are announced, sorted; nothing is loaded."""
-    from importlib import metadata  # 10 ms that a worker need not spend at start
-
-    return sorted({point.name for point in metadata.entry_points(group=GROUP)})
+    return _POINTS.names()
 
 
 def find(name: str) -> GraderType | None:
     """Load the grader that is announced under a name; None where there is none.
 
     Raises:
-        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_GRADER).
+        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_GRADER); it
+            needs a library that is not installed (EXTRA_NOT_INSTALLED).
     """
-    from importlib import metadata
-
-    from jsonschema import Draft202012Validator, SchemaError  # 40 ms that a worker need not spend at start
-
-    points = list(metadata.entry_points(group=GROUP, name=name))
-    if not points:
+    loaded = _POINTS.load(name)
+    if loaded is None:
         return None
-    if len({point.value for point in points}) > 1:
-        raise _bad(name, "is announced twice: " + ", ".join(sorted(point.value for point in points)))
-    try:
-        found = points[0].load()
-    except Exception as error:  # whatever foreign code does when it is imported
-        raise _bad(name, f"cannot be loaded from {points[0].value!r}: {_told(error)}") from error
+    place, found = loaded
     if not isinstance(found, GraderType):
-        raise _bad(name, f"is a {type(found).__name__} at {points[0].value!r}, not a GraderType")
-    try:
-        Draft202012Validator.check_schema(dict(found.options_schema))
-    except SchemaError as error:
-        raise _bad(name, f"has options that are no JSON schema: {error.message[:_MAX_SHOWN]}") from error
+        raise _POINTS.bad(name, f"is a {type(found).__name__} at {place!r}, not a GraderType")
+    _POINTS.check_schema(name, found.options_schema)
     return dataclasses.replace(found, make=lambda options: Guarded(name, _made(name, found, options)))
 
 
@@ -78,9 +66,9 @@ def _made(name: str, kind: GraderType, options: Mapping[str, Any]) -> Grader:
     except BridgeError:
         raise
     except Exception as error:
-        raise _bad(name, f"cannot be made: {_told(error)}") from error
+        raise _POINTS.bad(name, f"cannot be made: {told(error)}") from error
     if not callable(getattr(made, "grade", None)):
-        raise _bad(name, f"makes a {type(made).__name__}, which does not grade")
+        raise _POINTS.bad(name, f"makes a {type(made).__name__}, which does not grade")
     return made
 
 
@@ -98,7 +86,7 @@ class Guarded:
         try:
             grade = await self.grader.grade(response, targets, choices)
         except Exception as error:  # whatever foreign code does
-            return self._error(f"failed: {_told(error)}")
+            return self._error(f"failed: {told(error)}")
         if not isinstance(grade, Grade):
             return self._error(f"gave a {type(grade).__name__}, not a Grade")
         if grade.verdict not in _VERDICTS:
@@ -109,11 +97,3 @@ class Guarded:
 
     def _error(self, message: str) -> Grade:
         return Grade(verdict=Verdict.ERROR, method=self.name, reason=f"the grader {self.name} {message}")
-
-
-def _bad(name: str, message: str) -> FailedPrecondition:
-    return FailedPrecondition(f"the grader {name!r} {message}", reason="BAD_GRADER")
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MAX_SHOWN]

@@ -10,6 +10,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_worker.grading import entry_points
 from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
+from crucible_worker.grading.code.options import CODE_SCHEMA
 from crucible_worker.grading.format import FORMAT_SCHEMA, format_of
 from crucible_worker.grading.math.grader import MATH_SCHEMA, shared_math_grader
 from crucible_worker.grading.normalize import Normalization
@@ -20,6 +21,12 @@ from crucible_worker.grading.regex import REGEX_SCHEMA, Regex
 from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, ExactMatch
 
 __all__ = ["GRADERS", "GraderType", "create"]
+
+
+def _code(options: Mapping[str, Any]) -> Grader:
+    from crucible_worker.grading.code.by_name import code_of  # 20 ms that a worker need not spend at start
+
+    return code_of(options)
 
 
 GRADERS: Mapping[str, GraderType] = MappingProxyType(
@@ -85,6 +92,12 @@ GRADERS: Mapping[str, GraderType] = MappingProxyType(
                 description="The response has a form: a boxed answer, marks in order, or JSON that fits a schema.",
                 options_schema=FORMAT_SCHEMA,
                 make=format_of,
+            ),
+            GraderType(
+                name="code",
+                description="The program in the response passes every target, which are tests, in a sandbox.",
+                options_schema=CODE_SCHEMA,
+                make=_code,
             ),
         )
     }

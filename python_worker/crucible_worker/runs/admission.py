@@ -27,7 +27,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.preparation import Plan, Preparer, Sources, make_evaluators
+from crucible_worker.runs.preparation import Plan, Preparer, Sources
 from crucible_worker.runs.resume import Orphans
 
 __all__ = [
@@ -106,7 +106,7 @@ class Admission:
         """
         _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
         try:
-            await self._preparer.load(planned, make_evaluators(planned))
+            await self._preparer.load(planned, await self._preparer.evaluators(planned))
         except Cancelled:
             if self.draining:
                 raise draining_error() from None
@@ -218,7 +218,7 @@ class Admission:
             row = await self._orphans.settle(row)
             if row.state.terminal or not self._locks.is_free(row.number):
                 return row, True
-        evaluators = make_evaluators(request)
+        evaluators = await self._preparer.evaluators(request)
         if not waited:
             self._refuse_if_full()
         self._preparing += 1
@@ -262,7 +262,7 @@ class Admission:
                 request,
                 fingerprint=identity,
                 dataset_fingerprint=plan.dataset_fingerprint,
-                model_fingerprint=plan.model.fingerprint,
+                model_fingerprint=plan.model_fingerprint,
                 total=plan.total,
                 worker_id=self._worker_id,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from crucible_worker.backends.base import (
 )
 from crucible_worker.backends.continuations import measures_targets
 
-__all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel"]
+__all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
 
 ATTEMPTS_PER_CALL = 6
 """How often one call is made at most, the first time included."""
@@ -124,6 +124,11 @@ class GatedModel:
     async def pass_gate(self, function: Callable[[], Awaitable[T]]) -> T:
         """Make one call."""
         return await self._gate.call(function, self._count)
+
+
+def gated_models(models: Mapping[str, Model], gate: CallGate) -> Mapping[str, GatedModel]:
+    """Further models as one sample sees them, by name."""
+    return {name: GatedModel(model, gate) for name, model in models.items()}
 
 
 def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     SampleChange,
     SeriesPoint,
 )
-from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
@@ -211,14 +211,14 @@ def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem |
 
 def _options(spec: EvaluatorSpec) -> Mapping[str, Any]:
     """Its options; one that is not given has its default, whether or not somebody else spells that out."""
-    kind = EVALUATORS.get(spec.kind)
-    known = {} if kind is None else kind.info.options_schema["properties"]
+    info = info_if_known(spec.kind)
+    known = {} if info is None else info.options_schema.get("properties", {})
     return {**{name: option["default"] for name, option in known.items() if "default" in option}, **spec.options}
 
 
 def _goal(spec: EvaluatorSpec) -> Goal | None:
-    kind = EVALUATORS.get(spec.kind)
-    return None if kind is None else kind.info.score_goal
+    info = info_if_known(spec.kind)
+    return None if info is None else info.score_goal
 
 
 def _scores(connection: sqlite3.Connection, number: int, evaluator: int) -> dict[str, float]:

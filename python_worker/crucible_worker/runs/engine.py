@@ -34,7 +34,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle
-from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
@@ -176,7 +176,8 @@ class Attempt:
         async with self._turns:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
-            await self._gate.call(plan.model.load)
+            for model in plan.models:
+                await self._gate.call(model.load)
             self._last_progress = time.monotonic()
             items = self._items(await self._journal.read(runs_before, number))
             async with asyncio.TaskGroup() as group:
@@ -230,14 +231,14 @@ class Attempt:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
         model = GatedModel(self._plan.model, self._gate)
+        others = gated_models(self._plan.others.get(place.evaluator, {}), self._gate)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
         else:
             seed = self._request.sampling.seed if self._request.sampling is not None else None
-            context = SampleContext(
-                model=model, repeat=place.repeat, seed=sample_seed(seed or 0, sample.id, place.repeat)
-            )
+            seed = sample_seed(seed or 0, sample.id, place.repeat)
+            context = SampleContext(model=model, repeat=place.repeat, seed=seed, others=others)
             outcome = await self._outcome(evaluator, sample, context)
         return SampleResult(
             evaluator=spec.label,
@@ -251,7 +252,7 @@ class Attempt:
             stop_reason=outcome.stop_reason,
             output_tokens=outcome.output_tokens,
             duration_ns=time.perf_counter_ns() - started,
-            attempts=model.calls,
+            attempts=model.calls + sum(other.calls for other in others.values()),
             problem=outcome.problem,
             measurements=outcome.measurements,
         )

@@ -25,11 +25,12 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import Evaluator
+from crucible_worker.evaluators.base import AsksOthers, Evaluator
+from crucible_worker.runs.batches import at_field
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
-__all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of", "make_evaluators"]
+__all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of"]
 
 PREPARATIONS = 2
 """Data sets that are loaded at once."""
@@ -67,25 +68,24 @@ class Plan:
     """Content of the samples."""
     model: Model
     """The model."""
+    others: Mapping[int, Mapping[str, Model]] = dataclasses.field(default_factory=dict)
+    """By index, the further models of an evaluator, by name."""
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """The model, then the further ones, evaluator by evaluator."""
+        return [self.model, *(models[name] for _, models in sorted(self.others.items()) for name in sorted(models))]
+
+    @property
+    def model_fingerprint(self) -> str:
+        """That of the model; where judges have a say in the results, theirs behind it."""
+        return "+".join(model.fingerprint for model in self.models)
 
     @property
     def total(self) -> int:
         """Runs of samples, of all evaluators that can work."""
         able = (item for index, (_, item) in enumerate(self.evaluators) if index not in self.refused)
         return len(self.samples) * sum(evaluator.repeats for evaluator in able)
-
-
-def make_evaluators(request: EvaluateRequest | PlannedEvaluation) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
-    """Make a request's evaluators, or those of a part of a plan.
-
-    Raises:
-        InvalidField: one is unknown, has wrong options, or would yield a key that another one yields.
-    """
-    made = tuple(
-        (spec, registry.create(spec, index, request.sampling)) for index, spec in enumerate(request.evaluators)
-    )
-    refuse_equal_keys(keys_of(request))
-    return made
 
 
 def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Iterator[PlacedKeys]:
@@ -108,6 +108,23 @@ class Preparer:
         self._threads = concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
         self._closed = False
 
+    async def evaluators(
+        self, request: EvaluateRequest | PlannedEvaluation
+    ) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
+        """Make a request's evaluators, or those of a part of a plan; what users have installed is imported by a thread.
+
+        Raises:
+            InvalidField: one is unknown, has wrong options, or would yield a key that another one yields.
+            FailedPrecondition: one needs what is not installed, or is a user's and cannot be used.
+        """
+        if any(spec.kind not in registry.EVALUATORS for spec in request.evaluators):
+            await self._in_thread(registry.load_installed, [spec.kind for spec in request.evaluators])
+        made = tuple(
+            (spec, registry.create(spec, index, request.sampling)) for index, spec in enumerate(request.evaluators)
+        )
+        refuse_equal_keys(keys_of(request))
+        return made
+
     async def identify(self, request: EvaluateRequest) -> str:
         """The fingerprint of a request's specification."""
         return await self._in_thread(fingerprint, request)
@@ -128,19 +145,19 @@ class Preparer:
         Raises:
             BridgeError: either cannot be had; see `runs.datasets.load` and `Backend.open`.
         """
-        backend = self._sources.backends.get(type(request.model))
-        if backend is None:
-            raise FailedPrecondition(
-                f"is a {type(request.model).__name__}, for which this worker has no backend",
-                reason="NO_BACKEND",
-                field="model",
-            )
+        backend = self._backend(request.model, "model")
         loaded = await self.load(request, evaluators)
         model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
+        others: dict[int, Mapping[str, Model]] = {}
         for index, (_, evaluator) in enumerate(evaluators):
+            # One that cannot be opened refuses the request, as the model does; with a wrong one the others stand.
+            if isinstance(evaluator, AsksOthers):
+                others[index] = await self._others(index, evaluator)
             try:
                 evaluator.check(model)
+                if isinstance(evaluator, AsksOthers):
+                    evaluator.check_others(others[index])
             except BridgeError as error:
                 refused[index] = problem_of(error)
         return Plan(
@@ -149,6 +166,7 @@ class Preparer:
             samples=loaded.samples,
             dataset_fingerprint=loaded.fingerprint,
             model=model,
+            others={index: models for index, models in others.items() if index not in refused},
         )
 
     async def load(
@@ -166,6 +184,24 @@ class Preparer:
         """Have whatever is being loaded, or waits for that, give up."""
         self._closed = True
         self._threads.shutdown(wait=False)
+
+    def _backend(self, model: ModelRef, field: str) -> Backend:
+        backend = self._sources.backends.get(type(model))
+        if backend is None:
+            message = f"is a {type(model).__name__}, for which this worker has no backend"
+            raise FailedPrecondition(message, reason="NO_BACKEND", field=field)
+        return backend
+
+    async def _others(self, index: int, evaluator: AsksOthers) -> Mapping[str, Model]:
+        models: dict[str, Model] = {}
+        for name, model in evaluator.others.items():
+            field = f'evaluators[{index}].options["{name}"]'
+            backend = self._backend(model, field)
+            try:
+                models[name] = await backend.open(model)
+            except BridgeError as error:
+                raise at_field(error, field, own="model") from error
+        return models
 
     async def _load(self, dataset: Dataset) -> LoadedDataset:
         wanted = True

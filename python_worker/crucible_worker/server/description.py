@@ -25,7 +25,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
         version=importlib.metadata.version("crucible-bridge"),
         versions=_versions(),
         backends=tuple(parts.backend_infos()),
-        evaluators=tuple(evaluator.kind for evaluator in parts.evaluators()),
+        evaluators=tuple(parts.evaluator_kinds()),
         datasets=tuple(parts.datasets),
         limits={
             name: float(value) for name, value in {**dataclasses.asdict(settings.limits), **fixed_limits()}.items()
@@ -36,6 +36,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
 def fixed_limits() -> Mapping[str, int]:
     """Limits that no setting changes."""
     # Some 20 ms that a worker need not spend at start.
+    from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.math.lexer import MAX_CHARS
 
@@ -48,6 +49,7 @@ def fixed_limits() -> Mapping[str, int]:
         "max_marks": format.MAX_MARKS,
         "max_schema_bytes": MAX_SCHEMA_BYTES,
         "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
+        "max_code_tests": MAX_TESTS,
     }
 
 

@@ -24,7 +24,9 @@ from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
-from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.evaluators import registry
+from crucible_worker.grading.code import places
+from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.pool import GradingPool, share, unshare
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
@@ -44,13 +46,17 @@ class Parts:
     backend_infos: Callable[[], Sequence[BackendInfo]]
     """What there is to say of them; one backend may be known under several names."""
     evaluators: Callable[[], Iterable[EvaluatorInfo]]
-    """The kinds of evaluators."""
+    """What evaluators there are; may take seconds, as those that users have installed are imported."""
+    evaluator_kinds: Callable[[], Iterable[str]]
+    """Their kinds alone; imports nothing."""
     datasets: Sequence[str]
     """Built-in data sets."""
     models: Mapping[type[ModelRef], Backend] = dataclasses.field(default_factory=dict)
     """Where models are opened, by the kind of reference to them."""
     grading: GradingPool | None = None
     """Where math is graded; started and closed by the worker. None where it grades none."""
+    code: Places | None = None
+    """Where programs are run; nothing is started before the first. None where none are."""
 
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
@@ -58,6 +64,9 @@ class Parts:
         if self.grading is not None:
             unshare(self.grading)
             closing.append(self.grading.aclose())
+        if self.code is not None:
+            places.unshare(self.code)
+            closing.append(self.code.aclose())
         return asyncio.gather(*closing)
 
 
@@ -107,12 +116,17 @@ async def build_with(
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
     if grading is not None:
         share(grading)
+    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes)
+    if code is not None:
+        places.share(code)
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
         backend_infos=lambda: (*infos(), orchestrator.info()),
-        evaluators=lambda: [kind.info for kind in EVALUATORS.values()],
+        evaluators=registry.infos,
+        evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,
         grading=grading,
+        code=code,
     )

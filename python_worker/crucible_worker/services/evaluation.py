@@ -47,7 +47,8 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
 
     async def ListEvaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
         """What evaluators there are."""
-        return pb.ListEvaluatorsResponse(evaluators=[evaluator_info_to_v1(info) for info in self._evaluators()])
+        infos = await asyncio.to_thread(lambda: tuple(self._evaluators()))
+        return pb.ListEvaluatorsResponse(evaluators=[evaluator_info_to_v1(info) for info in infos])
 
     async def Evaluate(self, request: pb.EvaluateRequest, context: Context) -> pb.EvaluateResponse:
         """Run to the end."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from crucible_bridge.types import ExtractedAnswer, Grade, GradeItem, Problem
+from crucible_bridge.types import CodeItem, ExtractedAnswer, Grade, GradeItem, Problem
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.extract import extract
@@ -25,7 +25,7 @@ def extracted(response: str) -> ExtractedAnswer:
     return ExtractedAnswer(answer=found.answer, extraction=found.how, reason=found.reason)
 
 
-def finished(items: Sequence[GradeItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
+def finished(items: Sequence[GradeItem | CodeItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
     """Grades as they are sent, of items in the same order."""
     return tuple(noted(_cut(grade), item.replaced) for item, grade in zip(items, grades))
 

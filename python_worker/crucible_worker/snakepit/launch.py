@@ -31,6 +31,7 @@ _PASSED_OVER = "passed_over"
 
 _PATHS = {"--config": "config", "--state-dir": "state_dir", "--token-file": "token_file"}
 _TEXTS = {
+    "--code-sandboxes": "code_sandboxes",
     "--device": "device",
     "--grading-processes": "grading_processes",
     "--log-format": "log_format",

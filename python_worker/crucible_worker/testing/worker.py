@@ -40,6 +40,7 @@ async def run_worker(
     data_roots: Sequence[Path] = (),
     limits: WorkerLimits | None = None,
     grading_processes: int = 0,
+    code_sandboxes: int = 0,
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -50,6 +51,7 @@ async def run_worker(
         data_roots: JSONL data sets lie below these.
         limits: bounds, where the defaults will not do.
         grading_processes: children that grade math, 2 or more, where that is wanted: they take seconds to start.
+        code_sandboxes: programs that are run at once, where any are; needs bubblewrap.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -60,6 +62,7 @@ async def run_worker(
             data_roots=tuple(data_roots),
             limits=limits or WorkerLimits(),
             grading_processes=grading_processes,
+            code_sandboxes=code_sandboxes,
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

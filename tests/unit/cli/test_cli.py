@@ -190,6 +190,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "hub_network": ("true", True),
         "device": ("cuda:1", "cuda:1"),
         "grading_processes": ("3", 3),
+        "code_sandboxes": ("3", 3),
         "openai_server": (
             "one=http://[::1]:8000/v1",
             (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),

@@ -16,7 +16,7 @@ from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
 
 
-REQUIRED: dict[str, dict[str, Any]] = {"classification": {"labels": ["x", "y"]}}
+REQUIRED: dict[str, dict[str, Any]] = {"classification": {"labels": ["x", "y"]}, "comparison": {"judge": "openai:s/m"}}
 """Options without a default, by kind."""
 
 
@@ -28,7 +28,8 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     """The error names the field and every kind that there is."""
     with pytest.raises(
         InvalidField,
-        match="'bleu', known are: accuracy, bits_per_byte, classification, multiple_choice, nll, pass_at_k, perplexity",
+        match="'bleu', known are: accuracy, bits_per_byte, classification, comparison, multiple_choice, nll, "
+        "pass_at_k, perplexity",
     ) as caught:
         _create("bleu")
 
@@ -83,6 +84,8 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
             {"by": "generation", "labels": [f"label {index}" for index in range(27)]},
             'evaluators[2].options["labels"]',
         ),
+        ("comparison", {"judge": ""}, 'evaluators[2].options["judge"]'),
+        ("comparison", {"judge_renderer": "tinker:"}, 'evaluators[2].options["judge_renderer"]'),
         ("multiple_choice", {"measure": "mean"}, 'evaluators[2].options["measure"]'),
         ("multiple_choice", {"form": "numbers"}, 'evaluators[2].options["form"]'),
         ("multiple_choice", {"delimiter": "x" * 101}, 'evaluators[2].options["delimiter"]'),

@@ -13,6 +13,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import Verdict
 from crucible_worker.grading import entry_points, registry
 from crucible_worker.grading.base import Grade
+from tests.distributions import lay_out
 
 Install = Callable[..., None]
 
@@ -44,12 +45,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     monkeypatch.syspath_prepend(tmp_path)
 
     def distribution(module: str, source: str, **points: str) -> None:
-        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source))
-        info = tmp_path / f"{module}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        lines = (f"{name} = {value}\n" for name, value in points.items())
-        (info / "entry_points.txt").write_text(f"[{entry_points.GROUP}]\n{''.join(lines)}")
+        lay_out(tmp_path, module, textwrap.dedent(source), entry_points.GROUP, points)
         importlib.invalidate_caches()
         monkeypatch.delitem(sys.modules, module, raising=False)
 

@@ -12,7 +12,8 @@ import pytest
 
 from crucible_worker.snakepit.tools import ToolCall
 from crucible_worker.testing import ScriptedModel
-from tests.unit.snakepit.examples import examples
+from tests.service.code_kit import MISSING
+from tests.unit.snakepit.examples import Example, examples
 from tests.unit.snakepit.tools_kit import tools_of
 
 
@@ -22,11 +23,16 @@ def adder(prompt: str) -> str:
     return str(int(left) + int(right))
 
 
+def runnable() -> list[Example]:
+    """The page's examples; without that of programs where nothing can run them."""
+    return [example for example in examples() if not (MISSING and example.name == "grade_code")]
+
+
 async def run_all() -> dict[str, Any]:
     """What the tools answer, by name: a result, or the chunks of a stream."""
     answers: dict[str, Any] = {}
     async with tools_of(ScriptedModel(answer=adder), grading_processes=2) as tools:
-        for example in examples():
+        for example in runnable():
             asked = (example.name, example.parameters, example.binary, ToolCall())
             if tools.streaming(example.name):
                 answers[example.name] = [chunk async for chunk in tools.stream(*asked)]
@@ -47,7 +53,7 @@ def test_every_example_runs(answers: dict[str, Any]):
         for value in answer if isinstance(answer, list) else [answer.value]:
             assert json.loads(json.dumps(value, allow_nan=False)) == value, name
 
-    assert list(answers) == [example.name for example in examples()]
+    assert list(answers) == [example.name for example in runnable()]
 
 
 def test_metrics_are_plain_numbers(answers: dict[str, Any]):
@@ -70,6 +76,15 @@ def test_verdicts_are_words(answers: dict[str, Any]):
     assert [(grade["id"], grade["verdict"]) for grade in grades] == [(1, "correct"), (2, "correct")]
     assert answers["score"].value["grades"][0]["verdict"] == "correct"
     assert [sample["verdict"] for sample in answers["get_samples"].value["samples"]] == ["correct", "correct"]
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_programs_are_run(answers: dict[str, Any]):
+    """A program is graded by its tests, and counted for its problem."""
+    value = answers["grade_code"].value
+
+    assert [(grade["id"], grade["verdict"]) for grade in value["grades"]] == [("a", "correct")]
+    assert value["metrics"] == {"pass@1": 1.0}
 
 
 def test_evaluations_are_told_as_they_stand(answers: dict[str, Any]):

@@ -219,6 +219,107 @@ defmodule CrucibleBridge.V1.ScoreResponse do
   field :grades, 1, repeated: true, type: CrucibleBridge.V1.Grade
 end
 
+defmodule CrucibleBridge.V1.CodeItem do
+  @moduledoc """
+  A program to run against tests.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :id, 1, type: :string
+  field :response, 2, type: :bytes
+  field :prefix, 3, type: :string
+  field :tests, 4, repeated: true, type: CrucibleBridge.V1.CodeTest
+  field :problem_id, 5, type: :string, json_name: "problemId"
+end
+
+defmodule CrucibleBridge.V1.CodeTest do
+  @moduledoc """
+  A test of a program.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :test, 0
+
+  field :assertions, 1, type: :string, oneof: 0
+  field :stdio, 2, type: CrucibleBridge.V1.StdioTest, oneof: 0
+  field :call, 3, type: CrucibleBridge.V1.CallTest, oneof: 0
+end
+
+defmodule CrucibleBridge.V1.StdioTest do
+  @moduledoc """
+  A program's input and output. The program must end by itself, with exit status 0.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :stdin, 1, type: :string
+  field :stdout, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.CallTest do
+  @moduledoc """
+  A function call.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :function, 1, type: :string
+  field :arguments_json, 2, type: :string, json_name: "argumentsJson"
+  field :expected_json, 3, type: :string, json_name: "expectedJson"
+end
+
+defmodule CrucibleBridge.V1.CodeLimits do
+  @moduledoc """
+  Bounds of a program in each of its tests. What goes beyond has failed the test.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :timeout_ms, 1, proto3_optional: true, type: :int32, json_name: "timeoutMs"
+  field :memory_mb, 2, proto3_optional: true, type: :int32, json_name: "memoryMb"
+  field :output_bytes, 3, proto3_optional: true, type: :int32, json_name: "outputBytes"
+end
+
+defmodule CrucibleBridge.V1.GradeCodeRequest do
+  @moduledoc """
+  Programs to grade.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :items, 1, repeated: true, type: CrucibleBridge.V1.CodeItem
+  field :language, 2, type: :string
+  field :limits, 3, type: CrucibleBridge.V1.CodeLimits
+  field :k, 4, repeated: true, type: :int32
+end
+
+defmodule CrucibleBridge.V1.GradeCodeResponse do
+  @moduledoc """
+  Their grades.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :grades, 1, repeated: true, type: CrucibleBridge.V1.Grade
+  field :problems, 2, repeated: true, type: CrucibleBridge.V1.ProblemCounts
+  field :metrics, 3, type: CrucibleBridge.V1.Metrics
+end
+
+defmodule CrucibleBridge.V1.ProblemCounts do
+  @moduledoc """
+  What became of the samples of one problem.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :problem_id, 1, type: :string, json_name: "problemId"
+  field :samples, 2, type: :int32
+  field :correct, 3, type: :int32
+  field :unscored, 4, type: :int32
+end
+
 defmodule CrucibleBridge.V1.GradingService.Service do
   @moduledoc """
   Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
@@ -235,6 +336,8 @@ defmodule CrucibleBridge.V1.GradingService.Service do
       CrucibleBridge.V1.ExtractAnswerResponse
 
   rpc :Score, CrucibleBridge.V1.ScoreRequest, CrucibleBridge.V1.ScoreResponse
+
+  rpc :GradeCode, CrucibleBridge.V1.GradeCodeRequest, CrucibleBridge.V1.GradeCodeResponse
 end
 
 defmodule CrucibleBridge.V1.GradingService.Stub do

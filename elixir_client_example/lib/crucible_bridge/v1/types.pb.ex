@@ -196,7 +196,9 @@ end
 
 defmodule CrucibleBridge.V1.TinkerModel do
   @moduledoc """
-  A model of the Tinker service, or of a server that speaks its API. Exactly one of the paths and the base model.
+  A model of the Tinker service, or of a server that speaks its API. Exactly one of the paths and the base model; or
+  both paths, as a training run saves them at one step: then it samples and answers forward passes, and each side is
+  opened when it is first needed.
 
   Errors, as those of a call or as problems of its items:
   NOT_FOUND: UNKNOWN_SERVICE (not of this worker's settings), UNKNOWN_MODEL (of that service).

@@ -1,0 +1,215 @@
+"""Programs to grade and what is found of them <-> v1. What models said travels as bytes, as in `codec.grading`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crucible_bridge.codec.fields import child, sendable, unicode_text
+from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
+from crucible_bridge.codec.grading import response_from_v1, response_to_v1
+from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Assertions,
+    CallTest,
+    CodeGrades,
+    CodeItem,
+    CodeLimits,
+    CodeTest,
+    GradeCodeRequest,
+    ProblemCounts,
+    StdioTest,
+)
+from crucible_bridge.v1 import grading_pb2 as pb
+
+__all__ = [
+    "CODE_LIMITS",
+    "LANGUAGE",
+    "code_grades_from_v1",
+    "code_grades_to_v1",
+    "code_item_from_v1",
+    "code_item_to_v1",
+    "code_limits_from_v1",
+    "code_limits_to_v1",
+    "code_test_from_v1",
+    "code_test_to_v1",
+    "grade_code_request_from_v1",
+    "grade_code_request_to_v1",
+]
+
+LANGUAGE = "python3"
+"""The one language of programs."""
+
+CODE_LIMITS: Mapping[str, tuple[int, int]] = {
+    "timeout_ms": (10, 60_000),
+    "memory_mb": (16, 4_096),
+    "output_bytes": (1_000, 10_000_000),
+}
+"""What may be asked for, from and to, by the field of `CodeLimits`."""
+
+
+def code_test_to_v1(test: CodeTest, field: str) -> pb.CodeTest:
+    """Encode a test of a program.
+
+    Raises:
+        InvalidField: it is none, or holds what is no text.
+    """
+    with sendable(field):
+        match test:
+            case Assertions(source=source):
+                return pb.CodeTest(assertions=source)
+            case StdioTest(stdin=stdin, stdout=stdout):
+                return pb.CodeTest(stdio=pb.StdioTest(stdin=stdin, stdout=stdout))
+            case CallTest(function=function, arguments_json=arguments, expected_json=expected):
+                call = pb.CallTest(function=function, arguments_json=arguments, expected_json=expected)
+                return pb.CodeTest(call=call)
+            case unknown:
+                raise TypeError(f"{unknown!r} is no test")
+
+
+def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
+    """Decode a test of a program.
+
+    Raises:
+        InvalidField: it tests nothing, or a call names no function or no value.
+    """
+    match message.WhichOneof("test"):
+        case "assertions":
+            if not message.assertions.strip():
+                raise InvalidField(child(field, "assertions"), "is blank")
+            return Assertions(message.assertions)
+        case "stdio":
+            return StdioTest(stdin=message.stdio.stdin, stdout=message.stdio.stdout)
+        case "call":
+            call = message.call
+            for name, text in (("function", call.function), ("expected_json", call.expected_json)):
+                if not text.strip():
+                    raise InvalidField(child(field, f"call.{name}"), "is empty")
+            arguments = call.arguments_json or "[]"
+            return CallTest(function=call.function, arguments_json=arguments, expected_json=call.expected_json)
+        case _:
+            raise InvalidField(field, "names no test")
+
+
+def code_item_to_v1(item: CodeItem, field: str) -> pb.CodeItem:
+    """Encode a program to grade; lone surrogates in what a model said cross as the bytes they would be.
+
+    Raises:
+        InvalidField: it holds something else than text, or what is no test.
+    """
+    message = pb.CodeItem(response=response_to_v1(item.response, child(field, "response")))
+    for name in ("id", "prefix", "problem_id"):
+        with sendable(child(field, name)):
+            setattr(message, name, getattr(item, name))
+    path = child(field, "tests")
+    if not isinstance(item.tests, tuple | list):
+        raise InvalidField(path, f"is {type(item.tests).__name__}, not a sequence of tests")
+    message.tests.extend(code_test_to_v1(test, f"{path}[{index}]") for index, test in enumerate(item.tests))
+    return message
+
+
+def code_item_from_v1(message: pb.CodeItem, field: str) -> CodeItem:
+    """Decode a program to grade.
+
+    Raises:
+        InvalidField: it has no test, or one of them is malformed.
+    """
+    path = child(field, "tests")
+    if not message.tests:
+        raise InvalidField(path, "is empty, at least one test is needed")
+    text, replaced = response_from_v1(message.response)
+    return CodeItem(
+        id=message.id,
+        response=text,
+        prefix=message.prefix,
+        tests=tuple(code_test_from_v1(test, f"{path}[{index}]") for index, test in enumerate(message.tests)),
+        problem_id=message.problem_id,
+        replaced=replaced,
+    )
+
+
+def code_limits_to_v1(limits: CodeLimits) -> pb.CodeLimits:
+    """Encode bounds, each said.
+
+    Raises:
+        InvalidField: one is no number that can be sent.
+    """
+    message = pb.CodeLimits()
+    for name in CODE_LIMITS:
+        with sendable(child("limits", name)):
+            setattr(message, name, getattr(limits, name))
+    return message
+
+
+def code_limits_from_v1(message: pb.CodeLimits, field: str) -> CodeLimits:
+    """Decode bounds; those that are not said are those of `CodeLimits`.
+
+    Raises:
+        InvalidField: one is outside of `CODE_LIMITS`.
+    """
+    said = {name.name: value for name, value in message.ListFields()}
+    for name, value in said.items():
+        low, high = CODE_LIMITS[name]
+        if not low <= value <= high:
+            raise InvalidField(child(field, name), f"is {value:,}, it must lie in [{low:,}, {high:,}]")
+    return CodeLimits(**said)
+
+
+def grade_code_request_to_v1(request: GradeCodeRequest) -> pb.GradeCodeRequest:
+    """Encode programs to grade."""
+    message = pb.GradeCodeRequest(limits=code_limits_to_v1(request.limits), language=LANGUAGE)
+    message.items.extend(code_item_to_v1(item, f"items[{index}]") for index, item in enumerate(request.items))
+    with sendable("k"):
+        message.k.extend(request.k)
+    return message
+
+
+def grade_code_request_from_v1(message: pb.GradeCodeRequest) -> GradeCodeRequest:
+    """Decode programs to grade; at least one.
+
+    Raises:
+        InvalidField: an item or a bound is malformed, there is no item, or the language is another.
+    """
+    if not message.items:
+        raise InvalidField("items", "is empty, at least one item is needed")
+    if message.language not in ("", LANGUAGE):
+        raise InvalidField("language", f"is {message.language[:60]!r}, programs are in {LANGUAGE!r}")
+    return GradeCodeRequest(
+        items=tuple(code_item_from_v1(item, f"items[{index}]") for index, item in enumerate(message.items)),
+        limits=code_limits_from_v1(message.limits, "limits"),
+        k=tuple(message.k),
+    )
+
+
+def code_grades_to_v1(grades: CodeGrades) -> pb.GradeCodeResponse:
+    """Encode what was found of programs."""
+    return pb.GradeCodeResponse(
+        grades=map(grade_to_v1, grades.grades),
+        problems=[
+            pb.ProblemCounts(
+                problem_id=unicode_text(problem.problem_id),
+                samples=problem.samples,
+                correct=problem.correct,
+                unscored=problem.unscored,
+            )
+            for problem in grades.problems
+        ],
+        metrics=metrics_to_v1(grades.metrics),
+    )
+
+
+def code_grades_from_v1(message: pb.GradeCodeResponse) -> CodeGrades:
+    """Decode what was found of programs."""
+    return CodeGrades(
+        grades=tuple(grade_from_v1(grade, f"grades[{index}]") for index, grade in enumerate(message.grades)),
+        problems=tuple(
+            ProblemCounts(
+                problem_id=problem.problem_id,
+                samples=problem.samples,
+                correct=problem.correct,
+                unscored=problem.unscored,
+            )
+            for problem in message.problems
+        ),
+        metrics=metrics_from_v1(message.metrics, "metrics"),
+    )

@@ -1,0 +1,122 @@
+"""Programs to be run against tests, and what is found of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from crucible_bridge.types.grading import Grade
+from crucible_bridge.types.metrics import Metrics
+
+__all__ = [
+    "Assertions",
+    "CallTest",
+    "CodeGrades",
+    "CodeItem",
+    "CodeLimits",
+    "CodeTest",
+    "GradeCodeRequest",
+    "ProblemCounts",
+    "StdioTest",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Assertions:
+    """Python that raises where the program is wrong; passes as a whole. `check(f)` at its end, as HumanEval has it."""
+
+    source: str
+    """What the program must stand up to; it sees none of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StdioTest:
+    """What the program must write for what it reads."""
+
+    stdin: str = ""
+    """Standard input."""
+    stdout: str
+    """Standard output, compared by line without blanks at the ends of lines, nor empty lines at the end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallTest:
+    """A call of a function and its value, both as JSON: a tuple counts as an array there."""
+
+    function: str
+    """The function's name."""
+    arguments_json: str = "[]"
+    """A JSON array."""
+    expected_json: str
+    """A JSON value."""
+
+
+CodeTest = Assertions | StdioTest | CallTest
+"""A test of a program: passed or not."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CodeItem:
+    """What a model said, and what the program in it must do."""
+
+    id: str = ""
+    """Echoed."""
+    response: str
+    """The whole response. The program is a fenced block of it, or all of it."""
+    prefix: str = ""
+    """Put before the program: the head of a function, as in HumanEval. Tests see what it defines whole as it is."""
+    tests: tuple[CodeTest, ...]
+    """One or more."""
+    problem_id: str = ""
+    """Samples of one problem have the same; for pass@k."""
+    replaced: int = 0
+    """U+FFFD in the response that stand for bytes that were not UTF-8; it travels as bytes, and the worker counts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CodeLimits:
+    """Bounds of a program, in each of its tests."""
+
+    timeout_ms: int = 6_000
+    """Wall clock."""
+    memory_mb: int = 512
+    """Address space beyond what Python itself takes, in MiB."""
+    output_bytes: int = 1_000_000
+    """What it writes, and of each value that it returns."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradeCodeRequest:
+    """Asks whether programs do what they must."""
+
+    items: tuple[CodeItem, ...]
+    """One or more."""
+    limits: CodeLimits = CodeLimits()
+    """Bounds of each."""
+    k: tuple[int, ...] = ()
+    """Values of k for pass@k."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemCounts:
+    """What became of the samples of one problem."""
+
+    problem_id: str
+    """Which."""
+    samples: int
+    """Those that were scored."""
+    correct: int
+    """Those that passed every test."""
+    unscored: int
+    """Those that are UNDECIDED or ERROR."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CodeGrades:
+    """What was found of programs."""
+
+    grades: tuple[Grade, ...]
+    """In the order of the items. The score is the share of tests that were passed."""
+    problems: tuple[ProblemCounts, ...] = ()
+    """Those that items name, in their order."""
+    metrics: Metrics = Metrics.of({}, {})
+    """`pass@<k>` over the problems, for each k that was asked for; unscored samples count as none."""

@@ -1,0 +1,74 @@
+defmodule CrucibleBridge.Calls.Programs do
+  @moduledoc false
+  # GradingService.GradeCode; documented at CrucibleBridge.
+
+  alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
+  alias V1.GradingService.Stub
+
+  @limits [:timeout_ms, :memory_mb, :output_bytes]
+
+  def grade_code(conn, items, opts) do
+    {call, options} = Keyword.split(opts, [:timeout])
+    {ks, limits} = Keyword.pop(options, :k, [])
+
+    with {:ok, limits} <- limits(limits),
+         {:ok, items} <- items |> Enum.with_index() |> Columns.each(fn {item, n} -> item(item, "items[#{n}]") end),
+         request = %V1.GradeCodeRequest{items: items, limits: limits, k: List.wrap(ks)},
+         {:ok, reply} <- Connection.call(conn, Stub, :grade_code, request, call) do
+      {:ok, Wire.decode(reply)}
+    end
+  end
+
+  defp limits([]), do: {:ok, nil}
+
+  defp limits(limits) do
+    case Keyword.keys(limits) -- @limits do
+      [] -> {:ok, struct!(V1.CodeLimits, limits)}
+      [key | _] -> {:error, Error.invalid("options", "has #{inspect(key)}; there are k, #{Enum.join(@limits, ", ")}")}
+    end
+  end
+
+  defp item(%V1.CodeItem{} = item, _field), do: {:ok, item}
+
+  defp item(%{response: response} = item, field) when is_binary(response) do
+    tests = item |> Map.get(:tests, []) |> List.wrap() |> Enum.with_index()
+
+    with {:ok, tests} <- Columns.each(tests, fn {test, n} -> test(test, "#{field}.tests[#{n}]") end) do
+      {:ok,
+       %V1.CodeItem{
+         id: to_string(Map.get(item, :id, "")),
+         response: response,
+         prefix: Map.get(item, :prefix, ""),
+         tests: tests,
+         problem_id: to_string(Map.get(item, :problem_id, ""))
+       }}
+    end
+  end
+
+  defp item(_other, field), do: {:error, Error.invalid(field, "is no map with a response that is text")}
+
+  defp test(text, _field) when is_binary(text), do: {:ok, %V1.CodeTest{test: {:assertions, text}}}
+
+  defp test(%{stdin: stdin, stdout: stdout}, _field) when is_binary(stdin) and is_binary(stdout) do
+    {:ok, %V1.CodeTest{test: {:stdio, %V1.StdioTest{stdin: stdin, stdout: stdout}}}}
+  end
+
+  defp test(%{function: function, expected: expected} = call, field) when is_binary(function) do
+    with {:ok, arguments} <- json(Map.get(call, :arguments, []), "#{field}.arguments"),
+         {:ok, expected} <- json(expected, "#{field}.expected") do
+      call = %V1.CallTest{function: function, arguments_json: arguments, expected_json: expected}
+      {:ok, %V1.CodeTest{test: {:call, call}}}
+    end
+  end
+
+  defp test(_other, field) do
+    {:error, Error.invalid(field, "is neither assertions, nor %{stdin, stdout}, nor %{function, arguments, expected}")}
+  end
+
+  defp json(value, field) do
+    case Jason.encode(value) do
+      {:ok, text} -> {:ok, text}
+      {:error, _reason} -> {:error, Error.invalid(field, "cannot be written as JSON")}
+    end
+  end
+end

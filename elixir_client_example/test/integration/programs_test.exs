@@ -1,0 +1,46 @@
+defmodule CrucibleBridge.ProgramsTest do
+  use ExUnit.Case, async: false
+
+  @moduletag :integration
+  @moduletag :capture_log
+
+  alias CrucibleBridge.{Connection, Error, TestWorker}
+
+  setup_all do
+    worker = TestWorker.start()
+    {:ok, conn} = Connection.start_link([name: nil] ++ worker.connect)
+    %{conn: conn}
+  end
+
+  @add "def add(x, y):\n    return x + y"
+
+  test "a program is judged by every kind of test, and counted for its problem", %{conn: conn} do
+    items = [
+      %{id: 1, problem_id: "add", response: @add, tests: "assert add(1, 2) == 3"},
+      %{id: 2, problem_id: "add", response: @add, tests: [%{function: "add", arguments: [1, 2], expected: 4}]},
+      %{id: 3, response: "print(input())", tests: %{stdin: "a", stdout: "a"}}
+    ]
+
+    case CrucibleBridge.grade_code(conn, items, k: [1], timeout_ms: 5_000) do
+      {:ok, %{grades: grades, metrics: metrics, problems: problems}} ->
+        assert Enum.map(grades, & &1.verdict) == [:correct, :incorrect, :correct]
+        assert Enum.map(grades, & &1.id) == ["1", "2", "3"]
+        assert metrics.values == %{"pass@1" => 0.5}
+        assert [%{problem_id: "add", samples: 2, correct: 1}] = problems
+
+      # Nothing is ever run without a sandbox.
+      {:error, %Error{reason: "NO_SANDBOX"} = error} ->
+        IO.puts("programs are NOT tested: #{Exception.message(error)}")
+    end
+  end
+
+  test "what is no program, test or option is named", %{conn: conn} do
+    assert {:error, %Error{field: "items[0]"}} = CrucibleBridge.grade_code(conn, [%{tests: ["assert f()"]}])
+    assert {:error, %Error{field: "items[0].tests[0]"}} = CrucibleBridge.grade_code(conn, [%{response: "", tests: [1]}])
+
+    assert {:error, %Error{field: "items[0].tests[0].expected"}} =
+             CrucibleBridge.grade_code(conn, [%{response: "", tests: [%{function: "f", expected: self()}]}])
+
+    assert {:error, %Error{field: "options"}} = CrucibleBridge.grade_code(conn, [%{response: ""}], memory: 1)
+  end
+end

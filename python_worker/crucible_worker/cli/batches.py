@@ -1,0 +1,130 @@
+"""What `grade` has records graded by: mathematics in processes, or programs in sandboxes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from crucible_bridge.types import CodeLimits, Grade, MathPolicy
+    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.pool import GradingPool
+
+__all__ = ["Batches", "CodeBatches", "MathBatches", "batches_of"]
+
+
+class Batches(Protocol):
+    """Grades items, once it has been started."""
+
+    policy_version: str
+    """Of the rules; empty where there are none."""
+
+    async def start(self) -> None:
+        """Have ready what grades.
+
+        Raises:
+            BridgeError: it does not start.
+        """
+        ...
+
+    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
+        """Grades of items, in order."""
+        ...
+
+    async def aclose(self) -> None:
+        """End what was started."""
+        ...
+
+
+class MathBatches:
+    """Answers, compared as mathematics."""
+
+    def __init__(self, pool: GradingPool, policy: MathPolicy) -> None:
+        from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
+
+        self.policy_version = POLICY_VERSION
+        self._pool, self._policy, self._grader = pool, policy, MathGrader(pool)
+
+    async def start(self) -> None:
+        """Start the processes."""
+        await self._pool.start()
+
+    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
+        """Grades of answers."""
+        return await self._grader.grade_batch(items, self._policy)
+
+    async def aclose(self) -> None:
+        """End the processes."""
+        await self._pool.aclose()
+
+
+class CodeBatches:
+    """Programs, run against tests."""
+
+    policy_version = ""
+
+    def __init__(self, places: Places, limits: CodeLimits) -> None:
+        from crucible_worker.grading.code.grader import CodeGrader
+
+        self._places, self._limits, self._grader = places, limits, CodeGrader(places)
+
+    async def start(self) -> None:
+        """Start one sandbox, so that it is said at once where none can be."""
+        async with self._places.place() as place:
+            await place.prepare()
+
+    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
+        """Grades of programs."""
+        from crucible_bridge.types import GradeCodeRequest
+
+        if not items:
+            return ()
+        return (await self._grader.grade_batch(GradeCodeRequest(items=tuple(items), limits=self._limits))).grades
+
+    async def aclose(self) -> None:
+        """End the sandboxes."""
+        await self._places.aclose()
+
+
+def batches_of(options: Sequence[str], processes: int | None, *, code: bool) -> Batches:
+    """What grades as an operator asks.
+
+    Args:
+        options: NAME=VALUE, values as JSON writes them.
+        processes: how many; as many as there are cores, about, if None.
+        code: programs, not answers.
+
+    Raises:
+        InvalidField: an option is wrong, or the number.
+    """
+    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.types import MathPolicy
+    from crucible_worker.grading.code.options import LIMITS_SCHEMA, limits_of
+    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.math.grader import MATH_SCHEMA
+    from crucible_worker.grading.options import checked_options
+    from crucible_worker.grading.pool import GradingPool
+
+    checked = checked_options(_read(options), LIMITS_SCHEMA if code else MATH_SCHEMA, "--policy")
+    try:
+        if code:
+            return CodeBatches(Places(processes), limits_of(checked))
+        return MathBatches(GradingPool(processes), MathPolicy(**checked))
+    except ValueError as error:
+        raise InvalidField("--processes", str(error)) from None
+
+
+def _read(options: Sequence[str]) -> dict[str, Any]:
+    from crucible_bridge.errors import InvalidField
+
+    read: dict[str, Any] = {}
+    for text in options:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidField("--policy", f"is {text!r}, not NAME=VALUE")
+        try:
+            read[name] = json.loads(value)
+        except ValueError:
+            raise InvalidField(f"--policy {name}", f"is {value!r}, neither a number nor true or false") from None
+    return read

@@ -1,0 +1,79 @@
+"""Code of users, found by the entry points of installed distributions and loaded when it is asked for by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.errors import FailedPrecondition
+
+__all__ = ["EntryPoints", "told"]
+
+_MAX_SHOWN = 300  # characters of a foreign error that is repeated
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPoints:
+    """The entry points of one group."""
+
+    group: str
+    """Where they are announced: "crucible_worker.graders"."""
+    what: str
+    """What one is called in an error: "grader"."""
+    reason: str
+    """Of errors about one that cannot be used: "BAD_GRADER"."""
+
+    def names(self) -> Sequence[str]:
+        """Names that are announced, sorted; nothing is loaded."""
+        from importlib import metadata  # 10 ms that a worker need not spend at start
+
+        return sorted({point.name for point in metadata.entry_points(group=self.group)})
+
+    def load(self, name: str) -> tuple[str, Any] | None:
+        """Import what is announced under a name: where it comes from, and what is there; None where there is none.
+
+        Raises:
+            FailedPrecondition: it cannot be loaded, or two distributions announce one (the group's reason); it needs a
+                library that is not installed (EXTRA_NOT_INSTALLED).
+        """
+        from importlib import metadata
+
+        points = list(metadata.entry_points(group=self.group, name=name))
+        if not points:
+            return None
+        if len({point.value for point in points}) > 1:
+            raise self.bad(name, "is announced twice: " + ", ".join(sorted(point.value for point in points)))
+        point = points[0]
+        try:
+            return point.value, point.load()
+        except ModuleNotFoundError as error:
+            # Its own module missing is a mistake of the distribution, any other one a library to install.
+            if error.name is None or f"{point.module}.".startswith(f"{error.name}."):
+                raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
+            message = f"the {self.what} {name!r} needs {error.name!r}, which is not installed"
+            raise FailedPrecondition(message, reason="EXTRA_NOT_INSTALLED") from error
+        except (Exception, SystemExit) as error:  # whatever foreign code does when it is imported
+            raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
+
+    def check_schema(self, name: str, schema: Mapping[str, Any]) -> None:
+        """Refuse options that are described by no JSON schema.
+
+        Raises:
+            FailedPrecondition: with the group's reason.
+        """
+        from jsonschema import Draft202012Validator, SchemaError  # 40 ms that a worker need not spend at start
+
+        try:
+            Draft202012Validator.check_schema(dict(schema))
+        except SchemaError as error:
+            raise self.bad(name, f"has options that are no JSON schema: {error.message[:_MAX_SHOWN]}") from error
+
+    def bad(self, name: str, message: str) -> FailedPrecondition:
+        """The error that says what is wrong with one."""
+        return FailedPrecondition(f"the {self.what} {name!r} {message}", reason=self.reason)
+
+
+def told(error: BaseException) -> str:
+    """A foreign error, short enough to be repeated."""
+    return f"{type(error).__name__}: {error}"[:_MAX_SHOWN]

@@ -1,0 +1,105 @@
+"""Evaluators of users, found by the entry points of installed distributions in the group `crucible_worker.evaluators`.
+
+An entry point names an instance of what `base.EvaluatorType` describes, and its name is the `kind` that requests ask
+for. It is imported when somebody asks for it or lists what there is, and never in place of an evaluator of ours.
+
+What it computes is its own business: it runs on the worker's event loop, in the worker's process, with all its rights.
+See `guarded.py` for what becomes of its failures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, Goal
+from crucible_worker.entry_points import EntryPoints, told
+from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.grading.base import NO_OPTIONS
+
+__all__ = ["GROUP", "described", "find", "names"]
+
+GROUP = "crucible_worker.evaluators"
+"""Where evaluators are announced."""
+
+_POINTS = EntryPoints(group=GROUP, what="evaluator", reason="BAD_EVALUATOR")
+
+
+def names() -> Sequence[str]:
+    """Kinds of the evaluators that are announced, sorted; nothing is loaded."""
+    return _POINTS.names()
+
+
+def described(name: str) -> EvaluatorInfo:
+    """What a listing says of one that is announced; of one that cannot be used, why."""
+    try:
+        found = find(name)
+    except BridgeError as error:
+        return _unusable(name, error.message)
+    return _unusable(name, "is announced no longer") if found is None else found.info
+
+
+def find(name: str) -> GuardedType | None:
+    """Load the evaluator that is announced under a name; None where there is none.
+
+    Raises:
+        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_EVALUATOR); it
+            needs a library that is not installed (EXTRA_NOT_INSTALLED).
+    """
+    loaded = _POINTS.load(name)
+    if loaded is None:
+        return None
+    place, found = loaded
+    if isinstance(found, type):
+        raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
+    try:
+        info, create = getattr(found, "info", None), getattr(found, "create", None)
+    except (Exception, SystemExit) as error:  # whatever foreign code does
+        raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
+    if not isinstance(info, EvaluatorInfo) or not callable(create):
+        message = f"is a {type(found).__name__} at {place!r}, without an EvaluatorInfo as `info` or a `create`"
+        raise _POINTS.bad(name, message)
+    _check(name, info)
+    return GuardedType(info=info, kind=found)
+
+
+def _check(name: str, info: EvaluatorInfo) -> None:
+    if info.kind != name:
+        raise _POINTS.bad(name, f"calls itself {info.kind!r}")
+    texts = isinstance(info.description, str) and isinstance(info.unavailable, str)
+    goal = info.score_goal is None or isinstance(info.score_goal, Goal)
+    kinds = isinstance(info.kinds, tuple) and all(isinstance(kind, EvaluatorKind) for kind in info.kinds)
+    if not (texts and goal and kinds and info.kinds):
+        raise _POINTS.bad(name, "has an EvaluatorInfo whose fields are not of the types it declares, or no kinds")
+    keys = info.keys
+    if not isinstance(keys, Mapping) or not keys or not all(isinstance(text, str) for text in (*keys, *keys.values())):
+        raise _POINTS.bad(name, "announces no keys, or some that are no text")
+    _check_schema(name, info)
+
+
+def _check_schema(name: str, info: EvaluatorInfo) -> None:
+    schema = info.options_schema
+    try:
+        json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _POINTS.bad(name, f"has options that are no JSON schema: {told(error)}") from error
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise _POINTS.bad(name, "has options that are not of the type object")
+    _POINTS.check_schema(name, schema)
+    rules = schema.get("properties", {}).values()
+    if schema.get("additionalProperties") is not False or not all(isinstance(rule, dict) for rule in rules):
+        # An option that is misspelt would otherwise be none at all.
+        raise _POINTS.bad(name, "has options that are not described one by one, with additionalProperties false")
+
+
+def _unusable(name: str, why: str) -> EvaluatorInfo:
+    return EvaluatorInfo(
+        kind=name,
+        kinds=(),
+        description="An installed evaluator that cannot be used.",
+        options_schema=NO_OPTIONS,
+        keys={},
+        unavailable=shorten(why, MAX_PROBLEM_BYTES),
+    )

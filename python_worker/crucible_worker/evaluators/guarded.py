@@ -1,0 +1,189 @@
+"""What stands between the engine and an evaluator of a user: its failures and nonsense end one sample, or it alone."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import numbers
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import EvaluatorInfo, Metrics, Problem, Sample, SampleResult, SamplingParams, Verdict
+from crucible_worker.backends.base import Model
+from crucible_worker.entry_points import told
+from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
+from crucible_worker.evaluators.base import Evaluator, EvaluatorType, Outcome, SampleContext
+
+__all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
+
+MAX_OUTPUT_BYTES = 1 << 20
+"""Of an `Outcome.output` that is kept; the rest is cut off."""
+MAX_MEASUREMENTS = 1_000
+"""Measurements of one sample."""
+
+_METHODS = ("check", "check_sample", "run", "aggregate")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedType:
+    """A kind of evaluator that a user has brought."""
+
+    info: EvaluatorInfo
+    """What it says that it is; checked."""
+    kind: EvaluatorType
+    """It."""
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Guarded:
+        """Make one.
+
+        Raises:
+            InvalidField: as the evaluator has it.
+            FailedPrecondition: it says that it cannot be used here, it cannot be made, or is none (BAD_EVALUATOR).
+        """
+        name = self.info.kind
+        if self.info.unavailable:
+            raise _bad(name, f"cannot be used here: {self.info.unavailable}")
+        with _refused(name, "cannot be made"):
+            made = self.kind.create(options, sampling)
+            repeats = getattr(made, "repeats", None)
+        for method in _METHODS:
+            if not callable(getattr(made, method, None)):
+                raise _bad(name, f"makes a {type(made).__name__}, which has no {method}")
+        if not isinstance(repeats, int) or not 1 <= repeats <= MAX_SAMPLES_PER_PROMPT:
+            raise _bad(name, f"has repeats {repeats!r}, not a whole number from 1 to {MAX_SAMPLES_PER_PROMPT:,}")
+        return Guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """An evaluator that a user has brought, with its options."""
+
+    name: str
+    """Its kind."""
+    evaluator: Evaluator
+    """It."""
+    repeats: int
+    """How often each sample is run, as it said when it was made."""
+    keys: tuple[str, ...]
+    """What it announces."""
+
+    def check(self, model: Model) -> None:
+        """Have it refuse a model.
+
+        Raises:
+            BridgeError: as it has it; BAD_EVALUATOR where it fails itself.
+        """
+        with _refused(self.name, "cannot check a model"):
+            self.evaluator.check(model)
+
+    def check_sample(self, sample: Sample) -> None:
+        """Have it refuse a sample; raises as `check` does."""
+        with _refused(self.name, "cannot check a sample"):
+            self.evaluator.check_sample(sample)
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Have it ask and judge one sample.
+
+        Raises:
+            BridgeError: as it has it; EVALUATOR_FAILED where it gives what is no outcome, or wants to end the process.
+            Exception: of its own.
+        """
+        try:
+            outcome = await self.evaluator.run(sample, context)
+        except SystemExit as error:
+            raise self._failed(f"wanted to exit: {told(error)}") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancels this sample: let through, it would silently end one of those that take samples.
+            raise self._failed("was cancelled by what it waited for") from error
+        if not isinstance(outcome, Outcome):
+            raise self._failed(f"gave a {type(outcome).__name__}, not an Outcome")
+        return self._checked(outcome)
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """Have it count; an announced key that it leaves out is undefined.
+
+        Raises:
+            InternalError: it gives no Metrics, or keys that it does not announce (reason EVALUATOR_FAILED).
+            Exception: of its own.
+        """
+        try:
+            metrics = self.evaluator.aggregate(results)
+        except SystemExit as error:
+            raise self._failed(f"wanted to exit: {told(error)}") from error
+        if not isinstance(metrics, Metrics):
+            raise self._failed(f"gave a {type(metrics).__name__}, not Metrics")
+        found = {*metrics.values, *metrics.undefined}
+        # Which keys of a request collide was judged by those that are announced.
+        announced = "|".join(re.sub("<.+?>", "[^/]+", re.escape(key)) for key in self.keys)
+        for key in sorted(found, key=str):
+            if not isinstance(key, str) or re.fullmatch(announced, key) is None:
+                raise self._failed(f"gave the key {str(key)[:60]!r}, which it does not announce")
+        left_out = {key: "the evaluator gave none" for key in self.keys if "<" not in key and key not in found}
+        undefined = {key: shorten(str(reason), MAX_PROBLEM_BYTES) for key, reason in metrics.undefined.items()}
+        return Metrics.of({key: float(value) for key, value in metrics.values.items()}, undefined | left_out)
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        if not isinstance(outcome.verdict, Verdict):
+            raise self._failed(f"gave the verdict {str(outcome.verdict)[:60]!r}")
+        if not (_is_number(outcome.score) if outcome.verdict.scored else outcome.score is None):
+            raise self._failed(f"said {outcome.verdict} with score {str(outcome.score)[:60]}")
+        texts = (outcome.output, outcome.extracted, outcome.method, outcome.stop_reason)
+        if not all(isinstance(text, str) for text in texts):
+            raise self._failed("gave an output, extract, method or stop reason that is no text")
+        if not isinstance(outcome.output_tokens, numbers.Integral) or outcome.output_tokens < 0:
+            raise self._failed(f"gave {str(outcome.output_tokens)[:60]} output tokens")
+        return Outcome(
+            verdict=outcome.verdict,
+            score=None if outcome.score is None else float(outcome.score),
+            output=shorten(outcome.output, MAX_OUTPUT_BYTES),
+            extracted=shorten(outcome.extracted, MAX_PROBLEM_BYTES),
+            method=shorten(outcome.method, MAX_PROBLEM_BYTES),
+            stop_reason=shorten(outcome.stop_reason, MAX_PROBLEM_BYTES),
+            output_tokens=int(outcome.output_tokens),
+            problem=self._problem(outcome),
+            measurements=self._measurements(outcome),
+        )
+
+    def _problem(self, outcome: Outcome) -> Problem | None:
+        given = outcome.problem
+        if outcome.verdict.scored:
+            return None
+        if not isinstance(given, Problem):
+            return Problem(reason=outcome.verdict.value.upper(), message=f"the evaluator {self.name} gave no reason")
+        reason, message = (shorten(str(text), MAX_PROBLEM_BYTES) for text in (given.reason, given.message))
+        return Problem(reason=reason, message=message, retryable=given.retryable is True)
+
+    def _measurements(self, outcome: Outcome) -> Mapping[str, float]:
+        given = outcome.measurements
+        fine = isinstance(given, Mapping) and all(isinstance(key, str) and _is_number(given[key]) for key in given)
+        if not fine or len(given) > MAX_MEASUREMENTS:
+            raise self._failed(f"gave measurements that are not at most {MAX_MEASUREMENTS:,} numbers by name")
+        return {shorten(key, MAX_PROBLEM_BYTES): float(value) for key, value in given.items()}
+
+    def _failed(self, message: str) -> InternalError:
+        return InternalError(f"the evaluator {self.name!r} {message}", reason="EVALUATOR_FAILED")
+
+
+@contextmanager
+def _refused(name: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except BridgeError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever foreign code does
+        raise _bad(name, f"{what}: {told(error)}") from error
+
+
+def _bad(name: str, message: str) -> FailedPrecondition:
+    return FailedPrecondition(f"the evaluator {name!r} {message}", reason="BAD_EVALUATOR")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

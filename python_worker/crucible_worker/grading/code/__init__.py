@@ -1,0 +1,1 @@
+"""Programs that models wrote, run in a sandbox and judged outside of it."""

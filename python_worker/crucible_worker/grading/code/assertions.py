@@ -1,0 +1,238 @@
+"""What assertions ask of a program: calls with values that are known, or tests that must be run.
+
+`assert f(1) == 2` needs no test to be run: the call is made, and what comes back is compared with 2, where the program
+never was. So do tests in the manner of HumanEval, whose `check(candidate)` holds nothing but such lines. Whatever else
+tests do, they do in a sandbox of their own, with proxies for what they take from the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import symtable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from crucible_worker.grading.code.inside.values import NotPlain, encode
+
+__all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions"]
+
+
+_BUILTINS = frozenset(dir(builtins))
+
+
+class BadTests(Exception):
+    """Assertions that no program could pass or fail; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call with a value that is known."""
+
+    function: str
+    """The name in the program."""
+    arguments: Sequence[Any]
+    """As `values.encode` writes them."""
+    named: Any
+    """A dict, likewise."""
+    expected: Any
+    """What must come back: of Python's own types."""
+    line: int
+    """Of the assertion."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """Assertions that are calls."""
+
+    calls: Sequence[Call]
+    """In order."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What the program must define."""
+        return frozenset(call.function for call in self.calls)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Proxied:
+    """Tests to be run with proxies."""
+
+    sources: Sequence[str]
+    """Python: what the prefix defines, and the tests."""
+    classes: Mapping[str, bool]
+    """Names that stand for the program's own, and whether they are written as classes are."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What the program must define."""
+        return frozenset(self.classes)
+
+
+class _NotPlainTest(Exception):
+    """A statement is more than a call with a known value."""
+
+
+def read_assertions(source: str, prefix: str = "") -> Plain | Proxied:
+    """Read what tests ask.
+
+    Args:
+        source: the tests.
+        prefix: what stands before the program; functions and constants that are whole in it are the tests' as well.
+
+    Raises:
+        BadTests: they are no Python, or take nothing from the program.
+    """
+    try:
+        module = ast.parse(source)
+        calls = tuple(_plain_calls(module))
+    except _NotPlainTest:
+        return _proxied(source, prefix)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadTests(f"the tests are not Python: {error}") from None
+    if not calls:
+        raise BadTests("the tests ask nothing of the program: do they call check?")
+    return Plain(calls=calls)
+
+
+def _plain_calls(module: ast.Module) -> Iterator[Call]:
+    checks: dict[str, ast.FunctionDef] = {}
+    for statement in module.body:
+        match statement:
+            case ast.Assert():
+                yield from _call(statement)
+            case ast.FunctionDef(decorator_list=[]) if _one_parameter(statement):
+                checks[statement.name] = statement
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[ast.Name(id=function)], keywords=[])):
+                if name not in checks:
+                    raise _NotPlainTest
+                yield from _checked(checks[name], function)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in checks:
+                _literal(value)  # of no use to plain calls, such as HumanEval's METADATA
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case _:
+                raise _NotPlainTest
+
+
+def _one_parameter(function: ast.FunctionDef) -> bool:
+    given = function.args
+    return len(given.args) == 1 and not (given.posonlyargs or given.vararg or given.kwonlyargs or given.kwarg)
+
+
+def _checked(check: ast.FunctionDef, function: str) -> Iterator[Call]:
+    parameter = check.args.args[0].arg
+    for statement in check.body:
+        match statement:
+            case ast.Assert():
+                for call in _call(statement):
+                    if call.function != parameter:
+                        raise _NotPlainTest
+                    yield dataclasses.replace(call, function=function)
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case _:
+                raise _NotPlainTest
+
+
+def _call(statement: ast.Assert) -> Iterator[Call]:
+    match statement.test:
+        case ast.Constant(value=value) if value:
+            return  # says something, and asks nothing
+        case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[expected]):
+            pass
+        case ast.Compare(left=expected, ops=[ast.Eq()], comparators=[ast.Call() as call]):
+            pass
+        case _:
+            raise _NotPlainTest
+    if not isinstance(call.func, ast.Name) or call.func.id in _BUILTINS:
+        raise _NotPlainTest
+    named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
+    if None in named:
+        raise _NotPlainTest
+    try:
+        yield Call(
+            function=call.func.id,
+            arguments=[encode(_literal(argument)) for argument in call.args],
+            named=encode(named),
+            expected=_literal(expected),
+            line=statement.lineno,
+        )
+    except NotPlain:
+        raise _NotPlainTest from None
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        raise _NotPlainTest from None
+
+
+def _proxied(source: str, prefix: str) -> Proxied:
+    whole, stubs = _prefix_parts(prefix)
+    sources = [text for text in (whole, source) if text]
+    taken: dict[str, bool] = {}
+    try:
+        known = _BUILTINS.union(*(_names(text)[0] for text in sources))
+        for text in sources:
+            taken |= {name: stubs.get(name, name[:1].isupper()) for name in sorted(_names(text)[1] - known)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadTests(f"the tests are not Python: {error}") from None
+    if not taken:
+        raise BadTests("the tests take nothing from the program")
+    return Proxied(sources=sources, classes=taken)
+
+
+def _names(source: str) -> tuple[set[str], set[str]]:
+    """Names that Python code binds at its top, and those that it takes from there."""
+    top = symtable.symtable(source, "<tests>", "exec")
+    bound = {name.get_name() for name in top.get_symbols() if name.is_assigned() or name.is_imported()}
+    used = {name.get_name() for name in top.get_symbols() if name.is_referenced()}
+    waiting = list(top.get_children())
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        for name in table.get_symbols():
+            if name.is_declared_global() and name.is_assigned():
+                bound.add(name.get_name())
+            if name.is_global() and name.is_referenced():
+                used.add(name.get_name())
+    return bound, used
+
+
+def _prefix_parts(prefix: str) -> tuple[str, Mapping[str, bool]]:
+    """Of a prefix what is whole, as Python, and the names that are left to the program: whether each is a class."""
+    module = None
+    for text in (prefix, f"{prefix.rstrip()}\n    pass\n"):
+        try:
+            module = ast.parse(text)
+            break
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # a head without a body; or no Python at all, of which the tests can use nothing
+    whole: list[ast.stmt] = []
+    stubs: dict[str, bool] = {}
+    for statement in [] if module is None else module.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _is_stub(statement):
+            stubs[statement.name] = isinstance(statement, ast.ClassDef)
+        else:
+            whole.append(statement)
+    if not whole:
+        return "", stubs
+    return ast.unparse(ast.Module(body=whole, type_ignores=[])), stubs
+
+
+def _is_stub(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    for statement in definition.body:
+        match statement:
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case ast.Raise(exc=ast.Name(id="NotImplementedError") | ast.Call(func=ast.Name(id="NotImplementedError"))):
+                pass
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if isinstance(definition, ast.ClassDef):
+                if not _is_stub(statement):
+                    return False
+            case _:
+                return False
+    return True

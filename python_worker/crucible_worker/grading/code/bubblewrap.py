@@ -1,0 +1,183 @@
+"""The wall of a sandbox: what bubblewrap is told, and what to do where it is missing or may not work.
+
+A sandbox has namespaces of its own for users, processes, mounts, the network, IPC and the host's name. It sees Python,
+`/usr` and the libraries, all read-only, and one small folder in memory. There is no `/proc` in it, so that containers
+need not be told to unmask theirs.
+
+A worker of root's with the right to mount builds the sandbox as root, wherever Python lies, and the zygote gives root
+up; any other builds it in a user namespace, as root in a container does once it has become nobody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.errors import FailedPrecondition
+from crucible_worker.grading.code.inside.frames import SCRATCH
+
+__all__ = ["NOBODY", "SCRATCH_BYTES", "Wall", "advice", "find_bubblewrap", "no_sandbox", "none_wanted", "sources"]
+
+NOBODY = 65534
+"""User and group of programs where a user namespace maps them: no user's, and never root, whom no limit binds."""
+SCRATCH_BYTES = 16 * 1024 * 1024
+"""What the folder that programs can write to holds."""
+
+INSTALL = "bubblewrap is not installed: apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora)"
+
+_PACKAGE = "crucible_worker"
+_INSIDE = "/sandbox"
+_START = "from crucible_worker.grading.code.inside.zygote import main; main({}, {})"
+_UNUSED_IDS = range(65520, 65534)  # of nobody on Debian, nor of systemd; limits are counted by them
+_CAP_SYS_ADMIN = 21
+_ENVIRONMENT = {
+    "HOME": SCRATCH,
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+    # Sets of texts in the same order each time: the same program, the same grade.
+    "PYTHONHASHSEED": "0",
+    "PYTHONPATH": _INSIDE,
+    "TZ": "UTC",
+}
+_numbers = itertools.count()
+_MODULES = ("__init__", "zygote", "program", "examiner", "values", "frames", "confinement")
+
+
+def find_bubblewrap() -> str:
+    """Where bubblewrap is.
+
+    Raises:
+        FailedPrecondition: nowhere (reason NO_SANDBOX).
+    """
+    found = shutil.which("bwrap", path=os.environ.get("PATH") or os.defpath)
+    if found is None:
+        raise no_sandbox(INSTALL)
+    return found
+
+
+def no_sandbox(message: str) -> FailedPrecondition:
+    """What is said where programs cannot be run: they never run without a sandbox."""
+    return FailedPrecondition(f"programs cannot be run in a sandbox here: {message}", reason="NO_SANDBOX")
+
+
+def none_wanted() -> FailedPrecondition:
+    """What is said where a worker was told to run no programs."""
+    return FailedPrecondition("this worker runs no programs: --code-sandboxes is 0", reason="NO_SANDBOX")
+
+
+def advice(said: str) -> str:
+    """What to do about a sandbox that did not start, by what it said."""
+    said = said.strip().splitlines()[-1][:300] if said.strip() else "it ended without a word"
+    if any(word in said for word in ("namespace", "not permitted", "Permission denied", "setting up uid map")):
+        return (
+            f"{said}. User namespaces must be allowed: in Docker, run the container with --security-opt "
+            "seccomp=unconfined --security-opt apparmor=unconfined; on Ubuntu 24.04, sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0; elsewhere, sysctl user.max_user_namespaces above 0. As "
+            "root, Python must lie where everybody may read it"
+        )
+    return said
+
+
+def sources() -> Mapping[str, bytes]:
+    """The modules that run inside, by their path there."""
+    from importlib import resources  # not before the first sandbox
+
+    package = f"{_INSIDE}/{_PACKAGE}"
+    found = {f"{package}{folder}/__init__.py": b"" for folder in ("", "/grading", "/grading/code")}
+    inside = resources.files("crucible_worker.grading.code.inside")
+    for module in _MODULES:
+        found[f"{package}/grading/code/inside/{module}.py"] = inside.joinpath(f"{module}.py").read_bytes()
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wall:
+    """How one sandbox is built."""
+
+    bubblewrap: str
+    """The program."""
+    rootless: bool
+    """In a user namespace, which maps a user to the worker's own; if not, as root, which the zygote gives up."""
+    user: int
+    """Whom programs run as, inside."""
+
+    @classmethod
+    def of_this_process(cls) -> Wall:
+        """The one that this process can build.
+
+        Raises:
+            FailedPrecondition: bubblewrap is missing (reason NO_SANDBOX).
+        """
+        rootless = os.geteuid() != 0 or not _may_mount()
+        user = NOBODY if rootless else _UNUSED_IDS[next(_numbers) % len(_UNUSED_IDS)]
+        return cls(bubblewrap=find_bubblewrap(), rootless=rootless, user=user)
+
+    def command(self, control: int, files: Mapping[str, int]) -> list[str]:
+        """The command line.
+
+        Args:
+            control: file descriptor of the zygote's control socket.
+            files: file descriptors whose content becomes a file inside, by its path.
+        """
+        words = [self.bubblewrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+        words += ["--cap-drop", "ALL"]
+        if self.rootless:
+            words += ["--unshare-user", "--uid", str(self.user), "--gid", str(self.user)]
+        else:
+            words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        words += ["--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
+        for name, value in _ENVIRONMENT.items():
+            words += ["--setenv", name, value]
+        words += [*_system(), "--perms", "0755", "--dir", "/dev"]
+        for device in ("null", "zero", "random", "urandom"):
+            words += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+        for path, fd in files.items():
+            words += ["--perms", "0444", "--ro-bind-data", str(fd), path]
+        words += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH, "--chdir", SCRATCH]
+        start = _START.format(control, None if self.rootless else self.user)
+        return [*words, "--remount-ro", "/", "--", _python(), "-s", "-S", "-B", "-P", "-c", start]
+
+    def spawn_options(self) -> Mapping[str, Any]:
+        """How its process is started: with nothing of the worker's environment."""
+        options: dict[str, Any] = {"env": {}, "start_new_session": True}
+        if self.rootless and os.geteuid() == 0:
+            options |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        return options
+
+
+def _may_mount() -> bool:
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _python() -> str:
+    """The interpreter itself: what a virtual environment links to."""
+    return os.path.realpath(sys.executable)
+
+
+def _system() -> Iterator[str]:
+    """Options that show Python and its libraries, as they lie here."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in ("/bin", "/lib", "/lib32", "/lib64"):
+        if os.path.islink(name):
+            yield from ("--symlink", os.readlink(name), name)
+        elif os.path.isdir(name):
+            yield from ("--ro-bind", name, name)
+    yield from ("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
+    for folder in _outside_usr((sys.base_prefix, sys.base_exec_prefix, str(Path(_python()).parent))):
+        # Those above it are as closed as they are here, but for this.
+        for parent in reversed(Path(folder).parents[:-1]):
+            yield from ("--perms", "0755", "--dir", str(parent))
+        yield from ("--ro-bind", folder, folder)
+
+
+def _outside_usr(folders: Sequence[str]) -> Iterator[str]:
+    return iter(dict.fromkeys(os.path.realpath(each) for each in folders if not f"{each}/".startswith("/usr/")))

@@ -1,0 +1,65 @@
+"""The grader `code`: a sample's targets are tests, of which the program in the response must pass every one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import CodeItem, CodeLimits, Verdict
+from crucible_worker.grading.base import Grade, Grader
+from crucible_worker.grading.code.assertions import BadTests
+from crucible_worker.grading.code.bubblewrap import find_bubblewrap
+from crucible_worker.grading.code.grader import CodeGrader
+from crucible_worker.grading.code.options import limits_of
+from crucible_worker.grading.code.places import shared
+from crucible_worker.grading.code.records import read_targets
+from crucible_worker.grading.direct import undecided
+
+__all__ = ["Code", "code_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """Judges the program in a response. Choices play no part."""
+
+    grader: CodeGrader
+    """Who runs it."""
+    limits: CodeLimits = CodeLimits()
+    """What it may take."""
+    partial: bool = False
+    """Whether a share of tests is worth a share of the score."""
+
+    async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
+        """Judge one response: right when its program passes every target, see `records`.
+
+        Raises:
+            FailedPrecondition: no sandbox starts here (reason NO_SANDBOX).
+        """
+        if not targets:
+            return undecided("there is no target")
+        try:
+            prefix, tests = read_targets(targets)
+        except BadTests as error:
+            return Grade(verdict=Verdict.ERROR, reason=str(error))
+        grade = await self.grader.grade(CodeItem(response=response, prefix=prefix, tests=tests), self.limits)
+        wrong = grade.verdict is Verdict.PARTIAL and not self.partial
+        return Grade(
+            verdict=Verdict.INCORRECT if wrong else grade.verdict,
+            score=0.0 if wrong else grade.score,
+            extracted=grade.extracted,
+            extraction=grade.extraction,
+            method=grade.method,
+            reason=grade.reason,
+        )
+
+
+def code_of(options: Mapping[str, Any]) -> Grader:
+    """A grader on the places that the worker shares, made of options that fit `CODE_SCHEMA`.
+
+    Raises:
+        FailedPrecondition: programs cannot be run here (reason NO_SANDBOX).
+    """
+    places = shared()
+    find_bubblewrap()  # before anything is sampled
+    return Code(grader=CodeGrader(places), limits=limits_of(options), partial=options["partial"])

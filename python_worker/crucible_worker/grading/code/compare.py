@@ -1,0 +1,149 @@
+"""Whether what a program returned equals what was expected, as it is written down.
+
+The program's containers are never built: it could fill them with keys of one hash, which takes for ever. They are held
+against those that were expected, whose keys nobody chose to harm us.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_worker.grading.code.inside.values import decode
+
+__all__ = ["equals", "equals_json"]
+
+_CONTAINERS = frozenset({"t", "s", "z", "d"})
+_MAX_KEY_ITEMS = 1_000  # of a frozenset that is a key
+
+
+def equals(written: Any, expected: Any) -> bool:
+    """Whether a written value equals a plain one, as Python's == has it.
+
+    Args:
+        written: what `values.encode` made, or anything else that JSON can hold.
+        expected: of Python's own types.
+
+    Raises:
+        ValueError: it is nothing that `values.encode` writes.
+    """
+    if isinstance(written, list):
+        return isinstance(expected, list) and _all_equal(written, expected)
+    mark, content = _marked(written)
+    if mark == "t":
+        return isinstance(expected, tuple) and _all_equal(_items(content), expected)
+    if mark in ("s", "z"):
+        return isinstance(expected, set | frozenset) and _same_items(_items(content), expected)
+    if mark == "d":
+        return isinstance(expected, dict) and _same_entries(_items(content), expected)
+    return not isinstance(expected, list | tuple | set | frozenset | dict) and bool(decode(written) == expected)
+
+
+def equals_json(written: Any, expected: Any) -> bool:
+    """Whether a written value equals one of JSON: tuples are arrays, keys are texts, true is not 1.
+
+    Raises:
+        ValueError: it is nothing that `values.encode` writes.
+    """
+    mark, content = _marked(written)
+    items = written if isinstance(written, list) else _items(content) if mark == "t" else None
+    if items is not None:
+        return (
+            isinstance(expected, list)
+            and len(items) == len(expected)
+            and all(equals_json(item, other) for item, other in zip(items, expected))
+        )
+    if mark == "d":
+        return isinstance(expected, dict) and _same_json_entries(_items(content), expected)
+    if mark in _CONTAINERS or isinstance(expected, list | dict):
+        return False
+    value = decode(written)
+    return isinstance(value, bool) is isinstance(expected, bool) and bool(value == expected)
+
+
+def _marked(written: Any) -> tuple[str, Any]:
+    if not isinstance(written, dict):
+        return "", None
+    if len(written) != 1:
+        raise ValueError("a written value has one mark")
+    return next(iter(written.items()))
+
+
+def _items(content: Any) -> Sequence[Any]:
+    if not isinstance(content, list):
+        raise ValueError("a container's content is a list")
+    return content
+
+
+def _all_equal(written: Sequence[Any], expected: Sequence[Any]) -> bool:
+    return len(written) == len(expected) and all(equals(item, other) for item, other in zip(written, expected))
+
+
+def _same_items(written: Sequence[Any], expected: set[Any] | frozenset[Any]) -> bool:
+    if len(written) != len(expected):
+        return False
+    missing = set(expected)
+    for item in written:
+        key = _key(item)
+        if key not in missing:
+            return False
+        missing.discard(key)
+    return True
+
+
+def _same_entries(written: Sequence[Any], expected: Mapping[Any, Any]) -> bool:
+    if len(written) != len(expected):
+        return False
+    missing = set(expected)
+    for entry in written:
+        key, value = _entry(entry)
+        plain = _key(key)
+        if plain not in missing or not equals(value, expected[plain]):
+            return False
+        missing.discard(plain)
+    return True
+
+
+def _same_json_entries(written: Sequence[Any], expected: Mapping[str, Any]) -> bool:
+    if len(written) != len(expected):
+        return False
+    missing = set(expected)
+    for entry in written:
+        key, value = _entry(entry)
+        text = key if isinstance(key, str) else json.dumps(key) if not isinstance(key, dict | list) else None
+        if text not in missing or not equals_json(value, expected[text]):
+            return False
+        missing.discard(text)
+    return True
+
+
+def _entry(entry: Any) -> tuple[Any, Any]:
+    if not isinstance(entry, list) or len(entry) != 2:
+        raise ValueError("an entry is a key and a value")
+    return entry[0], entry[1]
+
+
+def _key(written: Any) -> Any:
+    """A key or an element, which is small."""
+    if _count(written) > _MAX_KEY_ITEMS:
+        raise ValueError(f"a key of more than {_MAX_KEY_ITEMS:,} parts")
+    key = decode(written)
+    try:
+        hash(key)
+    except TypeError:
+        raise ValueError("a key that cannot be one") from None
+    return key
+
+
+def _count(written: Any) -> int:
+    """How many parts a written value has."""
+    count, waiting = 0, [written]
+    while waiting and count <= _MAX_KEY_ITEMS:
+        part = waiting.pop()
+        count += 1
+        if isinstance(part, list):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+    return count

@@ -1,0 +1,255 @@
+"""Grades programs: each is taken out of its response and run against its tests, in sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import (
+    Assertions,
+    CallTest,
+    CodeGrades,
+    CodeItem,
+    CodeLimits,
+    CodeTest,
+    Grade,
+    GradeCodeRequest,
+    Metrics,
+    Problem,
+    ProblemCounts,
+    StdioTest,
+    Verdict,
+)
+from crucible_worker.grading.cache import Cache
+from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions
+from crucible_worker.grading.code.extract import program_of
+from crucible_worker.grading.code.inside.values import encode
+from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
+from crucible_worker.grading.code.places import Place, Places
+from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
+from crucible_worker.metrics.pass_at_k import pass_at_k
+
+__all__ = ["MAX_TESTS", "MAX_TIMEOUTS", "CodeGrader", "check_ks", "counts_of", "metrics_of"]
+
+MAX_TESTS = 1_000
+"""Of one item; with more it is UNDECIDED."""
+MAX_TIMEOUTS = 3
+"""Tests in which a program takes too long; it is not run against those that follow, which count as failed."""
+
+_CACHED_TESTS, _CACHED_CHARS = 1_024, 4_000_000
+_LARGE_CHARS = 20_000  # tests from here on are read by a thread
+
+_METHODS: Mapping[type[Any], str] = {Plain: "calls", Expected: "calls", Proxied: "tests", StdioTest: "stdio"}
+
+
+class CodeGrader:
+    """Judges whether programs do what they must.
+
+    Args:
+        places: where they are run.
+    """
+
+    def __init__(self, places: Places | Callable[[], Places]) -> None:
+        self._places = places if callable(places) else lambda: places
+        self._read: Cache[tuple[str, str], Plain | Proxied] = Cache(max_entries=_CACHED_TESTS, max_size=_CACHED_CHARS)
+
+    async def grade_batch(self, request: GradeCodeRequest) -> CodeGrades:
+        """Judge programs, as many at once as there are places; each item has its grade, in order.
+
+        Raises:
+            FailedPrecondition: no sandbox starts here (reason NO_SANDBOX): nothing is ever run without one.
+            InvalidField: a k cannot be used.
+        """
+        check_ks(request.k)
+        waiting = iter(enumerate(request.items))
+        grades: dict[int, Grade] = {}
+
+        async def work() -> None:
+            for index, item in waiting:
+                grades[index] = await self.grade(item, request.limits)
+
+        # No more of them than places: who calls later waits for some programs, not for all of a batch.
+        tasks = [asyncio.create_task(work()) for _ in range(min(self._places().count, len(request.items)))]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        ordered = tuple(grades[index] for index in range(len(request.items)))
+        problems = counts_of(request.items, ordered)
+        return CodeGrades(grades=ordered, problems=problems, metrics=metrics_of(problems, request.k))
+
+    async def grade(self, item: CodeItem, limits: CodeLimits) -> Grade:
+        """Judge one program.
+
+        Raises:
+            FailedPrecondition: no sandbox starts here (reason NO_SANDBOX).
+        """
+        if (reason := _unreadable(item)) is not None:
+            return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=reason)
+        try:
+            tests = [await self._ready(test, item.prefix) for test in item.tests]
+        except BadTests as error:
+            return _failed(item, "BAD_TESTS", str(error), 0)
+        program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
+        if not program.strip():
+            return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason="there is no program")
+        async with self._places().place() as place:
+            started = time.perf_counter_ns()
+            findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
+            duration_ns = time.perf_counter_ns() - started
+        unknown = next((finding for finding in findings if finding.passed is None), None)
+        if unknown is not None:
+            return _failed(item, unknown.problem, unknown.reason, duration_ns)
+        return _graded(item, program, extraction, tests, findings, duration_ns)
+
+    async def _ready(self, test: CodeTest, prefix: str) -> Ready:
+        match test:
+            case StdioTest():
+                return test
+            case CallTest():
+                return _expected(test)
+            case Assertions(source=source):
+                key, size = (source, prefix), len(source) + len(prefix)
+                if (known := self._read.get(key)) is not None:
+                    return known
+                large = size >= _LARGE_CHARS
+                read = await asyncio.to_thread(read_assertions, *key) if large else read_assertions(*key)
+                self._read.put(key, read, size)
+                return read
+
+
+def check_ks(ks: Sequence[int]) -> None:
+    """Refuse values of k that `pass_at_k` would refuse, before anything is run.
+
+    Raises:
+        InvalidField: names the k.
+    """
+    if ks:
+        pass_at_k(np.array([1]), np.array([1]), ks)
+
+
+def counts_of(items: Sequence[CodeItem], grades: Sequence[Grade]) -> tuple[ProblemCounts, ...]:
+    """What became of the samples of each problem that items name."""
+    verdicts: dict[str, collections.Counter[str]] = {}
+    for item, grade in zip(items, grades):
+        if item.problem_id:
+            kind = "unscored" if not grade.verdict.scored else grade.verdict.value
+            verdicts.setdefault(item.problem_id, collections.Counter())[kind] += 1
+    return tuple(
+        ProblemCounts(
+            problem_id=problem_id,
+            samples=count.total() - count["unscored"],
+            correct=count[Verdict.CORRECT.value],
+            unscored=count["unscored"],
+        )
+        for problem_id, count in verdicts.items()
+    )
+
+
+def metrics_of(problems: Sequence[ProblemCounts], ks: Sequence[int]) -> Metrics:
+    """`pass@<k>` over problems."""
+    if not ks:
+        return Metrics.of({})
+    if not problems:
+        return Metrics.all_undefined([f"pass@{k}" for k in ks], "no item names its problem")
+    samples = np.array([problem.samples for problem in problems])
+    return pass_at_k(samples, np.array([problem.correct for problem in problems]), ks)
+
+
+async def _findings(place: Place, program: str, tests: Sequence[Ready], limits: CodeLimits) -> list[Finding]:
+    findings: list[Finding] = []
+    timeouts = 0
+    for test in tests:
+        if timeouts == MAX_TIMEOUTS:
+            findings.append(Finding(passed=False, reason="not run: the program took too long before"))
+            continue
+        findings.append(await run_test(place, program, test, limits))
+        timeouts += findings[-1].timed_out
+    return findings
+
+
+def _unreadable(item: CodeItem) -> str | None:
+    if exceeds((item.response,)):
+        return f"the response is longer than {MAX_TEXT_BYTES:,} bytes"
+    if len(item.tests) > MAX_TESTS:
+        return f"there are {len(item.tests):,} tests, at most {MAX_TESTS:,} are run"
+    if exceeds((item.prefix, *(text for test in item.tests for text in _texts(test)))):
+        return f"prefix and tests are longer than {MAX_TEXT_BYTES:,} bytes"
+    return None
+
+
+def _texts(test: CodeTest) -> Sequence[str]:
+    match test:
+        case Assertions(source=source):
+            return (source,)
+        case StdioTest(stdin=stdin, stdout=stdout):
+            return stdin, stdout
+        case CallTest(arguments_json=arguments, expected_json=expected):
+            return arguments, expected
+
+
+def _names(test: Ready) -> frozenset[str]:
+    match test:
+        case Plain() | Proxied():
+            return test.names
+        case Expected(call=call):
+            return frozenset({call.function})
+        case StdioTest():
+            return frozenset()
+
+
+def _expected(test: CallTest) -> Expected:
+    try:
+        arguments, expected = json.loads(test.arguments_json), json.loads(test.expected_json)
+    except (ValueError, RecursionError) as error:
+        raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
+    if not isinstance(arguments, list):
+        raise BadTests(f"the arguments of {test.function} are no JSON array")
+    written = [encode(argument) for argument in arguments]
+    return Expected(call=Call(function=test.function, arguments=written, named={"d": []}, expected=expected, line=1))
+
+
+def _joined(prefix: str, program: str, extraction: str) -> str:
+    """The program behind its prefix: a block begins a line of its own, and what is no block goes on where that ends."""
+    between = "\n" if extraction == "block" and prefix and not prefix.endswith("\n") else ""
+    return f"{prefix}{between}{program}"
+
+
+def _graded(
+    item: CodeItem,
+    program: str,
+    extraction: str,
+    tests: Sequence[Ready],
+    findings: Sequence[Finding],
+    duration_ns: int,
+) -> Grade:
+    passed = sum(finding.passed is True for finding in findings)
+    failed = next((at for at, finding in enumerate(findings) if not finding.passed), None)
+    reason = ""
+    if failed is not None:
+        which = f"test {failed + 1} of {len(findings)}: " if len(findings) > 1 else ""
+        reason = shorten(which + findings[failed].reason, MAX_PROBLEM_BYTES)
+    verdict = Verdict.CORRECT if failed is None else Verdict.PARTIAL if passed else Verdict.INCORRECT
+    return Grade(
+        id=item.id,
+        verdict=verdict,
+        score=passed / len(findings),
+        extracted=program,
+        extraction=extraction,
+        method=_METHODS[type(tests[failed or 0])],
+        reason=reason,
+        duration_ns=duration_ns,
+    )
+
+
+def _failed(item: CodeItem, reason: str, message: str, duration_ns: int) -> Grade:
+    problem = Problem(reason=reason, message=shorten(message, MAX_PROBLEM_BYTES))
+    return Grade(id=item.id, verdict=Verdict.ERROR, reason=problem.message, duration_ns=duration_ns, problem=problem)

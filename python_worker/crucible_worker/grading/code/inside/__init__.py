@@ -1,0 +1,1 @@
+"""What runs inside a sandbox: Python's standard library is all that there is."""

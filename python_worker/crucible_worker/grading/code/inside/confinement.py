@@ -1,0 +1,201 @@
+"""What a process that runs a program gives up first: memory, files, processes, and most ways to speak to the kernel.
+
+The sandbox around it has taken the network, the file system and the other processes away already. This filter takes
+what is left to do harm with inside: a program may start threads, but neither processes nor other programs, so that no
+limit of memory can be got round, and nobody stays behind; it may send signals to itself alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import platform
+import resource
+import struct
+
+__all__ = ["confine", "prepare"]
+
+_INTERPRETER_BYTES = 96 * 1024 * 1024  # address space of Python and its libraries, before a program is loaded
+_THREADS = 256
+_OPEN_FILES = 64
+_STACK_BYTES = 64 * 1024 * 1024  # recursion of C code, such as pickle or re
+_FILE_BYTES = 16 * 1024 * 1024
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_DUMPABLE, _FILTER_MODE = 38, 22, 4, 2
+_CLONE_THREAD = 0x00010000
+_AF_UNIX = 1
+
+# struct seccomp_data: nr, arch, instruction pointer, arguments; the low half of an argument comes first.
+_NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_X32 = 0x40000000  # system calls of another kind on x86_64
+
+_MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+_NEVER = {
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "setpriority": (141, 140),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
+    "process_madvise": (440, 440),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "personality": (135, 92),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "mount_setattr": (442, 442),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    # Memory that no limit of a process counts, or that stays behind.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+}
+
+_CLONE, _CLONE3, _KILL, _TGKILL, _SOCKET, _PRLIMIT = (56, 220), (435, 435), (62, 129), (234, 131), (41, 198), (302, 261)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def prepare() -> None:
+    """Do once what is the same for every child.
+
+    Raises:
+        OSError: there is no filter for this machine.
+    """
+    _fixed()
+    _library()
+
+
+def confine(memory_bytes: int, cpu_seconds: int) -> None:
+    """Give up what a program must not have. For the rest of the process's life.
+
+    Args:
+        memory_bytes: address space beyond what Python needs for itself.
+        cpu_seconds: after which the kernel ends it.
+
+    Raises:
+        OSError: the kernel does not do as it is told.
+    """
+    _limit(resource.RLIMIT_AS, _INTERPRETER_BYTES + memory_bytes)
+    _limit(resource.RLIMIT_CPU, cpu_seconds)
+    _limit(resource.RLIMIT_STACK, _STACK_BYTES)
+    _limit(resource.RLIMIT_FSIZE, _FILE_BYTES)
+    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    _limit(resource.RLIMIT_NPROC, _THREADS)
+    _limit(resource.RLIMIT_CORE, 0)
+    library = _library()
+    _told(library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+    _told(library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    instructions = _filter(os.getpid())
+    program = _Program(len(instructions) // 8, instructions)
+    _told(library.prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bound, bound))
+
+
+def _told(result: int) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _filter(pid: int) -> bytes:
+    """The filter of system calls, as instructions of classic BPF."""
+    first, column = _fixed()
+    deny, allow = _answer(_ERRNO | errno.EPERM), _answer(_ALLOW)
+    parts = [first]
+    for numbers, test, value in (
+        (_CLONE, _ANY_BIT, _CLONE_THREAD),
+        (_KILL, _EQUAL, pid),
+        (_TGKILL, _EQUAL, pid),
+        (_SOCKET, _EQUAL, _AF_UNIX),
+        (_PRLIMIT, _EQUAL, 0),
+    ):
+        parts += [_jump(_EQUAL, numbers[column], 0, 4), _load(_ARGUMENT), _jump(test, value, 0, 1), allow, deny]
+    return b"".join((*parts, allow))
+
+
+@functools.cache
+def _fixed() -> tuple[bytes, int]:
+    """What the filter says to every child, and the column of this machine's numbers."""
+    machine = platform.machine()
+    if machine not in _MACHINES:
+        raise OSError(errno.ENOSYS, f"no filter of system calls for {machine}")
+    architecture, column = _MACHINES[machine]
+    deny = _answer(_ERRNO | errno.EPERM)
+    parts = [_load(_ARCHITECTURE), _jump(_EQUAL, architecture, 1, 0), deny, _load(_NUMBER)]
+    parts += [_jump(_AT_LEAST, _X32, 0, 1), deny]
+    for numbers in _NEVER.values():
+        number = numbers[column]
+        if number is not None:
+            parts += [_jump(_EQUAL, number, 0, 1), deny]
+    # The C library falls back to clone, whose flags can be looked at.
+    parts += [_jump(_EQUAL, _CLONE3[column], 0, 1), _answer(_ERRNO | errno.ENOSYS)]
+    return b"".join(parts), column
+
+
+def _load(offset: int) -> bytes:
+    return struct.pack("HBBI", _LOAD, 0, 0, offset)
+
+
+def _jump(test: int, value: int, where_so: int, where_not: int) -> bytes:
+    return struct.pack("HBBI", test, where_so, where_not, value)
+
+
+def _answer(value: int) -> bytes:
+    return struct.pack("HBBI", _RETURN, 0, 0, value)

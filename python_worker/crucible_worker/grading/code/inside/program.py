@@ -1,0 +1,126 @@
+"""Runs a program that nobody trusts, in a child of the zygote.
+
+The program shares this interpreter and can do anything to it, this module included. All that leaves is values and names
+of exceptions; what they are worth is judged elsewhere, by processes that the program never sees.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_worker.grading.code.inside import frames, values
+
+__all__ = ["LOADED", "run_script", "serve_calls"]
+
+LOADED = "loaded"
+"""Key of the message that says that a program was loaded."""
+
+_MAX_MESSAGE_CHARS = 300
+
+
+def serve_calls(channel: socket.socket) -> None:
+    """Load a program, then call its functions as the channel asks, until nobody asks any more."""
+    order = frames.receive(channel)
+    nonce, limit = order["nonce"], order["max_bytes"]
+    module = _module("program")
+    reply = _loaded(module, order["source"])
+    frames.send(channel, {"nonce": nonce, **reply})
+    kept: list[Any] = []
+    while (asked := frames.receive(channel)) is not None:
+        if LOADED not in reply:
+            continue  # what is not read would make the socket's end an error, and the reply might be lost over it
+        answer = frames.pack({"nonce": nonce, **_answered(module, kept, asked)})
+        if len(answer) > limit:
+            answer = frames.pack({"nonce": nonce, "large": len(answer)})
+        channel.sendall(answer)
+
+
+def run_script(channel: socket.socket) -> None:
+    """Run a program as Python runs a script, with its own standard input and output."""
+    order = frames.receive(channel)
+    reply = _loaded(_module("__main__"), order["source"])
+    try:
+        sys.stdout.flush()
+    except Exception as error:
+        reply = _raised(error)
+    # Whoever reads the output waits for its end: with it the message has come, too.
+    frames.send(channel, {"nonce": order["nonce"], **reply})
+
+
+def _module(name: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    random.seed(0)  # the same program, the same grade
+    return module
+
+
+def _loaded(module: types.ModuleType, source: str) -> Mapping[str, Any]:
+    try:
+        exec(compile(source, "<program>", "exec"), module.__dict__)
+    except SystemExit as end:
+        if module.__name__ == "__main__" and end.code in (None, 0):
+            return {LOADED: True}
+        return _raised(end)
+    except BaseException as error:
+        return _raised(error)
+    return {LOADED: True}
+
+
+def _answered(module: types.ModuleType, kept: list[Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Do what is asked of the program, or of an object of it that is kept for the tests."""
+    holder = module if asked["object"] is None else kept[asked["object"]]
+    if "attribute" in asked:
+        return _attribute(holder, asked["attribute"])
+    return _called(holder, kept if asked["keep"] else None, asked)
+
+
+def _attribute(holder: Any, name: str) -> Mapping[str, Any]:
+    try:
+        value = getattr(holder, name)
+        return {"method": True} if callable(value) else {"value": values.encode(value)}
+    except values.NotPlain as error:
+        return {"opaque": str(error)}
+    except BaseException as error:
+        return _raised(error)
+
+
+def _called(holder: Any, kept: list[Any] | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Call a function; its value, and what became of arguments that it changed."""
+    arguments: Sequence[Any] = values.decode(asked["arguments"])
+    named: Mapping[str, Any] = values.decode(asked["named"])
+    value = None
+    try:
+        value = getattr(holder, asked["function"])(*arguments, **named)
+        if kept is not None and type(value).__module__ != "builtins":  # a class of the program's, a list or not
+            raise values.NotPlain(type(value).__name__)
+        answer: dict[str, Any] = {"value": values.encode(value)}
+    except values.NotPlain as error:
+        answer = {"opaque": str(error)} if kept is None else {"object": len(kept)}
+        if kept is not None:
+            kept.append(value)
+    except BaseException as error:
+        answer = dict(_raised(error))
+    if asked["changes"]:
+        try:
+            after = values.encode([list(arguments), dict(named)])
+        except values.NotPlain as error:
+            return {"opaque": f"{error} put into an argument"}
+        if after != [asked["arguments"], asked["named"]]:
+            answer["changed"] = after
+    return answer
+
+
+def _raised(error: BaseException) -> Mapping[str, Any]:
+    kind = type(error)
+    # The nearest of Python's own: the tests cannot know of any other.
+    builtin = next((base.__name__ for base in kind.__mro__ if base.__module__ == "builtins"), "Exception")
+    try:
+        message = str(error)[:_MAX_MESSAGE_CHARS]
+    except BaseException:
+        message = ""
+    return {"raised": str(kind.__name__)[:60], "builtin": builtin, "message": message}

@@ -1,0 +1,144 @@
+"""The first process of a sandbox: has loaded what programs commonly import, and forks one child for each run.
+
+It never looks at a program. An order on its control socket brings limits, a role, and the file descriptors of the run;
+the child gives up what it must not have and takes its part from the run's own channel. When the child has ended, the
+answer says how, and whether it has written files. Who started the sandbox ends it with the control socket.
+"""
+
+from __future__ import annotations
+
+import array
+import builtins
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from crucible_worker.grading.code.inside import confinement, examiner, program
+from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, SCRATCH
+
+__all__ = ["main"]
+
+_MAX_FDS = 3  # the channel, and standard input and output of a program that has them
+_PRELOADED = (
+    *("abc", "bisect", "calendar", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum"),
+    *("fractions", "functools", "hashlib", "heapq", "io", "itertools", "json", "math", "operator", "queue", "random"),
+    *("re", "statistics", "string", "textwrap", "threading", "time", "traceback", "typing", "unicodedata"),
+)
+_ROLES: dict[str, Callable[[socket.socket], None]] = {
+    "program": program.serve_calls,
+    "script": program.run_script,
+    "tests": examiner.examine,
+}
+
+
+def main(control_fd: int, user: int | None) -> NoReturn:
+    """Serve orders until the control socket is closed; as `user`, where the sandbox was built by root."""
+    if user is not None:
+        os.setgroups(())
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    # As init of the namespace: what has no handler here cannot reach it from inside.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for module in _PRELOADED:
+        importlib.import_module(module)
+    _add_exits()
+    # Over the descriptors, whatever a child puts behind them: a third of a millisecond that no child has to spend.
+    sys.stdin, sys.stdout, sys.stderr = _streams()
+    confinement.prepare()
+    # Collections would write into every page that is shared with the children.
+    gc.collect()
+    gc.freeze()
+    control = socket.socket(fileno=control_fd)
+    _prove_confinement()
+    since = os.stat(SCRATCH).st_ctime_ns
+    control.send(READY)
+    while True:
+        order, fds = _received(control)
+        if not order:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            _run(control, order, fds)
+        for fd in fds:
+            os.close(fd)
+        code = _ended(pid, control)
+        # Its time changes with whatever is done to the folder: made in it, removed from it, its mode.
+        touched = os.stat(SCRATCH).st_ctime_ns != since
+        control.send(json.dumps({"code": code, "touched": touched}).encode())
+
+
+def _prove_confinement() -> None:
+    """End with an error where the kernel does not confine: later it would be the programs that seem to fail."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            confinement.confine(1 << 30, 1)
+        except OSError as error:
+            os.write(2, f"programs cannot be confined: {error}".encode())
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        os._exit(1)
+
+
+def _ended(pid: int, control: socket.socket) -> int:
+    """Wait for a child; end with all that runs here where the control socket is closed before."""
+    child = os.pidfd_open(pid)
+    watched = select.poll()
+    watched.register(child, select.POLLIN)
+    watched.register(control, select.POLLIN)
+    # The kernel's word that a parent died does not reach another user's process: the socket's end does.
+    if any(fd == control.fileno() for fd, _ in watched.poll()):
+        os._exit(0)
+    os.close(child)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _received(control: socket.socket) -> tuple[dict[str, Any], Sequence[int]]:
+    data, ancillary, _, _ = control.recvmsg(MAX_ORDER_BYTES, socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize))
+    fds = array.array("i")
+    for _, _, passed in ancillary:
+        fds.frombytes(passed)
+    return (json.loads(data) if data else {}), fds
+
+
+def _run(control: socket.socket, order: dict[str, Any], fds: Sequence[int]) -> NoReturn:
+    """Be the child: never returns, whatever happens."""
+    try:
+        # Not before it is out of reach: the control socket is the zygote's alone.
+        control.close()
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(fds[1] if len(fds) > 1 else quiet, 0)
+        os.dup2(fds[2] if len(fds) > 2 else quiet, 1)
+        os.dup2(quiet, 2)
+        for fd in (quiet, *fds[1:]):
+            os.close(fd)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        confinement.confine(order["memory_bytes"], order["cpu_seconds"])
+        _ROLES[order["role"]](socket.socket(fileno=fds[0]))
+    except BaseException:  # the worker sees a channel that ends too early
+        os._exit(1)
+    os._exit(0)
+
+
+def _streams() -> tuple[Any, Any, Any]:
+    return (
+        open(0, encoding="utf-8", errors="surrogateescape", closefd=False),
+        open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False),
+        open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False),
+    )
+
+
+def _add_exits() -> None:
+    """The names that Python's site module would add, which is not loaded here."""
+    import _sitebuiltins  # part of CPython, for site alone
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "end-of-file"))

@@ -1,0 +1,303 @@
+"""How one test of one program is run and judged. The verdict is made here, of what comes out of the sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import math
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import CodeLimits, StdioTest
+from crucible_worker.grading.code.assertions import Call, Plain, Proxied
+from crucible_worker.grading.code.compare import equals, equals_json
+from crucible_worker.grading.code.inside.values import asking
+from crucible_worker.grading.code.places import Place
+from crucible_worker.grading.code.sandbox import Bounds, Channel
+
+__all__ = ["Expected", "Finding", "run_test"]
+
+_MEBIBYTE = 1024 * 1024
+_TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make
+_MAX_TOLD = 300
+_ATTEMPTS = 2  # where the machine ends a sandbox, as it does when it is short of memory
+_TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure for its tests
+
+_TEXTS = ("raised", "builtin", "message", "opaque")
+_NO_ANSWER = "the program wrote what is no answer"
+_TOO_LONG = "took longer than {:,} ms"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What became of one test."""
+
+    passed: bool | None
+    """None where nobody can tell."""
+    reason: str = ""
+    """Why it was not passed."""
+    problem: str = ""
+    """Where nobody can tell: the reason of the item's problem."""
+    timed_out: bool = False
+    """It was not passed in its time."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A call and its value as JSON has it."""
+
+    call: Call
+    """The call."""
+
+
+Ready = Plain | Proxied | StdioTest | Expected
+"""A test, read."""
+
+PASSED = Finding(passed=True)
+
+
+class _Fails(Exception):
+    """The program fails; the text says how."""
+
+
+async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
+    """Run a program against one test.
+
+    Args:
+        place: where.
+        program: its source.
+        test: what it must do.
+        limits: what it may take.
+
+    Raises:
+        FailedPrecondition: no sandbox starts here (reason NO_SANDBOX).
+    """
+    for _ in range(_ATTEMPTS):
+        await place.restore()
+        await place.prepare(tests=isinstance(test, Proxied))
+        finding = await _attempt(place, program, test, limits)
+        if finding.passed or not place.lost:
+            return finding
+    return Finding(passed=None, problem="SANDBOX_LOST", reason="the sandbox ended before the program did, twice")
+
+
+async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
+    match test:
+        case Plain(calls=calls):
+            judged = _calls(place, program, calls, limits, equals)
+        case Expected(call=call):
+            judged = _calls(place, program, (call,), limits, equals_json)
+        case StdioTest():
+            judged = _script(place, program, test, limits)
+        case Proxied():
+            judged = _proxied(place, program, test, limits)
+    try:
+        async with asyncio.timeout(limits.timeout_ms / 1000):
+            return await judged
+    except TimeoutError:
+        place.condemn()
+        return Finding(passed=False, reason=_TOO_LONG.format(limits.timeout_ms), timed_out=True)
+    except _Fails as failed:
+        return Finding(passed=False, reason=str(failed))
+
+
+async def _calls(
+    place: Place,
+    program: str,
+    calls: Sequence[Call],
+    limits: CodeLimits,
+    same: Callable[[Any, Any], bool],
+) -> Finding:
+    async with place.running("program", _bounds(limits)) as channel:
+        talk = _Talk(place, channel, limits)
+        talk.begin(program)
+        for call in calls:
+            talk.ask(asking(call.function, call.arguments, call.named))
+        await talk.loaded()
+        for call in calls:
+            answer = await talk.answer()
+            if "value" not in answer:
+                raise _Fails(f"line {call.line} of the tests: {_without_value(call.function, answer)}")
+            if not await _compared(channel, same, answer["value"], call.expected):
+                raise _Fails(f"line {call.line} of the tests: {call.function} returned another value")
+    return PASSED
+
+
+async def _compared(channel: Channel, same: Callable[[Any, Any], bool], written: Any, expected: Any) -> bool:
+    try:
+        return await asyncio.to_thread(same, written, expected) if channel.large else same(written, expected)
+    except (ValueError, ArithmeticError, RecursionError):
+        return False  # nothing that an honest program's interpreter writes
+
+
+async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits) -> Finding:
+    roomy = dataclasses.replace(limits, memory_mb=max(limits.memory_mb, _TESTS_MEMORY_MB))
+    async with (
+        place.running("program", _bounds(limits)) as to_program,
+        place.running("tests", _bounds(roomy)) as to_tests,
+    ):
+        talk = _Talk(place, to_program, limits)
+        talk.begin(program)
+        nonce = secrets.token_hex(8)
+        to_tests.send({"nonce": nonce, "names": dict(test.classes), "sources": list(test.sources)})
+        await talk.loaded()
+        asked = 0
+        while True:
+            try:
+                told = await _received(to_tests, _TESTS_BYTES)
+            except ValueError:
+                reason = f"the tests make a call of more than {_TESTS_BYTES:,} bytes"
+                return Finding(passed=None, problem="NOT_PASSABLE", reason=reason)
+            if told is None or told.get("nonce") != nonce:
+                return Finding(passed=None, problem="TESTS_FAILED", reason="the tests ended before they were through")
+            if "call" not in told:
+                return _verdict(told, asked)
+            asked += 1
+            talk.ask(told["call"])
+            answer = await talk.answer()
+            try:
+                to_tests.send(answer)
+            except (ValueError, RecursionError):  # 1e999, or more levels than it came with
+                raise _Fails(_NO_ANSWER) from None
+
+
+def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
+    if "unpassable" in told:
+        return Finding(passed=None, problem="NOT_PASSABLE", reason=told["unpassable"])
+    if "failed" in told:
+        where = f"line {told['line']} of the tests: " if told["line"] else ""
+        what = told["failed"] if told["failed"] != "Failed" else ""
+        said = ": ".join(part for part in (what, told["message"]) if part)
+        return Finding(passed=False, reason=f"{where}{said}")
+    if not asked:
+        reason = "the tests ask nothing of the program: do they call check?"
+        return Finding(passed=None, problem="BAD_TESTS", reason=reason)
+    return PASSED
+
+
+async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimits) -> Finding:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, os.fdopen(os.memfd_create("stdin"), "w+b") as stdin:
+        stdin.write(test.stdin.encode("utf-8", "surrogatepass"))
+        stdin.seek(0)
+        async with place.running("script", _bounds(limits), (stdin.fileno(), theirs.fileno())) as channel:
+            theirs.close()
+            talk = _Talk(place, channel, limits)
+            talk.begin(program)
+            output = await _all_of(ours, limits.output_bytes)
+            # One that ends itself has said nothing, and may have done all that it should.
+            with contextlib.suppress(_Ended):
+                await talk.loaded(ended=_Ended)
+    if (left := await place.program_left()) is None or left.code != 0:
+        raise _Fails("the program did not end" if left is None else f"the program {left.told}")
+    wanted, got = _lines(test.stdout), _lines(output.decode(errors="replace"))
+    if got == wanted:
+        return PASSED
+    line = next((at for at, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
+    raise _Fails(f"wrote something else on line {line + 1}")
+
+
+class _Ended(_Fails):
+    """The program ended without a word."""
+
+
+class _Talk:
+    """What is said to a program and what it answers, which is nobody's word but the program's."""
+
+    def __init__(self, place: Place, channel: Channel, limits: CodeLimits) -> None:
+        self._place, self._channel, self._limits = place, channel, limits
+        self._nonce = secrets.token_hex(8)
+
+    def begin(self, program: str) -> None:
+        """Have it loaded."""
+        self._channel.send({"nonce": self._nonce, "source": program, "max_bytes": self._limits.output_bytes})
+
+    def ask(self, asked: Mapping[str, Any]) -> None:
+        """Have done what `asking` writes, or what tests ask."""
+        self._channel.send(asked)
+
+    async def loaded(self, *, ended: type[_Fails] = _Fails) -> None:
+        """Wait until it is loaded.
+
+        Raises:
+            _Fails: it is not.
+        """
+        answer = await self._answer(ended)
+        if "raised" in answer:
+            raise _Fails(f"the program raised {_exception(answer)}")
+        if "loaded" not in answer:
+            raise _Fails(_NO_ANSWER)
+
+    async def answer(self) -> Mapping[str, Any]:
+        """The answer to what was asked next: a value, or texts that say why there is none.
+
+        Raises:
+            _Fails: there is none.
+        """
+        answer = await self._answer(_Fails)
+        if "value" in answer:
+            return {key: answer[key] for key in ("value", "changed") if key in answer}
+        known = {key: answer[key] for key in _TEXTS if isinstance(answer.get(key), str)}
+        if type(answer.get("object")) is int:
+            known["object"] = answer["object"]
+        return {**known, "method": True} if answer.get("method") is True else known
+
+    async def _answer(self, ended: type[_Fails]) -> Mapping[str, Any]:
+        try:
+            answer = await _received(self._channel, self._limits.output_bytes)
+        except ValueError:
+            raise _Fails(f"the program wrote more than {self._limits.output_bytes:,} bytes") from None
+        if answer is None:
+            left = await self._place.program_left()
+            raise ended("the program ended its sandbox" if left is None else f"the program {left.told}")
+        if answer.get("nonce") != self._nonce:
+            raise _Fails(_NO_ANSWER)
+        return answer
+
+
+async def _received(channel: Channel, max_bytes: int) -> Mapping[str, Any] | None:
+    message = await channel.receive(max_bytes)
+    return message if isinstance(message, dict) else None
+
+
+async def _all_of(end: socket.socket, max_bytes: int) -> bytes:
+    end.setblocking(False)
+    parts: list[bytes] = []
+    left = max_bytes
+    while part := await asyncio.get_running_loop().sock_recv(end, 65_536):
+        left -= len(part)
+        if left < 0:
+            raise _Fails(f"the program wrote more than {max_bytes:,} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _without_value(function: str, answer: Mapping[str, Any]) -> str:
+    if "raised" in answer:
+        return f"{function} raised {_exception(answer)}"
+    if "opaque" in answer:
+        return f"{function} returned {answer['opaque'][:_MAX_TOLD]}, which is no plain value"
+    return f"{function} returned more than may pass"
+
+
+def _exception(answer: Mapping[str, Any]) -> str:
+    said = [answer[key] for key in ("raised", "message") if isinstance(answer.get(key), str) and answer[key]]
+    return ": ".join(said)[:_MAX_TOLD]
+
+
+def _lines(text: str) -> Sequence[str]:
+    lines = [line.rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _bounds(limits: CodeLimits) -> Bounds:
+    # Threads of a program may use several cores; time on the wall is what counts.
+    cores = os.cpu_count() or 1
+    seconds = cores * math.ceil(limits.timeout_ms / 1000) + 1
+    return Bounds(memory_bytes=limits.memory_mb * _MEBIBYTE, cpu_seconds=seconds)

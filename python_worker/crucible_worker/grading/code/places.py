@@ -1,0 +1,205 @@
+"""Places where programs are run: so many at once, each with a sandbox for programs and one for tests.
+
+A sandbox serves one run after the other while runs leave nothing behind. One whose run did not end by itself, or wrote
+files, is ended with all that is in it, and another takes its place. Nothing is started before the first program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Sequence
+
+import structlog
+
+from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_worker.grading.code.bubblewrap import Wall, none_wanted
+from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
+
+__all__ = ["MAX_PLACES", "Place", "Places", "default_places", "share", "shared", "unshare"]
+
+MAX_PLACES = 64
+"""Of one worker."""
+DEFAULT_MAX_PLACES = 4
+"""Of one worker that was told nothing: there may be many workers on a machine."""
+
+_PROGRAMS, _TESTS = "programs", "tests"
+
+
+def default_places() -> int:
+    """Places of a worker that is told nothing: one for each core, at most `DEFAULT_MAX_PLACES`."""
+    return min(len(os.sched_getaffinity(0)), DEFAULT_MAX_PLACES)
+
+
+class Place:
+    """Where one program runs at a time, and what tests it."""
+
+    def __init__(self) -> None:
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._ended: dict[str, Left] = {}
+        self._condemned = self._closed = False
+
+    async def prepare(self, *, tests: bool = False) -> None:
+        """Have what is needed ready, so that no run pays for it.
+
+        Raises:
+            FailedPrecondition: sandboxes do not start here (reason NO_SANDBOX).
+            Unavailable: the place is closed (reason GRADING_CLOSED).
+        """
+        for name in (_PROGRAMS, _TESTS) if tests else (_PROGRAMS,):
+            self._check_open()
+            if name not in self._sandboxes:
+                self._sandboxes[name] = await Sandbox.start(Wall.of_this_process())
+        if self._closed:  # meanwhile
+            await self.discard()
+            raise _closed()
+
+    @contextlib.asynccontextmanager
+    async def running(self, role: str, bounds: Bounds, streams: Sequence[int] = ()) -> AsyncIterator[Channel]:
+        """A run in its sandbox, see `Sandbox.run`; the channel is closed at the end, which a program may ignore.
+
+        Raises:
+            Unavailable: the place is closed (reason GRADING_CLOSED).
+        """
+        self._check_open()
+        sandbox = self._sandboxes[_TESTS if role == "tests" else _PROGRAMS]
+        channel = await sandbox.run(role, bounds, streams)
+        try:
+            yield channel
+        finally:
+            channel.close()
+
+    async def program_left(self) -> Left | None:
+        """How the program's process ended; None where it has not, or its sandbox ended first.
+
+        Raises:
+            Unavailable: the place is closed (reason GRADING_CLOSED).
+        """
+        self._check_open()
+        sandbox = self._sandboxes[_PROGRAMS]
+        if _PROGRAMS not in self._ended and (left := await sandbox.settled()) is not None:
+            self._ended[_PROGRAMS] = left
+        return self._ended.get(_PROGRAMS)
+
+    @property
+    def lost(self) -> bool:
+        """Whether a sandbox has ended by itself, which no program can bring about: the machine did."""
+        return any(sandbox.lost for sandbox in self._sandboxes.values())
+
+    def condemn(self) -> None:
+        """What runs here has had its time: `restore` does not wait for it."""
+        self._condemned = True
+
+    async def restore(self) -> None:
+        """Make the place fit for the next program: nothing of the last one is left."""
+        condemned, self._condemned = self._condemned, False
+        for name, sandbox in list(self._sandboxes.items()):
+            left = self._ended.pop(name, None)
+            if left is None and not (sandbox.alive or condemned):
+                left = await sandbox.settled()
+            if not sandbox.alive or (left is not None and left.touched):
+                del self._sandboxes[name]
+                await sandbox.kill()
+
+    async def discard(self) -> None:
+        """End its sandboxes; the next program has new ones."""
+        while self._sandboxes:
+            _, sandbox = self._sandboxes.popitem()
+            await sandbox.kill()
+
+    async def aclose(self) -> None:
+        """End its sandboxes; there will be no others."""
+        self._closed = True
+        await self.discard()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _closed()
+
+
+class Places:
+    """All places of a worker. Belongs to the event loop that uses it first.
+
+    Args:
+        count: how many; `default_places` if None.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = default_places() if count is None else count
+        """How many."""
+        if not 1 <= self.count <= MAX_PLACES:
+            raise ValueError(f"{count} places, 1 to {MAX_PLACES} are accepted")
+        self._places = [Place() for _ in range(self.count)]
+        self._free: asyncio.Queue[Place] = asyncio.Queue()
+        for place in self._places:
+            self._free.put_nowait(place)
+        self._restoring: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._log = structlog.get_logger("crucible_worker.grading")
+
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncIterator[Place]:
+        """A place for oneself; whoever waits longest has the next.
+
+        Raises:
+            Unavailable: the places are closed (reason GRADING_CLOSED).
+        """
+        place = await self._free.get()
+        try:
+            if self._closed:
+                raise _closed()
+            yield place
+            # Sandboxes may have been ended under way: what was found then is nobody's fault.
+            if self._closed:
+                raise _closed()
+        finally:
+            # Not in the caller's time, and not undone where the caller is cancelled.
+            task = asyncio.create_task(self._restored(place))
+            self._restoring.add(task)
+            task.add_done_callback(self._restoring.discard)
+
+    async def aclose(self) -> None:
+        """End every sandbox; who waits for a place is refused. Idempotent."""
+        self._closed = True
+        while self._restoring:
+            await asyncio.wait(self._restoring)
+        await asyncio.gather(*(place.aclose() for place in self._places))
+
+    async def _restored(self, place: Place) -> None:
+        try:
+            await place.restore()
+        except (OSError, BridgeError) as error:
+            self._log.error("sandbox_not_restored", reason=str(error))
+            await place.discard()
+        finally:
+            self._free.put_nowait(place)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("this worker grades no more", reason="GRADING_CLOSED")
+
+
+_shared: list[Places] = []
+
+
+def share(places: Places) -> None:
+    """Have graders of this process use these places, until `unshare`; of several the last."""
+    _shared.append(places)
+
+
+def unshare(places: Places) -> None:
+    """Have graders use them no more."""
+    if places in _shared:
+        _shared.remove(places)
+
+
+def shared() -> Places:
+    """The places that graders of this process use.
+
+    Raises:
+        FailedPrecondition: there are none (reason NO_SANDBOX).
+    """
+    if not _shared:
+        raise none_wanted()
+    return _shared[-1]

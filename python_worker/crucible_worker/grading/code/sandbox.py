@@ -1,0 +1,240 @@
+"""One sandbox: a zygote behind bubblewrap, and one run in it at a time."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from typing import Any, Self
+
+from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
+from crucible_worker.grading.code.inside.frames import LENGTH_BYTES, MAX_ORDER_BYTES, READY, pack
+
+__all__ = ["START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
+
+START_SECONDS = 10.0
+"""For a sandbox to be ready; it takes a tenth of a second on an idle machine."""
+
+SETTLE_SECONDS = 0.25
+"""For a child that has said all it had to say to end; what takes longer is killed."""
+
+LARGE_BYTES = 64 * 1024
+"""Messages from here on would hold the event loop for milliseconds."""
+
+KILL_SECONDS = 2.0
+"""For a sandbox to be gone; it takes milliseconds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What the kernel lets a run take."""
+
+    memory_bytes: int
+    """Address space beyond what Python takes."""
+    cpu_seconds: int
+    """Of all its threads together."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """How a run's process ended."""
+
+    code: int
+    """Its exit status; below zero the signal that killed it."""
+    touched: bool
+    """Whether it did something to the folder that can be written to."""
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        if self.code >= 0:
+            return f"exited with {self.code}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"was killed by {known.get(-self.code, f'signal {-self.code}')}"
+
+
+class Channel:
+    """The worker's end of a run's channel. What comes out of it is a program's word, checked for its size alone."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.large = False
+        """Whether the last message is so large that it is a thread's work."""
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Self:
+        """Speak over a socket, which is closed with the channel."""
+        return cls(*await asyncio.open_unix_connection(sock=end))
+
+    def send(self, message: Any) -> None:
+        """Send without waiting; whether anybody reads is told by what comes back."""
+        self._writer.write(pack(message))
+
+    async def receive(self, max_bytes: int) -> Any:
+        """The next message; None where none comes any more, or what comes is none.
+
+        Raises:
+            ValueError: it is longer than `max_bytes`.
+        """
+        try:
+            length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
+            if length > max_bytes:
+                raise ValueError(f"a message of {length:,} bytes, at most {max_bytes:,} are read")
+            data = await self._reader.readexactly(length)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        try:
+            self.large = length >= LARGE_BYTES
+            return await asyncio.to_thread(_parsed, data) if self.large else _parsed(data)
+        except (ValueError, RecursionError):
+            return None
+
+    def close(self) -> None:
+        """Say that nothing more comes."""
+        self._writer.close()
+
+
+class Sandbox:
+    """A zygote that waits for orders, and whose whole process namespace ends with it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        self._process, self._control = process, control
+        self._busy = False
+        self.lost = False
+        """Whether it has ended, though nobody here ended it."""
+
+    @classmethod
+    async def start(cls, wall: Wall) -> Self:
+        """Start one and wait until it is ready.
+
+        Raises:
+            FailedPrecondition: it does not start (reason NO_SANDBOX); the message says what to do.
+        """
+        control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.setblocking(False)
+        with contextlib.ExitStack() as files, inner:
+            told = files.enter_context(_memory_file(b""))
+            given = {path: files.enter_context(_memory_file(data)) for path, data in sources().items()}
+            words = wall.command(inner.fileno(), {path: file.fileno() for path, file in given.items()})
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *words,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=told,
+                    pass_fds=(inner.fileno(), *(file.fileno() for file in given.values())),
+                    **wall.spawn_options(),
+                )
+            except BaseException as error:
+                control.close()
+                if isinstance(error, OSError):
+                    raise no_sandbox(advice(str(error))) from error
+                raise
+            inner.close()
+            sandbox = cls(process, control)
+            try:
+                await sandbox._ready()
+            except BaseException as error:
+                await sandbox.kill()
+                if not isinstance(error, _NotReady):
+                    raise
+                told.seek(0)
+                said = told.read().decode(errors="replace")
+                raise no_sandbox(advice(said or str(error))) from None
+        return sandbox
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take an order."""
+        return self._control.fileno() >= 0 and not self._busy
+
+    async def run(self, role: str, bounds: Bounds, streams: Sequence[int] = ()) -> Channel:
+        """Begin a run: one child, whose part is played over the channel.
+
+        Args:
+            role: "program", "script" or "tests".
+            bounds: what it may take.
+            streams: standard input and output of a script.
+        """
+        assert not self._busy
+        ours, theirs = socket.socketpair()
+        order = json.dumps({"role": role, **dataclasses.asdict(bounds)}).encode()
+        assert len(order) <= MAX_ORDER_BYTES
+        fds = array.array("i", (theirs.fileno(), *streams))
+        with theirs:
+            self._busy = True
+            with contextlib.suppress(OSError):  # a zygote that is gone: the channel ends at once
+                self._control.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        ours.setblocking(False)
+        try:
+            return await Channel.over(ours)
+        except BaseException:
+            ours.close()
+            raise
+
+    async def settled(self, seconds: float = SETTLE_SECONDS) -> Left | None:
+        """Wait for the end of the run; None where it has not ended by itself, or the zygote has gone."""
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await asyncio.get_running_loop().sock_recv(self._control, MAX_ORDER_BYTES)
+        except TimeoutError:
+            return None
+        except OSError:
+            answer = b""
+        if not answer:
+            self.lost = True
+            return None
+        told = json.loads(answer)
+        self._busy = False
+        return Left(code=told["code"], touched=told["touched"])
+
+    async def kill(self) -> None:
+        """End it with all that runs in it, and wait until that is so. Idempotent."""
+        if self._control.fileno() < 0:
+            return
+        # The zygote ends at this, and as init of its namespace it takes along whatever runs there.
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        try:
+            async with asyncio.timeout(KILL_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        finally:
+            self._control.close()
+
+    async def _ready(self) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                said = await asyncio.get_running_loop().sock_recv(self._control, MAX_ORDER_BYTES)
+        except TimeoutError:
+            raise _NotReady(f"it was not ready within {START_SECONDS:g} s") from None
+        if said != READY:
+            raise _NotReady("")
+
+
+def _parsed(data: bytes) -> Any:
+    return json.loads(data, parse_constant=_refused)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+class _NotReady(Exception):
+    """The zygote did not come up."""
+
+
+def _memory_file(data: bytes) -> Any:
+    """A file that has no name, for another process to read."""
+    file = os.fdopen(os.memfd_create("sandbox"), "w+b", buffering=0)
+    file.write(data)
+    file.seek(0)
+    return file

@@ -1,0 +1,29 @@
+"""Distributions with entry points, laid out as pip installs them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+EVALUATOR_PACKAGE = Path(__file__).parent / "cases" / "evaluator_package"
+"""One with an evaluator, as a user would write it."""
+
+
+def lay_out(folder: Path, module: str, source: str, group: str, points: Mapping[str, str]) -> None:
+    """A distribution of one module, which announces `points` in a group."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{module}.py").write_text(source)
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    lines = (f"{name} = {value}\n" for name, value in points.items())
+    (info / "entry_points.txt").write_text(f"[{group}]\n{''.join(lines)}")
+
+
+def lay_out_evaluator_package(folder: Path) -> None:
+    """That of `EVALUATOR_PACKAGE`, with the entry points of its pyproject.toml."""
+    project = tomllib.loads((EVALUATOR_PACKAGE / "pyproject.toml").read_text())["project"]
+    ((group, points),) = project["entry-points"].items()
+    (module,) = EVALUATOR_PACKAGE.glob("*.py")
+    lay_out(folder, module.stem, module.read_text(), group, points)

@@ -1,0 +1,63 @@
+"""What the tests of programs share: whether sandboxes work here, a grader, and who runs in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.types import CodeItem, CodeLimits, CodeTest, Grade
+from crucible_worker.grading.code.bubblewrap import Wall
+from crucible_worker.grading.code.grader import CodeGrader
+from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.sandbox import Sandbox
+from tests.service.grading_kit import processes_below
+
+SMALL = CodeLimits(timeout_ms=20_000, memory_mb=128)
+"""Little memory, and all the time that a busy machine may take."""
+
+
+async def _tried() -> str:
+    try:
+        await (await Sandbox.start(Wall.of_this_process())).kill()
+    except BridgeError as error:
+        return error.message
+    return ""
+
+
+MISSING = asyncio.run(_tried())
+"""Why programs cannot be run here; empty where they can."""
+
+needs_sandbox = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+"""Skips, and says what to install."""
+
+
+@contextlib.asynccontextmanager
+async def code_grader(places: int = 1) -> AsyncIterator[CodeGrader]:
+    """A grader with sandboxes of its own, gone afterwards."""
+    used = Places(places)
+    try:
+        yield CodeGrader(used)
+    finally:
+        await used.aclose()
+
+
+async def graded(grader: CodeGrader, program: str, *tests: CodeTest, limits: CodeLimits = SMALL, **item: Any) -> Grade:
+    """The grade of one program."""
+    return await grader.grade(CodeItem(response=program, tests=tests, **item), limits)
+
+
+def sandboxed(pid: int | None = None) -> set[int]:
+    """Every process that a sandbox of ours holds, or of another process, those that hold it included."""
+    found: set[int] = set()
+    for each in processes_below(os.getpid() if pid is None else pid):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if b"crucible_worker.grading.code.inside" in Path(f"/proc/{each}/cmdline").read_bytes():
+                found.add(each)
+    return found

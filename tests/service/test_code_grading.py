@@ -1,0 +1,349 @@
+"""What programs are found to be, in real sandboxes: verdicts, scores, reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Assertions,
+    CallTest,
+    CodeItem,
+    CodeLimits,
+    CodeTest,
+    GradeCodeRequest,
+    ProblemCounts,
+    StdioTest,
+    Verdict,
+)
+from crucible_worker.grading.code import grader as code
+from crucible_worker.grading.code.grader import MAX_TESTS, MAX_TIMEOUTS, CodeGrader
+from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]
+
+CORRECT, INCORRECT, PARTIAL = Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL
+UNDECIDED, ERROR = Verdict.UNDECIDED, Verdict.ERROR
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def grader() -> AsyncIterator[CodeGrader]:
+    """One for all."""
+    async with code_grader(2) as grader:
+        yield grader
+
+
+PASSING: dict[str, tuple[str, CodeTest]] = {
+    "a call": ("def f(x): return x + 1", Assertions("assert f(1) == 2")),
+    "named arguments": ("def f(x, *, y): return x - y", Assertions("assert f(x=3, y=1) == 2")),
+    "containers": (
+        "def f(): return {1: (2.5, [None]), 'a': {1}}",
+        Assertions("assert f() == {1: (2.5, [None]), 'a': {1}}"),
+    ),
+    "a large number": ("def f(): return 2 ** 4000", Assertions(f"assert f() == {2**4000}")),
+    "text": ("def f(): return 'é\\ud800\\0'", Assertions("assert f() == 'é\\ud800\\0'")),
+    "state": ("n = []\ndef f(): n.append(1); return len(n)", Assertions("assert f() == 1\nassert f() == 2")),
+    "a subclass": (
+        "import collections\ndef f(): return collections.Counter('aa')",
+        Assertions("assert f() == {'a': 2}"),
+    ),
+    "nearly": ("def f(): return 0.1 + 0.2", Assertions("assert abs(f() - 0.3) < 1e-9")),
+    "an exception": (
+        "class Mine(KeyError): pass\ndef f(x): raise Mine('no')",
+        Assertions("try:\n    f(1)\nexcept KeyError as error:\n    assert 'no' in str(error)\nelse:\n    assert False"),
+    ),
+    "one of no kind": (
+        "class Mine(BaseException): pass\ndef f(x): raise Mine('no')",
+        Assertions(
+            "try:\n    f(1)\nexcept Exception as error:\n    assert str(error) == 'no'\nelse:\n    assert False"
+        ),
+    ),
+    "arguments in place": (
+        "def f(x, y): x.sort(); y['a'] = 1",
+        Assertions("a, b = [2, 1], {}\nf(a, b)\nassert a == [1, 2] and b['a']"),
+    ),
+    "a set in place": ("def f(x): x.add(2)", Assertions("a = {1}\nf(a)\nassert a == {1, 2}")),
+    "a reference": (
+        "def f(x): return sorted(x)",
+        Assertions("for n in range(9):\n    assert f([n, -n]) == sorted([n, -n])"),
+    ),
+    "passed on": ("def f(x): return x * x", Assertions("assert list(map(f, [1, 2])) == [1, 4]")),
+    "back again": ("def f(x): return (x,)", Assertions("assert f(f(1)) == ((1,),)")),
+    "an object that nobody looks at": ("def f(x): return print", Assertions("f(1)\nassert f(2) is not None")),
+    "chance": (
+        "import random\ndef f(): return random.random()",
+        Assertions("import random\nassert 0 <= f() < 1 and random.random()"),
+    ),
+    "objects": (
+        "class Stack:\n"
+        "    def __init__(self, *items): self.items = list(items)\n"
+        "    def push(self, item): self.items.append(item)\n"
+        "    def pop(self): return self.items.pop()",
+        Assertions("a, b = Stack(1), Stack()\na.push(2)\nassert (a.pop(), a.pop()) == (2, 1) and b.items == []"),
+    ),
+    "an object that is a list besides": (
+        "class Stack(list):\n    def push(self, item): self.append(item)\n    def size(self): return len(self)",
+        Assertions("a = Stack()\na.push(2)\nassert a.size() == 1 and a.pop() == 2"),
+    ),
+    "a method in place": (
+        "class Solution:\n    def sort(self, x): x.sort()",
+        Assertions("a = [2, 1]\nSolution().sort(a)\nassert a == [1, 2]"),
+    ),
+    "an exception of a method": (
+        "class Stack:\n    def pop(self): raise IndexError('empty')",
+        Assertions("try:\n    Stack().pop()\nexcept IndexError:\n    pass\nelse:\n    assert False"),
+    ),
+    "json": (
+        "def f(x): return {1: (x, None)}",
+        CallTest(function="f", arguments_json="[2]", expected_json='{"1": [2.0, null]}'),
+    ),
+    "no arguments": ("f = lambda: True", CallTest(function="f", expected_json="true")),
+    "lines": ("for line in open(0): print(line.strip() + '  ')\nprint()", StdioTest(stdin="a\nb", stdout="a\nb")),
+    "input": ("print(int(input()) * 2)", StdioTest(stdin="21\n", stdout="42\n")),
+    "a main": ("if __name__ == '__main__': print(1)", StdioTest(stdout="1")),
+    "an exit": ("import sys\nprint(1)\nsys.exit()", StdioTest(stdout="1")),
+    "exit by name": ("print(1)\nexit(0)", StdioTest(stdout="1")),
+    "an end without a word": ("import os\nos.write(1, b'1\\n')\nos._exit(0)", StdioTest(stdout="1")),
+    "buffers": ("import sys\nsys.stdout.write(sys.stdin.read())", StdioTest(stdin="x" * 300_000, stdout="x" * 300_000)),
+    "nothing": ("x = 1", StdioTest(stdout="")),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+async def test_what_is_right_is_correct(grader: CodeGrader, name: str):
+    """With the score 1 and no reason."""
+    program, test = PASSING[name]
+
+    grade = await graded(grader, program, test)
+
+    assert (grade.verdict, grade.score, grade.reason) == (CORRECT, 1.0, "")
+    assert grade.duration_ns > 0
+
+
+FAILING: dict[str, tuple[str, CodeTest, str]] = {
+    "another value": (
+        "def f(x): return x",
+        Assertions("\nassert f(1) == 2"),
+        "line 2 of the tests: f returned another value",
+    ),
+    "a list for a tuple": ("def f(): return [1]", Assertions("assert f() == (1,)"), "another value"),
+    "no function": ("def g(x): return x", Assertions("assert f(1) == 2"), "AttributeError"),
+    "an exception": ("def f(x): return 1 // 0", Assertions("assert f(1) == 2"), "f raised ZeroDivisionError: integer"),
+    "while it is loaded": ("import nothing", Assertions("assert f(1) == 2"), "the program raised ModuleNotFoundError"),
+    "no Python": ("Certainly! Here it is.", Assertions("assert f(1) == 2"), "the program raised SyntaxError"),
+    "an object": (
+        "def f(x): return print",
+        Assertions("assert f(1) == 2"),
+        "builtin_function_or_method, which is no plain",
+    ),
+    "a generator": ("def f(x): yield 1", Assertions("assert list(f(1)) == [1]"), "generator, which is no plain"),
+    "an object in an argument": (
+        "def f(x): x.append(print)",
+        Assertions("a = []\nassert f(a) == 1 or a"),
+        "no plain",
+    ),
+    "a method": (
+        "class Solution:\n    def f(self, x): return x",
+        Assertions("assert Solution().f(1) == 2"),
+        "AssertionError",
+    ),
+    "no method": ("class Solution: pass", Assertions("assert Solution().f(1) == 2"), "AttributeError"),
+    "an object of a method": (
+        "class Solution:\n    def f(self, x): return self",
+        Assertions("assert Solution().f(1) == 2"),
+        "no plain",
+    ),
+    "an object where a value is expected": (
+        "class F:\n    def __init__(self, x): pass\n    def __eq__(self, other): return True",
+        Assertions("y = 2\nassert F(1) == y"),
+        "no plain",
+    ),
+    "no class": ("def Solution(): return 1", Assertions("assert Solution().f(1) == 2"), "AttributeError"),
+    "the tests": (
+        "def f(x): return x",
+        Assertions("x = f(1)\nassert x > 1, 'too small'"),
+        "line 2 of the tests: AssertionError: too small",
+    ),
+    "its type": ("def f(x): return None", Assertions("assert len(f(1)) == 1"), "TypeError"),
+    "json": ("def f(x): return 1", CallTest(function="f", arguments_json="[1]", expected_json="true"), "another value"),
+    "output": ("print(1)\nprint(3)", StdioTest(stdout="1\n2"), "line 2"),
+    "too little output": ("print(1)", StdioTest(stdout="1\n2"), "line 2"),
+    "its exit": ("import sys\nprint(1)\nsys.exit(3)", StdioTest(stdout="1"), "SystemExit: 3"),
+    "its end": ("import os\nos.write(1, b'1')\nos._exit(3)", StdioTest(stdout="1"), "exited with 3"),
+    "a signal": ("import os\nos.abort()", StdioTest(stdout=""), "was killed by SIGABRT"),
+    "its time": ("import time\ntime.sleep(60)", Assertions("assert f(1) == 2"), "took longer than 300 ms"),
+    "its memory": ("x = bytearray(1 << 30)", Assertions("assert f(1) == 2"), "MemoryError"),
+    "its size": ("def f(x): return 'a' * 10_000_000", Assertions("assert f(1) == 2"), "more than may pass"),
+    "its output": ("print('a' * 10_000_000)", StdioTest(stdout="a"), "more than 1,000,000 bytes"),
+    "nothing": (" \n", Assertions("assert f(1) == 2"), "there is no program"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+async def test_what_is_wrong_is_incorrect(grader: CodeGrader, name: str):
+    """With the score 0, and the reason for a person."""
+    program, test, reason = FAILING[name]
+
+    limits = dataclasses.replace(SMALL, timeout_ms=300) if name == "its time" else SMALL
+
+    grade = await graded(grader, program, test, limits=limits)
+
+    assert (grade.verdict, grade.score) == (INCORRECT, 0.0)
+    assert reason in grade.reason
+
+
+UNKNOWABLE: dict[str, tuple[CodeTest, str, str]] = {
+    "a function as argument": (Assertions("assert f(lambda: 1) == 1"), "NOT_PASSABLE", "function"),
+    "an object as argument": (Assertions("assert f(object()) == 1"), "NOT_PASSABLE", "object"),
+    "an object compared": (Assertions("assert Stack() == Stack()"), "NOT_PASSABLE", "Stack"),
+    "the length of an object": (Assertions("assert len(Stack()) == 0"), "NOT_PASSABLE", "Stack"),
+    "an object passed on": (Assertions("assert f(Stack()) == 0"), "NOT_PASSABLE", "Stack"),
+    "a method": (Assertions("assert g().push(1)"), "NOT_PASSABLE", ".push"),
+    "too large an argument": (Assertions("assert f('a' * 5_000_000)"), "NOT_PASSABLE", "bytes"),
+    "no Python": (Assertions("assert f(1) =="), "BAD_TESTS", "not Python"),
+    "asks nothing": (Assertions("if 0:\n    assert f(1)"), "BAD_TESTS", "nothing"),
+    "no JSON": (CallTest(function="f", expected_json="{"), "BAD_TESTS", "JSON"),
+    "no array": (CallTest(function="f", arguments_json="1", expected_json="1"), "BAD_TESTS", "array"),
+    "the tests end": (Assertions("import os\nf(1)\nos._exit(0)"), "TESTS_FAILED", "ended"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWABLE)
+async def test_what_nobody_can_tell_is_an_error(grader: CodeGrader, name: str):
+    """Without a score, and said why; never wrong."""
+    test, reason, says = UNKNOWABLE[name]
+    program = "class Stack: pass\ndef f(x=1): return x\ndef g(): return Stack()"
+
+    grade = await graded(grader, program, test)
+
+    assert (grade.verdict, grade.score) == (ERROR, None)
+    assert grade.problem is not None
+    assert (grade.problem.reason, grade.reason) == (reason, grade.problem.message)
+    assert says in grade.reason
+
+
+async def test_what_is_too_much_to_read_is_undecided(grader: CodeGrader):
+    """At the limit it is read."""
+    test = Assertions("assert f(1) == 1")
+    program = "def f(x): return x\n"
+
+    at = await graded(grader, program + "#" * (MAX_TEXT_BYTES - len(program)), test)
+    beyond = await graded(grader, program + "#" * (MAX_TEXT_BYTES - len(program) + 1), test)
+    tests = await graded(grader, program, Assertions(f"{test.source} #{'a' * MAX_TEXT_BYTES}"))
+    many = await graded(grader, program, *(test,) * (MAX_TESTS + 1))
+
+    assert [each.verdict for each in (at, beyond, tests, many)] == [CORRECT, UNDECIDED, UNDECIDED, UNDECIDED]
+    assert "1,000,000 bytes" in beyond.reason
+    assert f"{MAX_TESTS:,}" in many.reason
+
+
+async def test_the_score_is_the_share_of_tests(grader: CodeGrader):
+    """CORRECT means all of them; the first that was not passed is told of."""
+    right, wrong = Assertions("assert f(1) == 1"), CallTest(function="f", arguments_json="[1]", expected_json="2")
+
+    grade = await graded(grader, "def f(x): return x", right, wrong, right, wrong)
+
+    assert (grade.verdict, grade.score) == (PARTIAL, 0.5)
+    assert grade.reason.startswith("test 2 of 4: ")
+
+
+async def test_a_program_that_takes_too_long_is_run_no_more(grader: CodeGrader, monkeypatch: pytest.MonkeyPatch):
+    """After some tests it has failed the others, too."""
+    run: list[object] = []
+    true = code.run_test
+    monkeypatch.setattr(code, "run_test", lambda *given: run.append(given) or true(*given))
+    tests = (Assertions("assert f(1) == 1"),) * (MAX_TIMEOUTS + 5)
+
+    grade = await graded(grader, "while True: pass", *tests, limits=CodeLimits(timeout_ms=30))
+
+    assert (grade.verdict, grade.score) == (INCORRECT, 0.0)
+    assert len(run) == MAX_TIMEOUTS
+
+
+PREFIX = 'import math\n\n\ndef twice(x):\n    return 2 * x\n\n\ndef f(x):\n    """Doubles."""\n'
+
+
+@pytest.mark.parametrize(
+    ("response", "how"),
+    [
+        ("    return twice(x)\n", "whole"),
+        ("Here:\n```python\ndef f(x):\n    return twice(x)\n```", "block"),
+        ("```python\n    return twice(x)\n```", "block"),
+    ],
+)
+async def test_a_program_goes_on_where_its_prefix_ends(grader: CodeGrader, response: str, how: str):
+    """A body, or a block that says all again."""
+    grade = await graded(grader, response, Assertions("assert f(2) == twice(2)"), prefix=PREFIX)
+
+    assert (grade.verdict, grade.extraction) == (CORRECT, how)
+
+
+async def test_auxiliary_functions_of_the_prefix_are_out_of_reach(grader: CodeGrader):
+    """A program that defines one anew deceives itself alone."""
+    forged = "    return 0\n\ndef twice(x):\n    return 0\n"
+
+    grade = await graded(grader, forged, Assertions("assert f(2) == twice(2)"), prefix=PREFIX)
+
+    assert grade.verdict is INCORRECT
+
+
+async def test_a_batch_is_answered_in_order_and_counted_by_problem(grader: CodeGrader):
+    """Unscored samples count as none; an item without a problem is of none."""
+    right, wrong = "def f(x): return x", "def f(x): return -x"
+    given = [("a", right), ("b", wrong), ("a", wrong), ("", wrong), ("a", right)]
+    test, unknown = Assertions("assert f(1) == 1"), Assertions("assert f(print) == 1")
+    items = [CodeItem(id=str(n), response=text, tests=(test,), problem_id=name) for n, (name, text) in enumerate(given)]
+    items.append(CodeItem(id="5", response=right, tests=(unknown,), problem_id="b"))
+
+    found = await grader.grade_batch(GradeCodeRequest(items=tuple(items), limits=SMALL, k=(1, 3)))
+
+    assert [grade.id for grade in found.grades] == [item.id for item in items]
+    assert [grade.verdict for grade in found.grades] == [CORRECT, INCORRECT, INCORRECT, INCORRECT, CORRECT, ERROR]
+    assert found.problems == (
+        ProblemCounts(problem_id="a", samples=3, correct=2, unscored=0),
+        ProblemCounts(problem_id="b", samples=1, correct=0, unscored=1),
+    )
+    assert found.metrics.values == {"pass@1": pytest.approx(1 / 3), "pass@3": 1.0}
+
+
+async def test_pass_at_k_without_problems_is_undefined(grader: CodeGrader):
+    """And a k that cannot be is refused before anything is run."""
+    item = CodeItem(response="def f(x): return x", tests=(Assertions("assert f(1) == 1"),))
+
+    found = await grader.grade_batch(GradeCodeRequest(items=(item,), k=(1,)))
+
+    assert found.metrics.values == {}
+    assert "problem" in found.metrics.undefined["pass@1"]
+    with pytest.raises(InvalidField) as refused:
+        await grader.grade_batch(GradeCodeRequest(items=(item,), k=(1, 0)))
+    assert refused.value.field == "k[1]"
+
+
+async def test_the_same_program_gets_the_same_grade(grader: CodeGrader):
+    """Chance and the order of sets are the same in every run, whichever sandbox it is in."""
+    program = "import random\nraise ValueError(random.random(), *set('abcdef'))"
+
+    first = await graded(grader, program, StdioTest(stdout=""))
+    async with code_grader() as another:
+        second = await graded(another, program, StdioTest(stdout=""))
+
+    assert "ValueError" in first.reason
+    assert first.reason == second.reason
+
+
+async def test_tests_are_read_once(grader: CodeGrader, monkeypatch: pytest.MonkeyPatch):
+    """Samples of one problem share them."""
+    read: list[str] = []
+    true = code.read_assertions
+    monkeypatch.setattr(code, "read_assertions", lambda source, prefix: read.append(source) or true(source, prefix))
+    item = CodeItem(response="def f(x): return x", tests=(Assertions("assert f(7) == 7"),))
+
+    for _ in range(3):
+        await grader.grade(item, SMALL)
+
+    assert len(read) == 1

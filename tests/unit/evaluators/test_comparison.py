@@ -1,0 +1,298 @@
+"""The evaluator `comparison`: both orders are judged, invalid judgements are errors, win rates have their spread."""
+
+import dataclasses
+import importlib.util
+import math
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    EvaluatorSpec,
+    ModelInput,
+    OpenAIModel,
+    Sample,
+    SampledSequence,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.base import SampleContext
+from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS, MAX_JUDGE_TOKENS
+from crucible_worker.evaluators.judging import judgement, question
+from tests.unit.evaluators.doubles import Double, Sampling
+
+SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
+SAMPLE = Sample(id="s", input="What?", targets=("reference", "another"))
+
+
+@dataclasses.dataclass
+class Judge(Sampling):
+    """Says one thing after another."""
+
+    says: Sequence[str] = ("A", "B")
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        await super().sample(prompt, params, num_samples)
+        return [SampledSequence(text=self.says[len(self.asked) - 1], tokens=(1,))]
+
+
+def _create(**options: Any) -> Any:
+    return registry.create(EvaluatorSpec(kind="comparison", options={"judge": "openai:s/m", **options}), 0, SAMPLING)
+
+
+async def _run(*says: str, answer: str = "answer", sample: Sample = SAMPLE, **options: Any) -> Any:
+    judge = Judge(says=says)
+    context = SampleContext(
+        model=Double(sampling=Sampling(answers=(answer,))), repeat=0, seed=7, others={"judge": Double(sampling=judge)}
+    )
+    outcome = await _create(**options).run(sample, context)
+    return outcome, ["".join(map(chr, tokens)) for tokens, _ in judge.asked], [params for _, params in judge.asked]
+
+
+@pytest.mark.parametrize(
+    ("says", "score"),
+    [
+        (("B", "A"), 1.0),
+        (("A", "B"), 0.0),
+        (("A", "A"), 0.5),
+        (("B", "B"), 0.5),
+        (("tie", "tie"), 0.5),
+        (("B", "tie"), 0.75),
+        (("tie", "B"), 0.25),
+    ],
+)
+async def test_a_score_is_of_both_orders(says: tuple[str, str], score: float) -> None:
+    """(r_AB - r_BA + 2) / 4: a judge that has a liking for a place gives 0.5, whichever it is."""
+    outcome, asked, params = await _run(*says)
+
+    assert (outcome.verdict, outcome.score, outcome.output) == (Verdict.MEASURED, score, "answer")
+    assert ["answer A\nreference\n" in text for text in asked] == [True, False]
+    assert ["answer A\nanswer\n" in text for text in asked] == [False, True]
+    assert [(each.temperature, each.max_tokens) for each in params] == [(0.0, 1_024)] * 2
+    as_second, as_first = outcome.measurements["preferred_as_second"], outcome.measurements["preferred_as_first"]
+    assert (as_second + as_first + 2) / 4 == score
+
+
+@pytest.mark.parametrize("says", [("A", "neither"), ("", "A"), ("A is better", "A"), ("C", "A")])
+async def test_an_invalid_judgement_is_no_tie(says: tuple[str, str]) -> None:
+    """The sample is an ERROR that shows what the judge said, and keeps the answer."""
+    outcome, _, _ = await _run(*says)
+
+    assert (outcome.verdict, outcome.score, outcome.output) == (Verdict.ERROR, None, "answer")
+    assert outcome.problem is not None
+    assert outcome.problem.reason == "INVALID_JUDGEMENT"
+    assert not outcome.problem.retryable
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("A", -1),
+        (" b.\n", 1),
+        ('"Tie"', 0),
+        ("**B**", 1),
+        ("Answer A", -1),
+        ("The first is wrong.\n\nB", 1),
+        ("B\nNo, neither.", None),
+        ("AB", None),
+        ("A or B", None),
+        (" \n", None),
+    ],
+)
+def test_a_judgement_is_the_last_line(said: str, expected: int | None) -> None:
+    """Quotes, points and marks around it do not matter; anything else does."""
+    assert judgement(said) == expected
+
+
+@given(st.text())
+def test_a_judgement_is_never_more_than_one_of_three(said: str) -> None:
+    """Whatever a judge says, it is a preference or none."""
+    assert judgement(said) in (-1, 0, 1, None)
+
+
+@given(asked=st.text(), a=st.text(), b=st.text())
+def test_no_answer_can_end_its_own_part(asked: str, a: str, b: str) -> None:
+    """The line that parts the texts stands in the question four times and once as what to look for, never in a text."""
+    text = question(asked, a, b, "Which?")
+    line = text.split('"')[1]
+
+    assert text.count(line) == 5
+    assert line not in asked + a + b
+
+
+async def test_thoughts_are_neither_judged_nor_taken_for_a_judgement() -> None:
+    """The judge sees what the answer says behind its thoughts, and may think itself."""
+    outcome, asked, _ = await _run("<think>B?\nB</think>A", "B", answer="<think>secret</think>said")
+
+    assert outcome.score == 0.0
+    assert outcome.output == "<think>secret</think>said"
+    assert all("secret" not in text and "said" in text for text in asked)
+
+
+async def test_the_judge_reads_conversations_and_the_criterion() -> None:
+    """Every message with its role, and what makes an answer better in the words of the options."""
+    conversation = Conversation((ChatMessage("system", "Be kind."), ChatMessage("user", "Hello?")))
+    evaluator = _create(criterion="Which is kinder?")
+    model = Double(sampling=Sampling(answers=("Hi",)))
+    assert model.tokenizer is not None
+    model.tokenizer.has_chat_template = True
+    judge = Judge(says=("B", "A"))
+    context = SampleContext(model=model, repeat=0, seed=1, others={"judge": Double(sampling=judge)})
+
+    outcome = await evaluator.run(Sample(input=conversation, targets=("Ho",)), context)
+
+    text = "".join(map(chr, judge.asked[0][0]))
+    assert outcome.score == 1.0
+    assert "system: Be kind.\n\nuser: Hello?" in text
+    assert "Which is kinder?" in text
+
+
+async def test_sampling_has_the_samples_own_seed() -> None:
+    """Where it is random: the same answer on every attempt."""
+    sampling = Sampling()
+    context = SampleContext(
+        model=Double(sampling=sampling), repeat=0, seed=7, others={"judge": Double(sampling=Judge())}
+    )
+
+    await _create().run(SAMPLE, context)
+
+    assert sampling.asked[0][1] == dataclasses.replace(SAMPLING, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("sample", "field"),
+    [
+        (Sample(input="What?"), "targets"),
+        (Sample(input=Datum(model_input=ModelInput.of([1]), loss_fn_inputs={}), targets=("x",)), "datum"),
+    ],
+)
+async def test_a_sample_that_cannot_be_compared_is_refused(sample: Sample, field: str) -> None:
+    """At the start where it is in the request, as an ERROR of its own where it is not."""
+    with pytest.raises(InvalidField) as at_the_start:
+        _create().check_sample(sample)
+    with pytest.raises(InvalidField) as later:
+        await _run("A", "B", sample=sample)
+
+    assert (at_the_start.value.field, later.value.field) == (field, field)
+
+
+async def test_model_and_judge_have_to_sample() -> None:
+    """Which of them lacks a client is told."""
+    evaluator = _create()
+
+    with pytest.raises(FailedPrecondition, match="which the model lacks"):
+        evaluator.check(Double())
+    with pytest.raises(FailedPrecondition, match="which the judge lacks") as caught:
+        evaluator.check_others({"judge": Double()})
+    assert caught.value.reason == "MISSING_CLIENT"
+    evaluator.check_others({"judge": Double(sampling=Judge())})
+
+
+async def test_a_model_that_gives_several_answers_is_at_fault() -> None:
+    """One was asked for."""
+    context = SampleContext(
+        model=Double(sampling=Sampling(answers=("a", "b"))), repeat=0, seed=7, others={"judge": Double()}
+    )
+
+    with pytest.raises(BackendError) as caught:
+        await _create().run(SAMPLE, context)
+    assert caught.value.reason == "BACKEND_ANSWER"
+
+
+def _results(*scores: float | None) -> list[SampleResult]:
+    return [
+        SampleResult(
+            evaluator="comparison",
+            sample_id=str(index),
+            verdict=Verdict.ERROR if score is None else Verdict.MEASURED,
+            score=score,
+        )
+        for index, score in enumerate(scores)
+    ]
+
+
+def test_the_win_rate_is_a_mean_with_its_standard_error() -> None:
+    """With n - 1; of what was judged alone."""
+    metrics = _create().aggregate(_results(1.0, None, 0.5, 0.0, None, 1.0))
+
+    assert metrics.values["win_rate"] == 0.625
+    assert metrics.values["win_rate_stderr"] == pytest.approx(math.sqrt((2 * 0.375**2 + 0.125**2 + 0.625**2) / 3 / 4))
+
+
+def test_one_score_has_no_spread() -> None:
+    """It is undefined, not 0."""
+    metrics = _create().aggregate(_results(1.0))
+
+    assert metrics.values == {"win_rate": 1.0}
+    assert metrics.undefined == {"win_rate_stderr": "one score has no spread"}
+
+
+async def test_equal_to_the_comparison_evaluator_of_tinker_cookbook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same judgements give the same win rate and standard error, on more than one sample."""
+    if importlib.util.find_spec("blobfile") is None:
+        # It reads files from buckets, which nothing here asks for.
+        monkeypatch.setitem(sys.modules, "blobfile", types.ModuleType("blobfile"))
+    module = "tinker_cookbook.preference.comparison_policy_evaluator"
+    theirs = pytest.importorskip(module, reason="tinker-cookbook cannot be imported: there is nothing to be equal to")
+
+    said = {"0": ("B", "A"), "1": ("A", "A"), "2": ("tie", "A"), "3": ("A", "B"), "4": ("B", "tie")}
+
+    async def prefers(comparison: Any) -> float:
+        swapped = comparison.completion_A[0]["content"] == "answer"
+        judged = said[str(comparison.prompt_conversation[0]["content"])][swapped]
+        return {"A": -1.0, "tie": 0.0, "B": 1.0}[judged]
+
+    async def answers(conversation: object) -> dict[str, str]:
+        return {"role": "assistant", "content": "answer"}
+
+    monkeypatch.setattr(theirs, "TinkerMessageCompleter", lambda *given: answers)
+    evaluator: Any = object.__new__(theirs.ComparisonEvaluator)
+    evaluator.preference_model_builder = lambda: prefers
+    evaluator.comparisons = [
+        theirs.Comparison([{"role": "user", "content": name}], [{"role": "assistant", "content": "reference"}], [])
+        for name in said
+    ]
+    evaluator.renderer, evaluator.max_tokens, evaluator.content_preprocessor = None, 4, lambda text: text
+
+    expected = await evaluator(None)
+    metrics = _create().aggregate(_results(*[(await _run(*says))[0].score for says in said.values()]))
+
+    assert metrics.values["win_rate"] == pytest.approx(expected["win_rate"], abs=1e-15)
+    assert metrics.values["win_rate_stderr"] == pytest.approx(expected["stderr"], abs=1e-15)
+
+
+def test_a_judge_is_any_model_of_the_worker() -> None:
+    """By its spelling; the orchestrator's own is none."""
+    assert _create().others == {"judge": OpenAIModel("s", "m")}
+    for judge in ("gpt", "orchestrator:m"):
+        with pytest.raises(InvalidField) as caught:
+            _create(judge=judge)
+        assert caught.value.field == 'evaluators[0].options["judge"]'
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "beyond"),
+    [
+        ("criterion", "x" * MAX_CRITERION_CHARS, "x" * (MAX_CRITERION_CHARS + 1)),
+        ("judge_max_tokens", MAX_JUDGE_TOKENS, MAX_JUDGE_TOKENS + 1),
+    ],
+)
+def test_limits_hold_at_plus_and_minus_one(name: str, most: object, beyond: object) -> None:
+    """What is at the limit passes, what is beyond is refused at its path."""
+    _create(**{name: most})
+    with pytest.raises(InvalidField) as caught:
+        _create(**{name: beyond})
+    assert caught.value.field == f'evaluators[0].options["{name}"]'

@@ -1,0 +1,114 @@
+"""What a program returned is equal exactly where Python, or JSON, has it equal."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_worker.grading.code.compare import equals, equals_json
+from crucible_worker.grading.code.inside.values import encode
+
+LITERALS = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.0, 1.0, 1.5, 1e300]), st.text("ab", max_size=2)
+)
+KEYS = st.recursive(LITERALS, lambda inner: st.tuples(inner), max_leaves=2)
+VALUES = st.recursive(
+    KEYS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner),
+        st.sets(KEYS, max_size=3),
+        st.frozensets(KEYS, max_size=2),
+        st.dictionaries(KEYS, inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@given(VALUES, VALUES)
+def test_values_are_equal_as_python_has_them(value: Any, expected: Any):
+    """1 equals 1.0 and True, a list no tuple, sets whatever their order."""
+    assert equals(encode(value), expected) is (value == expected)
+
+
+@given(VALUES)
+def test_a_value_equals_itself(value: Any):
+    """However deep."""
+    assert equals(encode(value), value)
+
+
+@given(JSON, JSON)
+def test_json_is_equal_as_json_has_it(value: Any, expected: Any):
+    """Numbers by value, but true is not 1."""
+
+    def marked(part: Any) -> Any:
+        if isinstance(part, bool):
+            return ("bool", part)
+        if isinstance(part, list):
+            return [marked(item) for item in part]
+        return {key: marked(item) for key, item in part.items()} if isinstance(part, dict) else part
+
+    assert equals_json(encode(value), expected) is (marked(value) == marked(expected))
+    assert equals_json(encode(value), json.loads(json.dumps(value)))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "equal"),
+    [
+        ((1, (2,)), [1, [2]], True),
+        ({1: "a", 2.5: "b"}, {"1": "a", "2.5": "b"}, True),
+        ({None: 1}, {"null": 1}, True),
+        ({(1,): 1}, {"[1]": 1}, False),
+        ({1}, [1], False),
+        (b"a", "a", False),
+        (1, True, False),
+    ],
+)
+def test_python_as_json(value: Any, expected: Any, equal: bool):
+    """A tuple is an array and a key a text; what JSON cannot say equals nothing."""
+    assert equals_json(encode(value), expected) is equal
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {},
+        {"t": 1},
+        {"s": {}},
+        {"d": [1]},
+        {"d": [[1]]},
+        {"x": 1},
+        {"f": "1"},
+        {"f": []},
+        {"s": [[1]]},
+        {"t": [], "s": []},
+    ],
+)
+@pytest.mark.parametrize("same", [equals, equals_json])
+def test_what_nobody_wrote_equals_nothing(written: Any, same: Any):
+    """A program may send any JSON."""
+    for expected in (None, 1, [], (), set(), {1}, {}, {"a": 1}, "", [[1]]):
+        try:
+            equal = same(written, expected)
+        except ValueError:
+            continue
+        assert not equal
+
+
+def test_elements_that_a_program_repeats_are_not_those_that_it_lacks():
+    """The sizes agree, and the sets do not."""
+    assert not equals({"s": [1, 1]}, {1, 2})
+    assert not equals({"d": [[1, "a"], [1, "a"]]}, {1: "a", 2: "a"})
+
+
+def test_no_key_is_built_of_thousands_of_parts():
+    """A frozenset of numbers of one hash takes for ever to be put together."""
+    with pytest.raises(ValueError, match="parts"):
+        equals({"s": [{"z": list(range(2_000))}]}, {frozenset({1})})

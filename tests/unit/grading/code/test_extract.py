@@ -1,0 +1,49 @@
+"""Where the program of a response is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_worker.grading.code.extract import program_of
+
+CASES = {
+    "nothing else": ("def f(): pass", (), "def f(): pass", "whole"),
+    "one block": ("Here:\n```python\nx = 1\n```\nDone.", (), "x = 1\n", "block"),
+    "no language": ("```\nx = 1\n```", (), "x = 1\n", "block"),
+    "the last": ("```python\nx = 1\n```\nor\n```py\nx = 2\n```", (), "x = 2\n", "block"),
+    "the one that defines": (
+        "```python\ndef f(): pass\n```\n```python\nprint(f())\n```",
+        ("f",),
+        "def f(): pass\n",
+        "block",
+    ),
+    "the last that defines": ("```\nf = 1\n```\n```\nf = 2\n```\n```\nf()\n```", ("f",), "f = 2\n", "block"),
+    "a class": ("```\nclass F: pass\n```\n```\nF()\n```", ("F",), "class F: pass\n", "block"),
+    "none defines": ("```\na\n```\n```\nb\n```", ("f",), "b\n", "block"),
+    "a name within a name": ("```\ndef f(): 1\n```\n```\ndef ff(): 2\n```", ("f",), "def f(): 1\n", "block"),
+    "another language": ("```python\nx = 1\n```\n```text\n1\n```", (), "x = 1\n", "block"),
+    "another language alone": ("```javascript\nx = 1\n```", (), "x = 1\n", "block"),
+    "never closed": ("```python\nx = 1\ny = 2", (), "x = 1\ny = 2", "block"),
+    "tildes": ("~~~python\nx = '```'\n~~~", (), "x = '```'\n", "block"),
+    "a longer fence": ("````\n```\nx\n```\n````", (), "```\nx\n```\n", "block"),
+    "an attribute": ('```python title="a.py"\nx = 1\n```', (), "x = 1\n", "block"),
+    "code in a line": ("use ```x``` or `y`", (), "use ```x``` or `y`", "whole"),
+    "empty": ("", ("f",), "", "whole"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_program_is_found(name: str):
+    """A block that defines what is wanted, else the last, else all of it."""
+    response, wanted, program, how = CASES[name]
+
+    assert program_of(response, wanted) == (program, how)
+
+
+@given(st.text("`~ \npythondef:=", max_size=80), st.lists(st.text("f.(", min_size=1, max_size=3), max_size=2))
+def test_the_program_is_a_part_of_any_response(response: str, wanted: list[str]):
+    """Nothing is made up, and nothing fails."""
+    program, how = program_of(response, wanted)
+
+    assert program in response
+    assert how in ("block", "whole")

@@ -1,0 +1,68 @@
+"""Tests as data sets and files have them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from crucible_bridge.types import Assertions, CallTest, StdioTest
+from crucible_worker.grading.code.assertions import BadTests
+from crucible_worker.grading.code.records import read_targets, read_tests
+
+CALL = CallTest(function="f", arguments_json="[1]", expected_json="[2, null]")
+
+
+def test_every_kind_of_test_is_read():
+    """Text is assertions, an object is told by its keys, and a prefix is no test."""
+    prefix, tests = read_tests(
+        [
+            "assert f(1)",
+            {"assertions": "assert f(2)"},
+            {"stdin": "1\n", "stdout": "2\n"},
+            {"stdout": ""},
+            {"function": "f", "arguments": [1], "expected": [2, None]},
+            {"function": "f", "expected": None},
+            {"prefix": "def f(x):\n"},
+        ]
+    )
+
+    assert prefix == "def f(x):\n"
+    assert tests == (
+        Assertions("assert f(1)"),
+        Assertions("assert f(2)"),
+        StdioTest(stdin="1\n", stdout="2\n"),
+        StdioTest(stdout=""),
+        CALL,
+        CallTest(function="f", expected_json="null"),
+    )
+
+
+def test_a_target_may_be_json():
+    """One that is an object; Python that only begins like one stays Python."""
+    target = json.dumps({"function": "f", "arguments": [1], "expected": [2, None]})
+
+    assert read_targets([target]) == ("", (CALL,))
+    assert read_targets(["{1: 2}[f(1)]"]) == ("", (Assertions("{1: 2}[f(1)]"),))
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ([], "no test"),
+        ([{"prefix": "x"}], "no test"),
+        ([{}], "of none"),
+        ([{"stdin": "1"}], "stdin"),
+        ([{"stdin": 1, "stdout": ""}], "stdin"),
+        ([{"stdout": None}], "stdout"),
+        ([{"function": "f"}], "function"),
+        ([{"function": "f", "expected": 1, "other": 2}], "other"),
+        ([{"prefix": 1}, "x"], "prefix"),
+        ([5], "int"),
+        ([" \n"], "blank"),
+        ([{"assertions": ""}], "blank"),
+    ],
+)
+def test_what_is_no_test_is_refused(records: list[Any], says: str):
+    """And said what is wrong."""
+    with pytest.raises(BadTests, match=says):
+        read_tests(records)
