@@ -88,6 +88,7 @@ class CannedWorker(
     GradeMath = _unary("GradeMath")
     ExtractAnswer = _unary("ExtractAnswer")
     Score = _unary("Score")
+    GradeCode = _unary("GradeCode")
     Sample = _unary("Sample")
     ComputeLogprobs = _unary("ComputeLogprobs")
     Forward = _unary("Forward")

@@ -56,8 +56,8 @@ _Evaluators = Annotated[
         "--evaluator",
         metavar="[NAME=]KIND",
         # Words, not the registry: help is there before anything is imported.
-        help="accuracy, bits_per_byte, classification, multiple_choice, nll, pass_at_k or perplexity; NAME prefixes "
-        "keys; repeatable.",
+        help="accuracy, bits_per_byte, classification, comparison, multiple_choice, nll, pass_at_k or perplexity; "
+        "NAME prefixes keys; repeatable.",
     ),
 ]
 _Options = Annotated[
