@@ -30,6 +30,22 @@ defmodule CrucibleBridge.SpecificationTest do
     assert V1.EvaluateRequest.decode(V1.EvaluateRequest.encode(request)) == request
   end
 
+  test "an option that is misspelt is refused, that of a plan's evaluation by its place" do
+    assert {:error, %Error{field: "specification", message: "has :metrics_prefix; there are " <> _}} =
+             CrucibleBridge.evaluate(:no_connection, evaluators: :nll, metrics_prefix: "test/")
+
+    plan = [plan_id: "p", eval_every: 1, evaluations: [[evaluators: :nll, dataset: "builtin:arithmetic"]]]
+    assert {:ok, %{evaluations: [_one]}} = Specification.plan(plan)
+
+    for {evaluation, message} <- [
+          {[evaluators: :nll, step: 4], "has :step; there are "},
+          {{:evaluators, :nll}, "is no keyword list"}
+        ] do
+      assert {:error, %Error{field: "evaluations[0]", message: ^message <> _}} =
+               Specification.plan(Keyword.put(plan, :evaluations, [evaluation]))
+    end
+  end
+
   test "evaluators may be keywords, and a single one needs no list" do
     assert {:ok, [%{kind: "accuracy"}, %{kind: "nll"}]} = Specification.evaluators(accuracy: [grader: "math"], nll: [])
     assert {:ok, [%{kind: "nll"}]} = Specification.evaluators(:nll)

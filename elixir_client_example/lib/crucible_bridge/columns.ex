@@ -61,8 +61,25 @@ defmodule CrucibleBridge.Columns do
     end
   end
 
+  @doc "Likewise, each with its path, such as `items[3]`; what holds no values is an error."
+  @spec numbered(term, String.t(), (term, String.t() -> {:ok, value} | {:error, Error.t()})) ::
+          {:ok, [value]} | {:error, Error.t()}
+        when value: term
+  def numbered(values, name, pack) do
+    with :ok <- several(values, name) do
+      values |> Enum.with_index() |> each(fn {value, index} -> pack.(value, "#{name}[#{index}]") end)
+    end
+  end
+
+  defp several(values, name) do
+    # Every function has the protocol; those of two arguments are streams.
+    listed = is_function(values, 2) or (not is_function(values) and Enumerable.impl_for(values) != nil)
+    if listed, do: :ok, else: {:error, Error.invalid(name, "is no list")}
+  end
+
   defp column({name, kind, sequences, path}) do
-    with {:ok, tensors} <- sequences |> Enum.with_index() |> each(&sequence(&1, kind, path)) do
+    with :ok <- several(sequences, name),
+         {:ok, tensors} <- sequences |> Enum.with_index() |> each(&sequence(&1, kind, path)) do
       {:ok, {name, path, alike(tensors)}}
     end
   end

@@ -38,8 +38,9 @@ defmodule CrucibleBridge.Connection do
 
   @doc false
   def child_spec(opts) do
-    # Supervisors print their children's arguments.
+    # Supervisors print their children's arguments: what is secret in them goes along as a function.
     opts = if is_binary(opts[:token]), do: Keyword.update!(opts, :token, &fn -> &1 end), else: opts
+    opts = if is_list(opts[:tls]), do: Keyword.update!(opts, :tls, &fn -> &1 end), else: opts
     %{id: Keyword.get(opts, :name, __MODULE__) || __MODULE__, start: {__MODULE__, :start_link, [opts]}}
   end
 
@@ -62,7 +63,8 @@ defmodule CrucibleBridge.Connection do
   """
   @spec call(conn, module, atom, struct, keyword) :: {:ok, struct} | {:error, Error.t()}
   def call(conn, stub, function, request, opts \\ []) do
-    with {:ok, link} <- link(conn) do
+    with :ok <- wait(opts),
+         {:ok, link} <- link(conn) do
       Call.run(link, stub, function, request, Keyword.get(opts, :timeout, link.timeout))
     end
   end
@@ -76,7 +78,8 @@ defmodule CrucibleBridge.Connection do
   """
   @spec stream(conn, module, atom, struct, keyword) :: {:ok, Enumerable.t()} | {:error, Error.t()}
   def stream(conn, stub, function, request, opts \\ []) do
-    with {:ok, %{target: target, timeout: timeout}} <- describe(conn),
+    with :ok <- wait(opts),
+         {:ok, %{target: target, timeout: timeout}} <- describe(conn),
          {:ok, metadata} <- Target.metadata(target) do
       Reader.open(target, metadata, stub, function, request, Keyword.get(opts, :timeout, timeout))
     end
@@ -116,7 +119,7 @@ defmodule CrucibleBridge.Connection do
   @doc "Waits until there is a connection, however often that takes to try."
   @spec await(conn, timeout) :: :ok | {:error, Error.t()}
   def await(conn, timeout \\ 5_000) do
-    ask(conn, :await, timeout)
+    with :ok <- wait(timeout: timeout), do: ask(conn, :await, timeout)
   catch
     :exit, {:timeout, _call} -> {:error, Error.timeout(timeout)}
   end
@@ -130,16 +133,26 @@ defmodule CrucibleBridge.Connection do
 
   defp describe(conn), do: ask(conn, :describe, :infinity)
 
+  # Arguments that moved up by one, most likely: options want the connection said.
+  defp ask(conn, _question, _timeout) when not (is_pid(conn) or is_atom(conn) or is_tuple(conn)) do
+    {:error, Error.invalid("conn", "is no CrucibleBridge.Connection; it has to be said where options are")}
+  end
+
   defp ask(conn, question, timeout) do
     GenServer.call(conn, question, timeout)
   catch
-    :exit, {reason, _call} when reason in [:noproc, :normal, :shutdown] ->
+    :exit, {reason, _call} when reason in [:noproc, :normal, :shutdown, :killed] ->
       {:error, Error.transport("the connection is not started")}
   end
 
   defp default_timeout(opts) do
-    case Keyword.get(opts, :timeout, @default_timeout) do
-      timeout when timeout == :infinity or (is_integer(timeout) and timeout > 0) -> {:ok, timeout}
+    with :ok <- wait(opts), do: {:ok, Keyword.get(opts, :timeout, @default_timeout)}
+  end
+
+  # As long as Erlang can wait.
+  defp wait(opts) do
+    case Keyword.get(opts, :timeout, :infinity) do
+      timeout when timeout == :infinity or (is_integer(timeout) and timeout in 1..0xFFFFFFFF) -> :ok
       _other -> {:error, Error.invalid("timeout", "is neither a positive number of milliseconds nor :infinity")}
     end
   end
@@ -202,7 +215,7 @@ defmodule CrucibleBridge.Connection do
     if state.channel, do: Link.close(state.channel)
   end
 
-  # Crash reports and :sys.get_status show the state; the token is a function in it, and prints as one.
+  # Crash reports and :sys.get_status show the state; the token and what TLS needs are functions in it, and print as such.
 
   defp connected(%{channel: %GRPC.Channel{} = channel} = state) do
     if Link.alive?(channel), do: {:ok, state}, else: state |> dropped() |> connected()
@@ -223,6 +236,8 @@ defmodule CrucibleBridge.Connection do
 
     case Link.open(state.target, mark) do
       {:ok, channel} ->
+        # Killed, it could not close anything itself.
+        Link.close_after(channel, self())
         Enum.each(state.waiting, &GenServer.reply(&1, :ok))
         {:ok, %{state | channel: channel, mark: mark, failures: 0, waiting: []}}
 
@@ -249,7 +264,7 @@ defmodule CrucibleBridge.Connection do
   defp gone(_other, state), do: state
 
   defp dropped(state) do
-    if state.channel, do: Link.close(state.channel)
+    if state.channel, do: Link.close_spent(state.channel)
     %{state | channel: nil, mark: nil}
   end
 

@@ -46,6 +46,11 @@ defmodule CrucibleBridge.Dataset do
   @inputs ~w(input question problem prompt instruction messages conversation text)a
   @targets ~w(targets target expected answer output completion response solution label)a
   @collections ~w(items samples data stream)a
+  @options ~w(input_field target_field choices_field id_field target_after)a
+
+  @doc "The options of `read/2` that are its own; `:limit` is a request's, too."
+  @spec options() :: [atom()]
+  def options, do: @options
 
   @doc """
   Finds out where samples come from, and reads those that are here.

@@ -66,9 +66,7 @@ defmodule CrucibleBridge.Datum do
   @doc "A column of many data, for `CrucibleBridge.Columns.pack/1`."
   @spec column([term], String.t()) :: {:ok, [term]} | {:error, Error.t()}
   def column(data, name) do
-    data
-    |> Enum.with_index()
-    |> Columns.each(fn {datum, index} -> fetch(datum, name, "data[#{index}]") end)
+    Columns.numbered(data, "data", &fetch(&1, name, &2))
   end
 
   @doc "How errors call an array of a datum."
@@ -81,9 +79,7 @@ defmodule CrucibleBridge.Datum do
   def model_input(%{tokens: _tokens} = chunk, field), do: model_input([chunk], field)
 
   def model_input([first | _] = chunks, field) when is_map(first) or is_tuple(first) do
-    chunks
-    |> Enum.with_index()
-    |> Columns.each(fn {chunk, index} -> chunk(chunk, "#{field}.chunks[#{index}]") end)
+    Columns.numbered(chunks, field <> ".chunks", &chunk/2)
   end
 
   def model_input([], _field), do: {:ok, []}

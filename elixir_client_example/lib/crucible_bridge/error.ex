@@ -51,9 +51,10 @@ defmodule CrucibleBridge.Error do
                details: %{}
 
   # Status, code, reason where the status says none, and whether a status without details is worth another try: a killed
-  # worker is 13 in the middle of a call, one that is not there is 14, and 4 on some adapters.
+  # worker is 13 in the middle of a call, one that is not there is 14, and 4 on some adapters. Nobody here cancels a call
+  # that he waits for: 1 is a server that stops and ends what is open.
   @statuses [
-    {1, :cancelled, "CANCELLED", false},
+    {1, :cancelled, "CANCELLED", true},
     {2, :unknown, "UNKNOWN", false},
     {3, :invalid_argument, "INVALID_FIELD", false},
     {4, :deadline_exceeded, "DEADLINE_EXCEEDED", true},

@@ -57,11 +57,7 @@ defmodule CrucibleBridge.Evaluator do
   @formats [:markdown, :json]
 
   @own ~w(metrics grader grader_options positive conn timeout window patience_ms format)a
-  @of_specification ~w(model evaluators sampling limits evaluation_id run_id step metric_prefix labels correlation_id
-                       dataset limit shuffle_seed skip_malformed)a
-  @of_dataset ~w(input_field target_field choices_field id_field target_after)a
-  @of_model ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
-  @known @own ++ @of_specification ++ @of_dataset ++ @of_model
+  @known @own ++ Specification.options()
 
   @doc "An evaluator of crucible_train's convention; see `evaluate/2`."
   @spec new(term(), keyword()) :: t()

@@ -34,7 +34,12 @@ defmodule CrucibleBridge.ModelRef do
 
   @tinkex_adapter CrucibleKitchen.Adapters.Tinkex.TrainingClient
   @local_options %{"adapter" => :adapter_path, "device" => :device, "dtype" => :dtype}
+  @options ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
   @tinker_kinds %{"model" => :model_path, "state" => :state_path, "base" => :base_model}
+
+  @doc "The options of `resolve/2`, but for `:model`."
+  @spec options() :: [atom()]
+  def options, do: @options
 
   @doc """
   Finds out what a model is, and saves a session's weights where that is what it takes.

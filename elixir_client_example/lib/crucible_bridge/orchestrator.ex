@@ -15,6 +15,8 @@ defmodule CrucibleBridge.Orchestrator do
   alias CrucibleBridge.Orchestrator.{Frames, Model, Stream}
 
   @default_window 32
+  # As many as a message can ask for; the worker allows far fewer.
+  @windows 1..0x7FFFFFFF
 
   @doc """
   Runs an evaluation to its end.
@@ -47,7 +49,8 @@ defmodule CrucibleBridge.Orchestrator do
   def target_logprobs(%Model{} = model, data, opts \\ []) do
     window = Keyword.get(opts, :window, @default_window)
 
-    with {:ok, sequences} <- data |> Enum.with_index() |> Columns.each(&sequence/1) do
+    with :ok <- checked(model, window),
+         {:ok, sequences} <- Columns.numbered(data, "data", &sequence/2) do
       case Apart.run(fn -> answers(model, sequences, window) end) do
         {:ok, result} -> result
         {:exit, _reason} -> died()
@@ -62,10 +65,14 @@ defmodule CrucibleBridge.Orchestrator do
   defp checked(model, window) do
     cond do
       Model.calls(model) == [] -> {:error, Error.invalid("model", "has neither sample, logprobs nor forward")}
-      not (is_integer(window) and window >= 1) -> {:error, Error.invalid("window", "is #{inspect(window)}, not from 1")}
+      not is_binary(model.name) -> {:error, Error.invalid("model", "has a name that is no text")}
+      not is_integer(window) or window not in @windows -> {:error, window(window)}
       true -> :ok
     end
   end
+
+  defp window(window),
+    do: Error.invalid("window", "is #{inspect(window)}, not from #{@windows.first} to #{@windows.last}")
 
   defp answers(model, sequences, window) do
     sequences
@@ -81,9 +88,7 @@ defmodule CrucibleBridge.Orchestrator do
      %Error{code: :unavailable, reason: "BACKEND_FAILED", message: "whoever asked the orchestrator's model died"}}
   end
 
-  defp sequence({datum, index}) do
-    field = "data[#{index}]"
-
+  defp sequence(datum, field) do
     with {:ok, targets} <- Datum.fetch(datum, "target_tokens", field),
          {:ok, last} <- last(targets, Datum.path(field, "target_tokens")),
          {:ok, chunks} <- Datum.model_input(Map.get(datum, :model_input), field <> ".model_input"),

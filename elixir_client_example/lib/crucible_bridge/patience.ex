@@ -17,17 +17,22 @@ defmodule CrucibleBridge.Patience do
   Runs until there is a result, or an error that is not retryable, or the patience is over.
 
   The function gets the number of the attempt, from 0, and says beside its result whether it got anywhere: patience, in
-  milliseconds, counts anew from the end of such an attempt. `:final` beside a result ends it, retryable or not. Between two attempts lies what the error asks for, or a wait
-  that doubles, from #{@first_wait_ms} ms to #{@max_wait_ms} ms, drawn evenly from its upper half.
+  milliseconds or `:infinity`, counts anew from the end of such an attempt. `:final` beside a result ends it, retryable
+  or not. Between two attempts lies what the error asks for, or a wait that doubles, from #{@first_wait_ms} ms to
+  #{@max_wait_ms} ms, drawn evenly from its upper half.
   """
-  @spec run((non_neg_integer() -> {{:ok, term()} | {:error, Error.t()}, boolean() | :final}), non_neg_integer()) ::
+  @spec run((non_neg_integer() -> {{:ok, term()} | {:error, Error.t()}, boolean() | :final}), timeout()) ::
           {:ok, term()} | {:error, Error.t()}
-  def run(attempt, patience), do: run(attempt, patience, 0, 0, now() + patience)
+  def run(attempt, patience) when patience == :infinity or (is_integer(patience) and patience >= 0),
+    do: run(attempt, patience, 0, 0, until(patience))
+
+  def run(_attempt, _patience),
+    do: {:error, Error.invalid("patience_ms", "is neither a number of milliseconds nor :infinity")}
 
   defp run(attempt, patience, number, waits, until) do
     case attempt.(number) do
       {{:error, %Error{retryable: true} = error}, true} ->
-        again(error, attempt, patience, {number, 0, now() + patience})
+        again(error, attempt, patience, {number, 0, until(patience)})
 
       {{:error, %Error{retryable: true} = error}, false} ->
         again(error, attempt, patience, {number, waits, until})
@@ -52,6 +57,10 @@ defmodule CrucibleBridge.Patience do
     ceiling = min(@max_wait_ms, @first_wait_ms * Integer.pow(2, min(waits, 16)))
     div(ceiling, 2) + :rand.uniform(div(ceiling, 2))
   end
+
+  # An atom is behind every number.
+  defp until(:infinity), do: :infinity
+  defp until(patience), do: now() + patience
 
   defp now, do: System.monotonic_time(:millisecond)
 end

@@ -14,7 +14,7 @@ defmodule CrucibleBridge.SnakepitAdapter do
   Every call of the worker is a tool; the pool starts the workers and starts them anew when they are gone. They share one
   journal, so it does not matter which of them takes a call.
 
-      {:ok, %{"verdicts" => _}} = CrucibleBridge.SnakepitAdapter.execute("grade_math", %{"items" => items})
+      {:ok, %{"grades" => _}} = CrucibleBridge.SnakepitAdapter.execute("grade_math", %{"items" => items})
 
   Snakepit has at most one tool run in a worker at a time: send batches, and as many workers as there are calls that wait.
   Its timeouts hold for tools; one that waits for an evaluation is given `timeout: :infinity`, and its own `deadline_ms`.

@@ -22,6 +22,26 @@ defmodule CrucibleBridge.Specification do
   @sampling [:max_tokens, :temperature, :top_p, :top_k, :seed, :stop]
   @limits [:concurrency, :deadline_ms, :stall_timeout_ms, :sample_timeout_ms, :max_unscored_share, :max_unscored]
 
+  @of_dataset ~w(dataset limit shuffle_seed skip_malformed)a ++ Dataset.options()
+  @planned ~w(evaluators sampling limits metric_prefix labels)a ++ @of_dataset
+  @of_run ~w(model evaluation_id run_id step correlation_id)a
+  @known @planned ++ @of_run ++ ModelRef.options()
+  @of_plan ~w(plan_id run_id eval_every evaluations infrequent_eval_every infrequent_evaluations correlation_id)a
+
+  @doc "The options that `build/1` reads; it leaves others alone, as they may be somebody else's."
+  @spec options() :: [atom()]
+  def options, do: @known
+
+  @doc "Whether these are options, and all of these names: a misspelt one would go unnoticed."
+  @spec known(term(), [atom()], String.t()) :: :ok | {:error, Error.t()}
+  def known(opts, names \\ @known, field \\ "specification") do
+    case Keyword.keyword?(opts) && Enum.uniq(Keyword.keys(opts)) -- names do
+      [] -> :ok
+      [key | _] -> {:error, Error.invalid(field, "has #{inspect(key)}; there are #{Enum.join(names, ", ")}")}
+      false -> {:error, Error.invalid(field, "is no keyword list")}
+    end
+  end
+
   @doc """
   The request of these options. Without `:model` it has none; a model that stays here is named in it.
   """
@@ -53,7 +73,8 @@ defmodule CrucibleBridge.Specification do
   """
   @spec plan(keyword()) :: {:ok, V1.EvaluationPlan.t()} | {:error, Error.t()}
   def plan(opts) do
-    with {:ok, often} <- planned(opts[:evaluations], "evaluations"),
+    with :ok <- known(opts, @of_plan, "plan"),
+         {:ok, often} <- planned(opts[:evaluations], "evaluations"),
          {:ok, seldom} <- planned(opts[:infrequent_evaluations], "infrequent_evaluations") do
       {:ok,
        %V1.EvaluationPlan{
@@ -83,10 +104,7 @@ defmodule CrucibleBridge.Specification do
 
   def evaluators(given) do
     # A list may hold several, and a keyword is several as well: [accuracy: [grader: "math"], nll: []].
-    given
-    |> List.wrap()
-    |> Enum.with_index()
-    |> Columns.each(fn {one, index} -> evaluator(one, "evaluators[#{index}]") end)
+    given |> List.wrap() |> Columns.numbered("evaluators", &evaluator/2)
   end
 
   defp model(opts) do
@@ -111,11 +129,10 @@ defmodule CrucibleBridge.Specification do
   defp planned(nil, _field), do: {:ok, []}
 
   defp planned(list, field) do
-    list
-    |> Enum.with_index()
-    |> Columns.each(fn {opts, index} ->
-      with {:ok, parts} <- parts(opts),
-           {:ok, labels} <- Values.strings(opts[:labels], "#{field}[#{index}].labels") do
+    Columns.numbered(list, field, fn opts, field ->
+      with :ok <- known(opts, @planned, field),
+           {:ok, parts} <- parts(opts),
+           {:ok, labels} <- Values.strings(opts[:labels], field <> ".labels") do
         {:ok,
          %V1.PlannedEvaluation{
            evaluators: parts.evaluators,

@@ -11,7 +11,8 @@ defmodule CrucibleBridge.Telemetry do
   journal from a position on: what was written while the connection was broken, or while the worker restarted, is read
   afterwards. The position outlives a crash of the relay; where it shall outlive this node, give `:position` two functions
   that keep it. What is killed between an event and the noting of its place, the relay within the event or the node within
-  the batch, emits that again when it comes back; nothing else does.
+  the batch, emits that again when it comes back; nothing else does. What is not in the log cannot be emitted: the events
+  of metrics and grading are written a moment after the answer, and SIGKILL of the worker in that moment loses them.
 
   What happens to the relay itself is told by events, too:
 
@@ -28,6 +29,7 @@ defmodule CrucibleBridge.Telemetry do
 
   use Supervisor
 
+  alias CrucibleBridge.Error
   alias CrucibleBridge.Telemetry.{DefaultLogger, Event, Position, Relay}
 
   @relay_events [
@@ -59,7 +61,7 @@ defmodule CrucibleBridge.Telemetry do
     * `:from` - where to begin where no position was kept: `:now` (the default), `:oldest` (what the worker has kept), or a
       position
     * `:position` - `{load, save}`: `load.()` gives the position to go on from, or nil; `save.(position)` is called
-      whenever events were emitted, and at most once a second while only others' go by
+      where it begins, whenever events were emitted, and at most once a second while only others' go by
     * `:kinds` - only these, such as `[:EVENT_KIND_EVALUATION_COMPLETE]`; the default is all
     * `:run_id` - only this run's
     * `:pubsub` - a `Phoenix.PubSub`: every event is broadcast, too, as `{:crucible_bridge, name, measurements, metadata}`
@@ -68,8 +70,37 @@ defmodule CrucibleBridge.Telemetry do
   @spec start_link([option()]) :: Supervisor.on_start()
   def start_link(opts \\ []) do
     {name, opts} = Keyword.pop(opts, :name, __MODULE__)
-    Supervisor.start_link(__MODULE__, opts, name: name)
+    with :ok <- checked(opts), do: Supervisor.start_link(__MODULE__, opts, name: name)
   end
+
+  # Later, a relay would try for ever what cannot be.
+  defp checked(opts) do
+    Enum.find_value(opts, :ok, fn {name, value} ->
+      if message = wrong(name, value), do: {:error, Error.invalid(Atom.to_string(name), message)}
+    end)
+  end
+
+  defp wrong(:connection, _server), do: nil
+  defp wrong(:from, direction) when direction in [:now, :oldest], do: nil
+  defp wrong(:from, %{log_id: log_id, sequence: n}) when is_binary(log_id) and is_integer(n) and n >= 0, do: nil
+  defp wrong(:from, _other), do: "is neither :now nor :oldest nor a position"
+  defp wrong(:position, nil), do: nil
+  defp wrong(:position, {load, save}) when is_function(load, 0) and is_function(save, 1), do: nil
+  defp wrong(:position, _other), do: "is no pair of functions, {load, save}"
+  defp wrong(:run_id, run_id) when is_binary(run_id) or is_nil(run_id), do: nil
+  defp wrong(:run_id, _other), do: "is no text"
+  defp wrong(:pubsub, nil), do: nil
+  defp wrong(:pubsub, _name), do: if(not Code.ensure_loaded?(Phoenix.PubSub), do: "needs the dependency phoenix_pubsub")
+
+  defp wrong(:kinds, kinds) when is_list(kinds) do
+    case kinds -- Event.kinds() do
+      [] -> nil
+      [kind | _] -> "has #{inspect(kind)}; there are #{Enum.join(Event.kinds(), ", ")}"
+    end
+  end
+
+  defp wrong(:kinds, _other), do: "is no list"
+  defp wrong(_name, _value), do: "is no option; there are connection, from, position, kinds, run_id, pubsub and name"
 
   @doc "The relay as a supervisor's child."
   def child_spec(opts) do

@@ -132,6 +132,20 @@ defmodule CrucibleBridge.ConnectionTest do
         assert wait_until(fn -> length(Process.list()) <= processes and length(Port.list()) <= ports end)
       end
 
+      test "a connection that is killed leaves neither processes nor ports behind", %{adapter: adapter, worker: worker} do
+        {processes, ports} = {length(Process.list()), length(Port.list())}
+        Process.flag(:trap_exit, true)
+
+        for _ <- 1..5 do
+          {:ok, conn} = Connection.start_link([name: nil, adapter: adapter] ++ worker.connect)
+          assert {:ok, _info} = CrucibleBridge.info(conn)
+          Process.exit(conn, :kill)
+          assert_receive {:EXIT, ^conn, :killed}
+        end
+
+        assert wait_until(fn -> length(Process.list()) <= processes and length(Port.list()) <= ports end)
+      end
+
       test "what a stream is refused with comes at once", %{conn: conn} do
         assert {:error, %Error{code: :not_found, reason: "UNKNOWN_EVALUATION"}} =
                  refused(CrucibleBridge.watch(conn, "no-such"))

@@ -164,6 +164,35 @@ defmodule CrucibleBridge.OrchestratorTest do
       else: {:ok, [%{text: "done"}]}
   end
 
+  test "answers of any shape are answers, and what no message holds costs its sample alone", %{conn: conn} do
+    sequences = [
+      # A struct of somebody's, which has no Access.
+      Map.put(%URI{}, :text, "2"),
+      %{text: <<255, 254>>, tokens: []},
+      %{text: "2", output_tokens: -1},
+      %{text: "2", output_tokens: 1.5},
+      %{text: "2", tokens: "2"},
+      %{text: "2", logprobs: [nil]},
+      %{text: 2},
+      nil
+    ]
+
+    asked = :counters.new(1, [])
+
+    model = %Model{
+      name: "odd",
+      sample: fn _prompt, _params, 1 ->
+        :counters.add(asked, 1, 1)
+        {:ok, [Enum.at(sequences, :counters.get(asked, 1) - 1)]}
+      end
+    }
+
+    assert {:ok, %{state: :completed, results: [result]}} =
+             Orchestrator.evaluate(conn, request(limit: length(sequences)), model, window: 1)
+
+    assert {result.n, result.n_scored, result.n_errors} == {8, 2, 6}
+  end
+
   test "a client whose linked task dies costs its sample, and neither the stream nor the caller", %{conn: conn} do
     model = %Model{
       name: "linked",

@@ -67,6 +67,23 @@ defmodule CrucibleBridge.SecurityTest do
     end
   end
 
+  test "neither the state of a connection, nor its child's specification, shows what TLS was given", context do
+    tls = [cacertfile: context.pem.ca, password: ~c"a-passphrase"]
+    conn = connect(context, token: @token, tls: tls)
+    {:ok, _info} = CrucibleBridge.info(conn)
+    {:ok, channel} = Connection.channel(conn)
+
+    for shown <- [:sys.get_state(conn), :sys.get_status(conn), channel, Connection.child_spec(tls: tls)] do
+      refute inspect(shown, structs: false, limit: :infinity) =~ "a-passphrase"
+    end
+
+    assert %{start: {Connection, :start_link, [opts]}} =
+             Connection.child_spec(name: nil, address: context.worker.address, token: @token, tls: tls)
+
+    assert {:ok, child} = Connection.start_link(opts)
+    assert {:ok, _info} = CrucibleBridge.info(child)
+  end
+
   test "neither the state of a connection, nor its child's specification, nor a crash shows the token", context do
     {:ok, conn} = Connection.start_link([name: nil] ++ context.worker.connect)
     {:ok, _info} = CrucibleBridge.info(conn)

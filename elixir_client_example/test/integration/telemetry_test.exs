@@ -74,6 +74,23 @@ defmodule CrucibleBridge.TelemetryTest do
     refute_received {@computed, _measurements, _metadata}
   end
 
+  test "where it began is kept, too: what is written while nobody listens is emitted by the next" do
+    kept = start_supervised!({Agent, fn -> nil end})
+    position = {fn -> Agent.get(kept, & &1) end, fn position -> Agent.update(kept, fn _ -> position end) end}
+
+    start_supervised!({Telemetry, position: position})
+    :ok = Telemetry.await()
+    stop_supervised!(Telemetry)
+    compute(1)
+    # By one that keeps nothing: the event is in the log now.
+    start_supervised!({Telemetry, from: :oldest})
+    assert tokens() == {1, 1}
+    stop_supervised!(Telemetry)
+
+    start_supervised!({Telemetry, position: position})
+    assert tokens() == {1, 1}
+  end
+
   test "a position that is kept is gone on from" do
     kept = start_supervised!({Agent, fn -> nil end})
     position = {fn -> Agent.get(kept, & &1) end, fn position -> Agent.update(kept, fn _ -> position end) end}
@@ -248,6 +265,8 @@ defmodule CrucibleBridge.TelemetryTest do
         limit: 8
       )
 
+    # Were it not so, its events would rightly be others.
+    assert %{state: :completed, metrics: %{values: %{"nll" => _}}} = evaluation
     evaluation
   end
 end

@@ -85,6 +85,11 @@ defmodule CrucibleBridge.ErrorTest do
     assert :erlang.system_info(:atom_count) == before
   end
 
+  test "a call that the other end cancelled, as a server that stops does, may succeed at the next" do
+    assert %Error{code: :cancelled, reason: "CANCELLED", retryable: true} =
+             Error.from_rpc(%{status: 1, message: "CANCELLED", details: nil})
+  end
+
   test "what is no status at all is a broken connection" do
     for reason <- ["the connection is closed", :timeout, {:down, :noproc}] do
       assert %Error{code: :unavailable, reason: "TRANSPORT", retryable: true} = Error.from_rpc(reason)

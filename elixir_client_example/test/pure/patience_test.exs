@@ -42,6 +42,17 @@ defmodule CrucibleBridge.PatienceTest do
     assert attempts() == [0, 0]
   end
 
+  test "patience may be endless, and what is no patience is refused before anything is tried" do
+    assert Patience.run(script([{busy(), false}, {{:ok, 1}, true}]), :infinity) == {:ok, 1}
+    assert attempts() == [0, 1]
+
+    for patience <- [-1, 1.5, "1", nil] do
+      assert {:error, %Error{field: "patience_ms"}} = Patience.run(script([{{:ok, 1}, true}]), patience)
+    end
+
+    assert attempts() == []
+  end
+
   test "patience counts anew from an attempt that got somewhere" do
     # Each wait takes nearly all of it, and together they take more.
     assert Patience.run(script([{busy(150), true}, {busy(150), true}, {busy(150), true}, {{:ok, 1}, true}]), 250) ==

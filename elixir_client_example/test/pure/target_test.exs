@@ -34,6 +34,25 @@ defmodule CrucibleBridge.Connection.TargetTest do
     assert {:error, %Error{field: "token"}} = Target.new(token: "a", token_file: "/b")
   end
 
+  @tag :capture_log
+  test "a function that gives a token or an address, and fails, is an error that does not show what it held" do
+    {:ok, target} = Target.new(token: fn -> raise "secret-token" end)
+    assert {:error, %Error{field: "token"} = error} = Target.metadata(target)
+    refute inspect(error) =~ "secret-token"
+
+    for find <- [fn -> raise "broken" end, fn -> exit(:broken) end, fn -> nil end, fn -> {:ok, 5} end] do
+      {:ok, target} = Target.new(address: find)
+      assert {:error, %Error{}} = Target.located(target)
+    end
+  end
+
+  test "what TLS is given is never shown" do
+    for tls <- [[password: ~c"passphrase"], fn -> [password: ~c"passphrase"] end] do
+      {:ok, target} = Target.new(tls: tls)
+      refute inspect(target, structs: false) =~ "passphrase"
+    end
+  end
+
   test "a token's file is read at each call, so that a new token counts" do
     path = Path.join(System.tmp_dir!(), "crucible-elixir-token-#{System.pid()}-#{System.unique_integer([:positive])}")
     on_exit(fn -> File.rm(path) end)

@@ -37,7 +37,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
       without_samples: opts[:without_samples] || false
     }
 
-    Connection.stream(conn, Stub, :watch_evaluation, request, Keyword.take(opts, [:timeout]))
+    with :ok <- options(opts, [:after_sequence, :log_id, :without_samples]),
+         do: Connection.stream(conn, Stub, :watch_evaluation, request, Keyword.take(opts, [:timeout]))
   end
 
   def subscribe(conn, opts) do
@@ -49,7 +50,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
       until_now: opts[:until_now] || false
     }
 
-    Connection.stream(conn, V1.TelemetryService.Stub, :subscribe, request, Keyword.take(opts, [:timeout]))
+    with :ok <- options(opts, [:after_sequence, :log_id, :kinds, :run_id, :until_now]),
+         do: Connection.stream(conn, V1.TelemetryService.Stub, :subscribe, request, Keyword.take(opts, [:timeout]))
   end
 
   def get_evaluation(conn, evaluation_id, opts) do
@@ -61,7 +63,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
   end
 
   def list_evaluations(conn, opts) do
-    with {:ok, states} <- Wire.states(opts[:states] || []),
+    with :ok <- options(opts, [:run_id, :states, :from_step, :to_step, :page_size, :page_token]),
+         {:ok, states} <- Wire.states(opts[:states] || []),
          request = %V1.ListEvaluationsRequest{
            run_id: opts[:run_id],
            states: states,
@@ -76,7 +79,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
   end
 
   def get_samples(conn, evaluation_id, opts) do
-    with {:ok, verdicts} <- Wire.verdicts(opts[:verdicts] || []),
+    with :ok <- options(opts, [:verdicts, :evaluator, :page_size, :page_token]),
+         {:ok, verdicts} <- Wire.verdicts(opts[:verdicts] || []),
          request = %V1.GetSamplesRequest{
            evaluation_id: evaluation_id,
            verdicts: verdicts,
@@ -152,11 +156,17 @@ defmodule CrucibleBridge.Calls.Evaluation do
 
   defp rank_by(_other), do: {:error, Error.invalid("rank_by", "is no {metric, :higher or :lower}")}
 
+  # One that is misspelt would be everything in place of what was asked for.
+  defp options(opts, names), do: Specification.known(opts, [:timeout | names], "options")
+
   # It goes on when nobody waits: only limits.deadline_ms and cancel end it.
   defp unbounded(opts), do: Keyword.put_new(opts, :timeout, :infinity)
 
   defp request(%V1.EvaluateRequest{} = request), do: {:ok, request}
-  defp request(specification), do: Specification.build(specification)
+
+  defp request(specification) do
+    with :ok <- Specification.known(specification), do: Specification.build(specification)
+  end
 
   defp plan(%V1.EvaluationPlan{} = plan), do: {:ok, plan}
   defp plan(specification), do: Specification.plan(specification)

@@ -3,6 +3,7 @@ defmodule CrucibleBridge.Calls.Grading do
   # GradingService; documented at CrucibleBridge.
 
   alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
+  alias CrucibleBridge.Specification.Values
   alias V1.GradingService.Stub
 
   @policy [
@@ -88,22 +89,19 @@ defmodule CrucibleBridge.Calls.Grading do
   end
 
   defp items(items) do
-    items |> Enum.with_index() |> Columns.each(fn {item, index} -> item(item, "items[#{index}]") end)
+    Columns.numbered(items, "items", &item/2)
   end
 
   defp item(%V1.GradeItem{} = item, _field), do: {:ok, item}
   defp item({answer, targets}, field), do: item(%{answer: answer, targets: targets}, field)
 
   defp item(%{} = item, field) do
-    targets = Map.get(item, :targets, Map.get(item, :target, []))
+    targets = item |> Map.get(:targets, Map.get(item, :target, [])) |> List.wrap()
 
-    with {:ok, candidate} <- candidate(item, field) do
-      {:ok,
-       %V1.GradeItem{
-         id: to_string(Map.get(item, :id, "")),
-         candidate: candidate,
-         targets: targets |> List.wrap() |> Enum.map(&to_string/1)
-       }}
+    with {:ok, candidate} <- candidate(item, field),
+         {:ok, id} <- Values.text(Map.get(item, :id, ""), field <> ".id"),
+         {:ok, targets} <- Columns.numbered(targets, field <> ".targets", &Values.text/2) do
+      {:ok, %V1.GradeItem{id: id, candidate: candidate, targets: targets}}
     end
   end
 

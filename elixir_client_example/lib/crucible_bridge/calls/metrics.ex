@@ -5,6 +5,7 @@ defmodule CrucibleBridge.Calls.Metrics do
 
   alias CrucibleBridge.Calls.Evaluation
   alias CrucibleBridge.{Columns, Connection, Datum, Error, Tensor, Trajectory, V1, Wire}
+  alias CrucibleBridge.Specification.Values
   alias V1.MetricsService.Stub
 
   # What a model is asked by: the input, and the targets whose log-probabilities it tells.
@@ -81,13 +82,16 @@ defmodule CrucibleBridge.Calls.Metrics do
   end
 
   def classification(conn, predictions, targets, opts) do
-    request = %V1.ComputeClassificationMetricsRequest{
-      predictions: Enum.map(predictions, &to_string/1),
-      targets: Enum.map(targets, &to_string/1),
-      positive: opts[:positive] && to_string(opts[:positive])
-    }
-
-    call(conn, :compute_classification_metrics, request, opts)
+    with {:ok, predictions} <- Columns.numbered(predictions, "predictions", &Values.text/2),
+         {:ok, targets} <- Columns.numbered(targets, "targets", &Values.text/2),
+         {:ok, positive} <- positive(opts[:positive]),
+         request = %V1.ComputeClassificationMetricsRequest{
+           predictions: predictions,
+           targets: targets,
+           positive: positive
+         } do
+      call(conn, :compute_classification_metrics, request, opts)
+    end
   end
 
   def pass_at_k(conn, samples, successes, k, opts) do
@@ -156,9 +160,7 @@ defmodule CrucibleBridge.Calls.Metrics do
 
   # Of a datum, what the call reads.
   defp sequences(data, names) do
-    data
-    |> Enum.with_index()
-    |> Columns.each(fn {datum, index} -> sequence(datum, names ++ @asked, "data[#{index}]") end)
+    Columns.numbered(data, "data", &sequence(&1, names ++ @asked, &2))
   end
 
   defp sequence(datum, names, field) do
@@ -176,6 +178,9 @@ defmodule CrucibleBridge.Calls.Metrics do
   end
 
   defp number_column(pairs, name), do: Wire.pack(pairs[name], dtype: :f64, field: Atom.to_string(name))
+
+  defp positive(nil), do: {:ok, nil}
+  defp positive(label), do: Values.text(label, "positive")
 
   # A message's double takes no integer.
   defp number(number, _field) when is_number(number), do: {:ok, number * 1.0}

@@ -14,7 +14,7 @@ defmodule CrucibleBridge.Calls.Models do
     with {:ok, model} <- Evaluation.model(model),
          {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
          {:ok, sampling} <- Values.message(opts[:sampling], V1.SamplingParams, @sampling, "sampling"),
-         {:ok, items} <- numbered(items, "items", &item/2),
+         {:ok, items} <- Columns.numbered(items, "items", &item/2),
          request = %V1.SampleRequest{model: model, items: items, sampling: sampling, limits: limits} do
       call(conn, :sample, request, opts)
     end
@@ -23,7 +23,7 @@ defmodule CrucibleBridge.Calls.Models do
   def compute_logprobs(conn, model, sequences, opts) do
     with {:ok, model} <- Evaluation.model(model),
          {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
-         {:ok, sequences} <- numbered(sequences, "sequences", &Wire.model_input/2),
+         {:ok, sequences} <- Columns.numbered(sequences, "sequences", &Wire.model_input/2),
          request = %V1.ComputeLogprobsRequest{model: model, sequences: sequences, limits: limits} do
       call(conn, :compute_logprobs, request, opts)
     end
@@ -32,7 +32,7 @@ defmodule CrucibleBridge.Calls.Models do
   def forward(conn, model, data, opts) do
     with {:ok, model} <- Evaluation.model(model),
          {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
-         {:ok, data} <- numbered(data, "data", &Wire.datum/2),
+         {:ok, data} <- Columns.numbered(data, "data", &Wire.datum/2),
          request = %V1.ForwardRequest{model: model, data: data, limits: limits} do
       call(conn, :forward, request, opts)
     end
@@ -44,10 +44,6 @@ defmodule CrucibleBridge.Calls.Models do
     with {:ok, reply} <- Connection.call(conn, Stub, function, request, opts), do: {:ok, Wire.decode(reply)}
   end
 
-  defp numbered(values, name, pack) do
-    values |> Enum.with_index() |> Columns.each(fn {value, index} -> pack.(value, "#{name}[#{index}]") end)
-  end
-
   defp item(%V1.SampleItem{} = item, _field), do: {:ok, item}
   defp item(text, _field) when is_binary(text), do: {:ok, %V1.SampleItem{prompt: {:text, text}}}
 
@@ -57,14 +53,19 @@ defmodule CrucibleBridge.Calls.Models do
     end
   end
 
-  defp item([%{role: _, content: _} | _] = messages, _field) do
-    messages = for %{role: role, content: text} <- messages, do: %V1.ChatMessage{role: to_string(role), content: text}
-    {:ok, %V1.SampleItem{prompt: {:conversation, %V1.Conversation{messages: messages}}}}
+  defp item([%{role: _, content: _} | _] = messages, field) do
+    with {:ok, messages} <- Columns.numbered(messages, field, &message/2),
+         do: {:ok, %V1.SampleItem{prompt: {:conversation, %V1.Conversation{messages: messages}}}}
   end
 
   defp item([_ | _] = tokens, field), do: tokens(tokens, field)
   defp item(%{chunks: _} = input, field), do: tokens(input, field)
   defp item(_other, field), do: {:error, Error.invalid(field, "is no text, conversation, token ids or %{prompt: ...}")}
+
+  defp message(%{role: role, content: text}, _field) when (is_binary(role) or is_atom(role)) and is_binary(text),
+    do: {:ok, %V1.ChatMessage{role: to_string(role), content: text}}
+
+  defp message(_other, field), do: {:error, Error.invalid(field, "has no role and content that are text")}
 
   defp tokens(input, field) do
     with {:ok, input} <- Wire.model_input(input, field), do: {:ok, %V1.SampleItem{prompt: {:model_input, input}}}

@@ -3,6 +3,7 @@ defmodule CrucibleBridge.Calls.Programs do
   # GradingService.GradeCode; documented at CrucibleBridge.
 
   alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
+  alias CrucibleBridge.Specification.Values
   alias V1.GradingService.Stub
 
   @limits [:timeout_ms, :memory_mb, :output_bytes]
@@ -12,7 +13,7 @@ defmodule CrucibleBridge.Calls.Programs do
     {ks, limits} = Keyword.pop(options, :k, [])
 
     with {:ok, limits} <- limits(limits),
-         {:ok, items} <- items |> Enum.with_index() |> Columns.each(fn {item, n} -> item(item, "items[#{n}]") end),
+         {:ok, items} <- Columns.numbered(items, "items", &item/2),
          request = %V1.GradeCodeRequest{items: items, limits: limits, k: List.wrap(ks)},
          {:ok, reply} <- Connection.call(conn, Stub, :grade_code, request, call) do
       {:ok, Wire.decode(reply)}
@@ -31,17 +32,13 @@ defmodule CrucibleBridge.Calls.Programs do
   defp item(%V1.CodeItem{} = item, _field), do: {:ok, item}
 
   defp item(%{response: response} = item, field) when is_binary(response) do
-    tests = item |> Map.get(:tests, []) |> List.wrap() |> Enum.with_index()
+    tests = item |> Map.get(:tests, []) |> List.wrap()
 
-    with {:ok, tests} <- Columns.each(tests, fn {test, n} -> test(test, "#{field}.tests[#{n}]") end) do
-      {:ok,
-       %V1.CodeItem{
-         id: to_string(Map.get(item, :id, "")),
-         response: response,
-         prefix: Map.get(item, :prefix, ""),
-         tests: tests,
-         problem_id: to_string(Map.get(item, :problem_id, ""))
-       }}
+    with {:ok, tests} <- Columns.numbered(tests, field <> ".tests", &test/2),
+         {:ok, id} <- Values.text(Map.get(item, :id, ""), field <> ".id"),
+         {:ok, prefix} <- Values.text(Map.get(item, :prefix, ""), field <> ".prefix"),
+         {:ok, problem_id} <- Values.text(Map.get(item, :problem_id, ""), field <> ".problem_id") do
+      {:ok, %V1.CodeItem{id: id, response: response, prefix: prefix, tests: tests, problem_id: problem_id}}
     end
   end
 

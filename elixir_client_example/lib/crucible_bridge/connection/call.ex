@@ -96,12 +96,19 @@ defmodule CrucibleBridge.Connection.Call do
 
   @doc "What an adapter raised. A message that cannot be encoded is the caller's fault."
   @spec raised(Exception.t(), GRPC.Channel.t()) :: Error.t()
-  def raised(%Protobuf.EncodeError{} = error, _channel), do: Error.invalid("request", Exception.message(error))
+  def raised(%Protobuf.EncodeError{} = error, _channel), do: unencodable(Exception.message(error))
 
   def raised(error, channel) do
     if Link.alive?(channel),
       do: %Error{code: :internal, reason: "CLIENT_FAILED", message: Exception.message(error)},
       else: broken()
+  end
+
+  # "Got error when encoding Message#field: ** (Protobuf.EncodeError) ..." around each other, the value's own innermost.
+  defp unencodable(message) do
+    field = ~r/ when encoding \S+#(\w+): / |> Regex.scan(message) |> Enum.map_join(".", fn [_all, name] -> name end)
+    innermost = message |> String.split(~r/ when encoding \S+: \*\* \([\w.]+\) /) |> List.last()
+    Error.invalid(if(field == "", do: "request", else: field), innermost)
   end
 
   @doc "A connection that broke in the middle."

@@ -8,6 +8,8 @@ defmodule CrucibleBridge.Connection.Link do
 
   # Long calls are silent; routers on the way forget connections that are. The worker allows a ping in 30 s.
   @keepalive_ms 60_000
+  # How long answers that arrived before a connection broke may still be read: gun's adapter drops them with its process.
+  @last_words_ms 200
 
   @doc """
   Connects. The caller owns the connection, and is sent `{:connection_gone, mark}` or `{:elixir_grpc, :connection_down, pid}`
@@ -30,7 +32,8 @@ defmodule CrucibleBridge.Connection.Link do
     }
 
     case connect(adapter, channel, options(target, mark)) do
-      {:ok, channel} -> {:ok, with_process(channel, target.adapter, mark)}
+      # The credential has done its work, and may hold a key: whoever prints a channel does not print it.
+      {:ok, channel} -> {:ok, with_process(%{channel | cred: nil}, target.adapter, mark)}
       {:error, reason} -> {:error, Error.transport("cannot connect to #{Target.name(target)}: #{describe(reason)}")}
     end
   end
@@ -53,6 +56,19 @@ defmodule CrucibleBridge.Connection.Link do
   catch
     # Its process is gone already.
     :exit, _reason -> :ok
+  end
+
+  @doc "Closes a connection that broke, a moment later: who waits for an answer that has arrived still reads it."
+  @spec close_spent(GRPC.Channel.t()) :: :ok
+  def close_spent(channel) do
+    spawn(fn ->
+      receive do
+      after
+        @last_words_ms -> close(channel)
+      end
+    end)
+
+    :ok
   end
 
   @doc "Closes a connection when a process is gone: not every adapter's connection ends with who made it, nor at once."
@@ -112,6 +128,8 @@ defmodule CrucibleBridge.Connection.Link do
   end
 
   defp ssl(%Target{host: host, tls: tls}) do
+    tls = tls.()
+
     defaults = [
       verify: :verify_peer,
       depth: 10,
@@ -147,9 +165,16 @@ defmodule CrucibleBridge.Connection.Link do
   # Only what the system says of a failed connection: options, and so keys, are never part of it.
   defp describe(reason) do
     case innermost(reason) do
-      reason when is_atom(reason) -> reason |> :inet.format_error() |> to_string()
+      reason when is_atom(reason) -> named(reason)
       text when is_binary(text) -> text
       other -> inspect(other, limit: 10, printable_limit: 200)
+    end
+  end
+
+  defp named(reason) do
+    case :inet.format_error(reason) do
+      ~c"unknown POSIX error" ++ _reason -> to_string(reason)
+      text -> to_string(text)
     end
   end
 

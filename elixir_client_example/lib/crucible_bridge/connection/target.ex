@@ -2,21 +2,21 @@ defmodule CrucibleBridge.Connection.Target do
   @moduledoc false
   # Where a worker is and how it is spoken to: the options of a connection, checked once.
 
-  alias CrucibleBridge.Error
+  alias CrucibleBridge.{Apart, Error}
 
   @enforce_keys [:host, :port, :adapter, :connect_timeout]
   defstruct [:host, :port, :find, :adapter, :tls, :token, :connect_timeout]
 
   @typedoc """
-  `host` is text, or `{:local, path}` for a Unix socket, or nil until `find` is asked; `token` is a function, so that nothing
-  prints it.
+  `host` is text, or `{:local, path}` for a Unix socket, or nil until `find` is asked; `token` and `tls` are functions, so that
+  nothing prints what they hold.
   """
   @type t :: %__MODULE__{
           host: String.t() | {:local, String.t()} | nil,
           port: :inet.port_number(),
           find: (-> {:ok, String.t()} | {:error, term}) | nil,
           adapter: :gun | :mint,
-          tls: keyword | nil,
+          tls: (-> keyword) | nil,
           token: (-> {:ok, String.t()} | {:error, Error.t()}) | nil,
           connect_timeout: pos_integer
         }
@@ -85,13 +85,16 @@ defmodule CrucibleBridge.Connection.Target do
   def located(%__MODULE__{find: nil} = target), do: {:ok, target}
 
   def located(%__MODULE__{find: find} = target) do
-    with {:ok, text} <- find.(),
+    with {:ok, {:ok, text}} <- Apart.run(find),
          {:ok, {host, port}} <- address(text) do
       {:ok, %{target | host: host, port: port}}
     else
       {:error, %Error{} = error} -> {:error, error}
-      {:error, reason} when is_binary(reason) -> {:error, Error.transport("no address: #{reason}")}
-      {:error, reason} -> {:error, Error.transport("no address: #{inspect(reason)}")}
+      {:ok, {:error, %Error{} = error}} -> {:error, error}
+      {:ok, {:error, reason}} when is_binary(reason) -> {:error, Error.transport("no address: #{reason}")}
+      {:ok, {:error, reason}} -> {:error, Error.transport("no address: #{inspect(reason)}")}
+      {:ok, _other} -> {:error, Error.invalid("address", "is a function that gave neither {:ok, text} nor an error")}
+      {:exit, _reason} -> {:error, Error.transport("no address: the function that gives it failed")}
     end
   end
 
@@ -126,10 +129,17 @@ defmodule CrucibleBridge.Connection.Target do
   end
 
   defp token(token, nil) when is_function(token, 0) do
-    {:ok, fn -> checked(token.(), "token") end}
+    {:ok, fn -> asked(token) end}
   end
 
   defp token(_token, _path), do: {:error, Error.invalid("token", "and token_file exclude each other, and each is text")}
+
+  # What its failure is made of may hold what it was to give.
+  defp asked(token) do
+    checked(token.(), "token")
+  rescue
+    error -> {:error, Error.invalid("token", "is a function that raised #{inspect(error.__struct__)}")}
+  end
 
   defp read_token(path) do
     case File.read(path) do
@@ -150,9 +160,11 @@ defmodule CrucibleBridge.Connection.Target do
 
   defp tls(nil), do: {:ok, nil}
 
+  defp tls(options) when is_function(options, 0), do: {:ok, options}
+
   defp tls(options) do
     if Keyword.keyword?(options),
-      do: {:ok, options},
+      do: {:ok, fn -> options end},
       else: {:error, Error.invalid("tls", "is no keyword list of options of :ssl")}
   end
 

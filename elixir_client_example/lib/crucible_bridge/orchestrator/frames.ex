@@ -48,8 +48,8 @@ defmodule CrucibleBridge.Orchestrator.Frames do
     size = frame |> Frame.encode() |> byte_size()
     if size > @max_message_bytes, do: frame(id, {:error, too_large(size)}), else: frame
   rescue
-    # A value that no field holds.
-    Protobuf.EncodeError -> frame(id, {:error, unfit()})
+    # Whatever a model gave that no field holds. A question without an answer would be waited for.
+    _unfit -> frame(id, {:error, unfit()})
   end
 
   @doc "How the evaluation ended."
@@ -127,15 +127,15 @@ defmodule CrucibleBridge.Orchestrator.Frames do
   end
 
   defp sequence(sequence) do
-    with {:ok, tokens} <- optional(sequence[:tokens], :i64),
-         {:ok, logprobs} <- optional(sequence[:logprobs], :f64) do
+    with {:ok, tokens} <- optional(Map.get(sequence, :tokens), :i64),
+         {:ok, logprobs} <- optional(Map.get(sequence, :logprobs), :f64) do
       {:ok,
        %V1.AnsweredSequence{
          text: sequence.text,
          tokens: tokens,
          logprobs: logprobs,
-         stop_reason: if(sequence[:stop_reason] == :length, do: "length", else: "stop"),
-         output_tokens: sequence[:output_tokens]
+         stop_reason: if(Map.get(sequence, :stop_reason) == :length, do: "length", else: "stop"),
+         output_tokens: Map.get(sequence, :output_tokens)
        }}
     end
   end

@@ -68,7 +68,9 @@ defmodule CrucibleBridge.Orchestrator.Model do
       [:forward]
   """
   @spec calls(t()) :: [:sample | :logprobs | :forward]
-  def calls(%__MODULE__{} = model), do: Enum.filter([:sample, :logprobs, :forward], &Map.get(model, &1))
+  def calls(%__MODULE__{} = model) do
+    for {call, arity} <- [sample: 3, logprobs: 1, forward: 1], is_function(Map.get(model, call), arity), do: call
+  end
 
   @doc """
   Asks the model. Answers are checked as far as a message could not hold them; whatever goes wrong is an error.
@@ -82,8 +84,8 @@ defmodule CrucibleBridge.Orchestrator.Model do
       {:error, %Error{} = error} ->
         {:error, error}
 
-      {:error, _reason} ->
-        {:error, failed("an error in the orchestrator's model; see its log", false)}
+      {:error, reason} ->
+        {:error, unknown("an error", reason, false)}
 
       _other ->
         {:error, failed("the orchestrator's model answered with neither {:ok, list} nor {:error, reason}", false)}

@@ -39,12 +39,12 @@ defmodule CrucibleBridge.Specification.Samples do
   end
 
   defp source({:inline, samples}) do
-    with {:ok, samples} <- samples |> Enum.with_index() |> Columns.each(&sample/1),
+    with {:ok, samples} <- Columns.numbered(samples, "dataset", &sample/2),
          do: {:ok, {:inline, %V1.InlineDataset{samples: samples}}}
   end
 
-  defp sample({sample, index}) do
-    with {:ok, input} <- input(sample.input, "dataset[#{index}]") do
+  defp sample(sample, field) do
+    with {:ok, input} <- input(sample.input, field) do
       {:ok,
        %V1.Sample{
          id: sample.id,

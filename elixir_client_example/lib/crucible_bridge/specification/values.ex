@@ -30,6 +30,13 @@ defmodule CrucibleBridge.Specification.Values do
          do: {:ok, Map.new(pairs)}
   end
 
+  @doc "A text; numbers, atoms and booleans become texts."
+  @spec text(term(), String.t()) :: {:ok, String.t()} | {:error, Error.t()}
+  def text(value, _field) when is_binary(value) or is_number(value) or (is_atom(value) and value != nil),
+    do: {:ok, to_string(value)}
+
+  def text(_other, field), do: {:error, Error.invalid(field, "is no text")}
+
   @doc "Keywords or a map, as a map."
   @spec map(term(), String.t()) :: {:ok, map()} | {:error, Error.t()}
   def map(%{} = map, _field) when not is_struct(map), do: {:ok, map}
@@ -78,10 +85,9 @@ defmodule CrucibleBridge.Specification.Values do
   defp string_pair({key, _value}, field) when not is_binary(key) and not is_atom(key),
     do: {:error, Error.invalid(field, "has a key that is no text")}
 
-  defp string_pair({key, value}, _field) when is_binary(value) or is_number(value) or (is_atom(value) and value != nil),
-    do: {:ok, {to_string(key), to_string(value)}}
-
-  defp string_pair({key, _value}, field), do: {:error, Error.invalid("#{field}[\"#{key}\"]", "is no text")}
+  defp string_pair({key, value}, field) do
+    with {:ok, value} <- text(value, "#{field}[\"#{key}\"]"), do: {:ok, {to_string(key), value}}
+  end
 
   defp number({key, value}) when key in @doubles and is_integer(value), do: {key, value * 1.0}
   defp number(pair), do: pair

@@ -62,6 +62,10 @@ defmodule CrucibleBridge.Telemetry.Event do
   @spec names() :: [[atom(), ...]]
   def names, do: Map.values(@names)
 
+  @doc "The kinds that have names, as `CrucibleBridge.V1.EventKind` has them."
+  @spec kinds() :: [atom()]
+  def kinds, do: Map.keys(@names)
+
   @doc """
   The name of a kind; unknown kinds share one.
 

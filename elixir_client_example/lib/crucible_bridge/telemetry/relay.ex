@@ -29,11 +29,6 @@ defmodule CrucibleBridge.Telemetry.Relay do
   @impl true
   def init({telemetry, opts}) do
     Process.flag(:trap_exit, true)
-    pubsub = opts[:pubsub]
-
-    if pubsub && not Code.ensure_loaded?(Phoenix.PubSub) do
-      raise ArgumentError, "option :pubsub needs the dependency phoenix_pubsub"
-    end
 
     state = %{
       table: nil,
@@ -42,7 +37,7 @@ defmodule CrucibleBridge.Telemetry.Relay do
       kinds: Keyword.get(opts, :kinds, []),
       run_id: opts[:run_id],
       save: save(opts[:position]),
-      pubsub: pubsub,
+      pubsub: opts[:pubsub],
       reader: nil,
       open: false,
       failures: 0,
@@ -154,36 +149,42 @@ defmodule CrucibleBridge.Telemetry.Relay do
   # Going on
 
   defp ended({:shutdown, %Error{} = error}, state) do
-    case moved(error, Position.read(state.table)) do
-      {:gap, position, missed} -> state |> gap(error.reason, position, missed) |> open()
-      {:found, position} -> Position.put(state.table, position) && open(state)
-      :unmoved -> again(error, state)
+    case {elsewhere(error), Position.read(state.table)} do
+      {nil, _position} -> again(error, state)
+      # Refused where it was sent: once more at once would be once more for ever.
+      {position, position} -> again(error, state)
+      {found, :now} -> found |> go_on_from(state) |> open()
+      {_found, :oldest} -> again(error, state)
+      {found, position} -> error.reason |> gap(position, found, state) |> open()
     end
   end
 
   defp ended(reason, state), do: reason |> inspect() |> Error.transport() |> again(state)
 
-  defp moved(%Error{reason: "BEYOND_LOG"} = error, :now), do: {:found, at(error, "last_sequence", 0)}
+  # Where a log goes on that does not have the place that was asked for; nil where an error does not tell.
+  defp elsewhere(%Error{reason: "BEYOND_LOG", details: %{"log_id" => log_id, "last_sequence" => last}}),
+    do: place(log_id, last, 0)
 
-  defp moved(%Error{reason: "BEYOND_LOG"} = error, %{}), do: {:gap, at(error, "last_sequence", 0), %{}}
-  defp moved(%Error{reason: "OTHER_LOG"} = error, %{}), do: {:gap, %{log_id: log_id(error), sequence: 0}, %{}}
+  defp elsewhere(%Error{reason: "NO_LONGER_RETAINED", details: %{"log_id" => log_id, "oldest_sequence" => oldest}}),
+    do: place(log_id, oldest, -1)
 
-  defp moved(%Error{reason: "NO_LONGER_RETAINED"} = error, %{} = position) do
-    next = at(error, "oldest_sequence", -1)
-    {:gap, next, %{missed: next.sequence - position.sequence}}
+  defp elsewhere(%Error{reason: "OTHER_LOG", details: %{"log_id" => log_id}}), do: %{log_id: log_id, sequence: 0}
+  defp elsewhere(_error), do: nil
+
+  defp place(log_id, text, offset) do
+    case Integer.parse(text) do
+      {number, ""} when number + offset >= 0 -> %{log_id: log_id, sequence: number + offset}
+      _no_number -> nil
+    end
   end
 
-  defp moved(_error, _position), do: :unmoved
-
-  defp at(error, key, offset) do
-    %{log_id: log_id(error), sequence: String.to_integer(Map.fetch!(error.details, key)) + offset}
+  defp gap(reason, from, to, state) do
+    missed = if reason == "NO_LONGER_RETAINED", do: %{missed: to.sequence - from.sequence}, else: %{}
+    :telemetry.execute([:crucible_bridge, :telemetry, :gap], missed, %{reason: reason, from: from, to: to})
+    go_on_from(to, state)
   end
 
-  defp log_id(error), do: Map.fetch!(error.details, "log_id")
-
-  defp gap(state, reason, position, measurements) do
-    metadata = %{reason: reason, from: Position.read(state.table), to: position}
-    :telemetry.execute([:crucible_bridge, :telemetry, :gap], measurements, metadata)
+  defp go_on_from(position, state) do
     Position.put(state.table, position)
     state.save.(position)
     state
