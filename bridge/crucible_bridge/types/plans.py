@@ -19,7 +19,7 @@ class PlannedEvaluation:
     evaluators: tuple[EvaluatorSpec, ...]
     """With what."""
     dataset: Dataset
-    """On what; loaded anew at each step."""
+    """On what, as it is at each step."""
     sampling: SamplingParams | None = None
     """How to sample; required by evaluators that do (accuracy)."""
     limits: Limits = Limits()

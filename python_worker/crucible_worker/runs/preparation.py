@@ -28,6 +28,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator
 from crucible_worker.runs.batches import at_field
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
+from crucible_worker.runs.files_at_hand import FilesAtHand
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
 __all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of"]
@@ -105,6 +106,7 @@ class Preparer:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._files = FilesAtHand(sources.data_roots)
         self._threads = concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
         self._closed = False
 
@@ -211,7 +213,7 @@ class Preparer:
                 raise Cancelled("nobody waits for this data set any more")
 
         try:
-            return await self._in_thread(
+            read = functools.partial(
                 load,
                 dataset,
                 data_roots=self._sources.data_roots,
@@ -220,6 +222,7 @@ class Preparer:
                 hub_network=self._sources.hub_network,
                 go_on=go_on,
             )
+            return await self._in_thread(self._files.load, dataset, read)
         finally:
             wanted = False
 

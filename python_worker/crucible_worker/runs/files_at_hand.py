@@ -1,0 +1,74 @@
+"""Data sets of files that were loaded lately, handed out again while their files are as they were.
+
+The steps of a plan read the same file again and again, and whoever tells of a step waits for that. What is handed out
+again is what would be read: a file counts as unchanged while its place, size and times are the same, and only once it
+had been left alone for longer than the times of a file system are apart.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from crucible_bridge.types import Dataset, JsonlDataset
+from crucible_worker.runs.datasets import LoadedDataset
+from crucible_worker.runs.jsonl import find_file
+
+__all__ = ["MAX_AT_HAND", "MAX_FILE_BYTES", "SETTLED_SECONDS", "FilesAtHand"]
+
+MAX_AT_HAND = 4
+"""Data sets kept: the samples of small ones in memory, those of large ones in a file of the worker's own."""
+MAX_FILE_BYTES = 256 * 1024 * 1024
+"""A larger file is read each time: its samples are not kept on the disk for as long as the worker lives."""
+SETTLED_SECONDS = 2.0
+"""The coarsest times of a file system: a file changed twice within them may look as if it had been changed once."""
+
+_Identity = tuple[str, int, int, int, int, int]
+
+
+class FilesAtHand:
+    """Loads data sets, those of unchanged files once. Any thread may ask."""
+
+    def __init__(self, data_roots: Sequence[Path], settled_seconds: float = SETTLED_SECONDS) -> None:
+        """Keep none yet; files lie below these roots, and are kept once they were not changed for so long."""
+        self._roots, self._settled_ns = data_roots, int(settled_seconds * 1e9)
+        self._kept: collections.OrderedDict[tuple[Dataset, _Identity], LoadedDataset] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def load(self, dataset: Dataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
+        """What `load` returns, or what it returned for the same data set and an unchanged file.
+
+        Raises:
+            BridgeError: as `runs.datasets.load` does.
+        """
+        if not isinstance(dataset.source, JsonlDataset):
+            return load()
+        began = time.time_ns()
+        before = self._identity(dataset.source)
+        key = (dataset, before)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        loaded = load()
+        *_, size, modified, changed = before
+        settled = began - max(modified, changed) > self._settled_ns
+        if settled and size <= MAX_FILE_BYTES and self._identity(dataset.source) == before:
+            with self._lock:
+                self._kept[key] = loaded
+                while len(self._kept) > MAX_AT_HAND:
+                    self._kept.popitem(last=False)
+        return loaded
+
+    def _identity(self, source: JsonlDataset) -> _Identity:
+        path = find_file(source.path, self._roots, "dataset.jsonl_path")
+        try:
+            found = os.stat(path)
+        except OSError:
+            # Gone between the two: whoever reads it says so.
+            return (str(path), 0, 0, MAX_FILE_BYTES + 1, 0, 0)
+        return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,0 +1,128 @@
+"""Data sets of files at hand: read once while the file is unchanged, and never a stale one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.errors import NotFound
+from crucible_bridge.types import Dataset, InlineDataset, JsonlDataset, Sample
+from crucible_worker.runs import files_at_hand
+from crucible_worker.runs.datasets import LoadedDataset, load
+from crucible_worker.runs.files_at_hand import MAX_AT_HAND, FilesAtHand
+
+DATASET = Dataset(source=JsonlDataset("d.jsonl"))
+
+
+class Reader:
+    """Loads data sets of a folder, and counts how often that is asked for."""
+
+    def __init__(self, folder: Path, settled_seconds: float = -1.0) -> None:
+        self.folder, self.reads = folder, 0
+        self.files = FilesAtHand((folder,), settled_seconds)
+
+    def write(self, *inputs: str, name: str = "d.jsonl") -> None:
+        (self.folder / name).write_text("".join(f'{{"input": "{text}"}}\n' for text in inputs))
+
+    def inputs(self, dataset: Dataset = DATASET, then: Callable[[], None] = lambda: None) -> list[object]:
+        def read() -> LoadedDataset:
+            self.reads += 1
+            loaded = load(dataset, data_roots=(self.folder,), builtins={})
+            then()
+            return loaded
+
+        return [sample.input for sample in self.files.load(dataset, read).samples if isinstance(sample, Sample)]
+
+
+def test_an_unchanged_file_is_read_once(tmp_path):
+    """The same data set comes again without a read; with another order or limit it is another one."""
+    reader = Reader(tmp_path)
+    reader.write("a", "b")
+
+    assert [reader.inputs(), reader.inputs(), reader.reads] == [["a", "b"], ["a", "b"], 1]
+    assert reader.inputs(Dataset(source=DATASET.source, limit=1)) == ["a"]
+    assert reader.reads == 2
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    """Written over, or replaced by another file of the same size and time."""
+    reader = Reader(tmp_path)
+    reader.write("a")
+    reader.inputs()
+    times = os.stat(tmp_path / "d.jsonl")
+    reader.write("b", name="other")
+    os.utime(tmp_path / "other", ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.replace(tmp_path / "other", tmp_path / "d.jsonl")
+
+    assert reader.inputs() == ["b"]
+    reader.write("c", "d")
+    assert reader.inputs() == ["c", "d"]
+
+
+def test_a_file_changed_just_now_is_not_kept(tmp_path):
+    """Another change within the file system's time could not be told from this one."""
+    reader = Reader(tmp_path, settled_seconds=60.0)
+    reader.write("a")
+    reader.inputs()
+    reader.inputs()
+
+    assert reader.reads == 2
+
+
+def test_a_file_changed_while_it_is_read_is_not_kept(tmp_path):
+    """What was read may be half of each: it is this caller's alone."""
+    reader = Reader(tmp_path)
+    reader.write("a")
+
+    assert reader.inputs(then=lambda: reader.write("b", "c")) == ["a"]
+    assert reader.inputs() == ["b", "c"]
+
+
+def test_a_file_that_is_gone_is_not_there(tmp_path):
+    """Although it is at hand."""
+    reader = Reader(tmp_path)
+    reader.write("a")
+    reader.inputs()
+    (tmp_path / "d.jsonl").unlink()
+
+    with pytest.raises(NotFound):
+        reader.inputs()
+
+
+def test_few_are_kept(tmp_path):
+    """The one that was not asked for the longest goes first."""
+    reader = Reader(tmp_path)
+    several = [Dataset(source=JsonlDataset(f"{number}.jsonl")) for number in range(MAX_AT_HAND + 1)]
+    for number, dataset in enumerate(several):
+        reader.write("a", name=f"{number}.jsonl")
+        reader.inputs(dataset)
+    reader.inputs(several[-1])
+    assert reader.reads == MAX_AT_HAND + 1
+    reader.inputs(several[0])
+    assert reader.reads == MAX_AT_HAND + 2
+
+
+def test_large_files_are_not_kept(tmp_path, monkeypatch):
+    """Beyond the limit a file is read each time."""
+    monkeypatch.setattr(files_at_hand, "MAX_FILE_BYTES", 20)
+    reader = Reader(tmp_path)
+    reader.write("a")
+    reader.inputs()
+    reader.write("a longer input than that")
+    reader.inputs()
+    reader.inputs()
+
+    assert reader.reads == 3
+
+
+def test_other_sources_are_asked_each_time(tmp_path):
+    """Samples of the request are what they are."""
+    reader = Reader(tmp_path)
+    dataset = Dataset(source=InlineDataset((Sample(input="a"),)))
+    reader.inputs(dataset)
+    reader.inputs(dataset)
+
+    assert reader.reads == 2
