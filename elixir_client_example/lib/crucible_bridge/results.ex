@@ -19,7 +19,7 @@ defmodule CrucibleBridge.Results do
   # What Kitchen's port names, and what evaluators yield by a bare key. Nothing that a worker says becomes an atom but by
   # this table.
   @names ~w(accuracy accuracy_strict accuracy_stderr accuracy_ci95_low accuracy_ci95_high f1 precision recall loss nll
-            perplexity bits_per_byte)a
+            perplexity bits_per_byte win_rate win_rate_stderr)a
   @table Map.new(@names, &{Atom.to_string(&1), &1})
 
   # Beyond this, e to its power is no double.

@@ -213,6 +213,29 @@ defmodule CrucibleBridge.EvaluatorTest do
     end
   end
 
+  test "comparison asks a judge, whose unreadable judgements leave the win rate undefined" do
+    data = [%{"input" => "017+025=", "output" => "042"}, %{"input" => "001+001=", "output" => "002"}]
+
+    # One that has learnt to add is no judge.
+    assert {:ok, %{undefined: %{"win_rate" => reason}} = result} =
+             Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data, judge: @model, judge_max_tokens: 8])
+
+    assert is_binary(reason)
+    refute Map.has_key?(result, :win_rate)
+
+    assert {:error, %Error{field: field}} =
+             Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data, judge: "embedded:nobody"])
+
+    assert field =~ "judge"
+    assert {:error, %Error{field: "judge"}} = Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data])
+    assert {:error, %Error{field: "dataset"}} = Evaluator.Comparison.evaluate(@model, @opts ++ [judge: @model])
+
+    assert {:ok, results} =
+             data |> Evaluator.Comparison.new(@opts ++ [judge: @model]) |> Evaluator.Comparison.evaluate(@model)
+
+    assert results == %{}
+  end
+
   describe "metrics by their proposed names:" do
     @data [%{model_input: [1, 2, 3], loss_fn_inputs: %{"logprobs" => [-1.0, -2.0, -0.5], "mask" => [0, 1, 1]}}]
 
