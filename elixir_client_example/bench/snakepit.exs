@@ -40,6 +40,7 @@ small = fn ->
   {:ok, _} = Snakepit.execute("pass_at_k", %{samples: [10], successes: [3], k: [1]}, pool_name: :default)
 end
 
+trivial = fn -> {:ok, _} = Snakepit.execute("get_info", %{}, pool_name: :default) end
 ping = fn -> {:ok, _} = Snakepit.execute("ping", %{}, pool_name: :own) end
 
 large = fn ->
@@ -55,6 +56,7 @@ Snakepit.run_as_script(
 
     for turn <- 1..3 do
       IO.puts("turn #{turn}")
+      Measure.calls("  get_info, which computes nothing", 1000, trivial)
       Measure.calls("  pass_at_k of one problem", 1000, small)
       if own?, do: Measure.calls("  ping of Snakepit's own server", 1000, ping)
       Measure.calls("  mean_nll of 1,000,000 float32", 50, large)
