@@ -19,14 +19,18 @@ def main(options: dict[str, Any]) -> int:
     """Serve; `blocks` and `starts_slowly` say what a worker may be busy with when it is told to go."""
     blocks, starts_slowly = options.get("blocks", False), options.get("starts_slowly", False)
 
+    def block() -> None:
+        Path(settings.state_dir, "blocked").touch()
+        # Neither the event loop nor Python's own signal handlers run during one call into C.
+        time.sleep(60)
+
     async def build(settings: Settings) -> Parts:
         if starts_slowly:
             await asyncio.to_thread(Path(settings.state_dir, "starting").touch)
             await asyncio.sleep(60)
         evaluations = ScriptedEvaluations()
         if blocks:
-            # Neither the event loop nor Python's own signal handlers run during one call into C.
-            asyncio.get_running_loop().call_later(0.2, time.sleep, 60)
+            asyncio.get_running_loop().call_later(0.2, block)
         return parts_of(evaluations, ScriptedBackend())
 
     settings = Settings(

@@ -34,12 +34,12 @@ def test_every_line_bears_time_level_and_event(stream):
     bind_contextvars(evaluation_id="e1")
 
     structlog.get_logger().info("ours", number=1)
-    logging.getLogger("a.library").warning("theirs %d", 2)
+    logging.getLogger("another.package").warning("theirs %d", 2)
     writer.close(5)
 
     ours, theirs = lines_of(stream)
     assert (ours["event"], ours["level"], ours["number"]) == ("ours", "info", 1)
-    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("theirs 2", "warning", "a.library")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("theirs 2", "warning", "another.package")
     assert all(str(line["timestamp"]).endswith("Z") and line["evaluation_id"] == "e1" for line in (ours, theirs))
 
 

@@ -123,7 +123,7 @@ def test_a_blocked_event_loop_holds_no_worker(tmp_path):
     """A main thread that hears nothing, not even signals, is ended with 0 when the time is over."""
     with scripted(tmp_path, blocks=True, drain_seconds=1.0) as child:
         appeared(tmp_path / "ready", child)
-        time.sleep(0.5)  # what blocks it has no sign of its own
+        appeared(tmp_path / "blocked", child)
         child.send_signal(signal.SIGTERM)
 
         assert ends(child) == 0

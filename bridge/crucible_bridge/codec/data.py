@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from crucible_bridge.arrays import from_tensor, to_tensor
 from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, sendable, several
 from crucible_bridge.errors import InvalidField
@@ -39,8 +41,10 @@ __all__ = [
     "datum_to_v1",
     "model_input_from_v1",
     "model_input_to_v1",
+    "prompt_from_v1",
     "sample_from_v1",
     "sample_to_v1",
+    "set_prompt",
     "tensor_from_v1",
     "tensor_to_v1",
 ]
@@ -200,6 +204,40 @@ def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
         choices=tuple(message.choices),
         metadata=dict(message.metadata),
     )
+
+
+def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str) -> None:
+    """Encode a prompt into a message that has one.
+
+    Raises:
+        InvalidField: it is none, or cannot be sent.
+    """
+    match prompt:
+        case str():
+            message.text = prompt
+        case Conversation():
+            message.conversation.CopyFrom(conversation_to_v1(prompt))
+        case ModelInput():
+            message.model_input.CopyFrom(model_input_to_v1(prompt))
+        case _:
+            raise InvalidField(field, f"is a {type(prompt).__name__}, no prompt")
+
+
+def prompt_from_v1(message: Any, field: str) -> str | Conversation | ModelInput:
+    """Decode the prompt of a message that has one.
+
+    Raises:
+        InvalidField: there is none, or it is malformed.
+    """
+    match message.WhichOneof("prompt"):
+        case "text":
+            return message.text
+        case "conversation":
+            return conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "model_input":
+            return model_input_from_v1(message.model_input, child(field, "model_input"))
+        case _:
+            raise InvalidField(field, "has no prompt")
 
 
 def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Dataset:

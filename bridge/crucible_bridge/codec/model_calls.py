@@ -14,12 +14,12 @@ import numpy as np
 from crucible_bridge.codec.bulk import vector_from_v1
 from crucible_bridge.codec.data import (
     array_to_v1,
-    conversation_from_v1,
-    conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
     model_input_from_v1,
     model_input_to_v1,
+    prompt_from_v1,
+    set_prompt,
 )
 from crucible_bridge.codec.fields import at_least, child, sendable, unicode_text
 from crucible_bridge.codec.models import (
@@ -33,13 +33,11 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
     BatchLimits,
-    Conversation,
     ForwardAnswer,
     ForwardOutput,
     ForwardRequest,
     LogprobsAnswer,
     LogprobsRequest,
-    ModelInput,
     Problem,
     SampleAnswer,
     SampledItem,
@@ -220,28 +218,12 @@ def forward_answer_from_v1(message: pb.ForwardResponse) -> ForwardAnswer:
 
 def _sample_item_to_v1(item: SampleItem, field: str) -> pb.SampleItem:
     message = pb.SampleItem(num_samples=item.num_samples, seed=item.seed)
-    match item.prompt:
-        case str():
-            message.text = item.prompt
-        case Conversation():
-            message.conversation.CopyFrom(conversation_to_v1(item.prompt))
-        case ModelInput():
-            message.model_input.CopyFrom(model_input_to_v1(item.prompt))
-        case _:
-            raise InvalidField(child(field, "prompt"), f"is a {type(item.prompt).__name__}, no prompt")
+    set_prompt(message, item.prompt, child(field, "prompt"))
     return message
 
 
 def _sample_item_from_v1(message: pb.SampleItem, field: str) -> SampleItem:
-    match message.WhichOneof("prompt"):
-        case "text":
-            prompt: str | Conversation | ModelInput = message.text
-        case "conversation":
-            prompt = conversation_from_v1(message.conversation, child(field, "conversation"))
-        case "model_input":
-            prompt = model_input_from_v1(message.model_input, child(field, "model_input"))
-        case _:
-            raise InvalidField(field, "has no prompt")
+    prompt = prompt_from_v1(message, field)
     num_samples = message.num_samples if message.HasField("num_samples") else 1
     at_least(num_samples, 1, child(field, "num_samples"))
     return SampleItem(prompt=prompt, num_samples=num_samples, seed=message.seed if message.HasField("seed") else None)

@@ -7,12 +7,12 @@ import numpy as np
 from crucible_bridge.codec.bulk import vector_from_v1
 from crucible_bridge.codec.data import (
     array_to_v1,
-    conversation_from_v1,
-    conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
     model_input_from_v1,
     model_input_to_v1,
+    prompt_from_v1,
+    set_prompt,
 )
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.codec.fields import EnumPair, at_least, child, sendable
@@ -21,14 +21,12 @@ from crucible_bridge.codec.results import evaluation_from_v1, evaluation_to_v1, 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Answer,
-    Conversation,
     Forwarded,
     ForwardQuestion,
     HeldAccepted,
     HeldEnded,
     HeldStart,
     LogprobsQuestion,
-    ModelInput,
     OrchestratorCall,
     OrchestratorModel,
     Problem,
@@ -206,26 +204,12 @@ def _sample_to_v1(question: SampleQuestion) -> pb.SampleQuestion:
     message = pb.SampleQuestion(
         num_samples=question.num_samples, sampling=sampling_params_to_v1(question.sampling), plain=question.plain
     )
-    match question.prompt:
-        case str():
-            message.text = question.prompt
-        case Conversation():
-            message.conversation.CopyFrom(conversation_to_v1(question.prompt))
-        case ModelInput():
-            message.model_input.CopyFrom(model_input_to_v1(question.prompt))
+    set_prompt(message, question.prompt, "prompt")
     return message
 
 
 def _sample_from_v1(message: pb.SampleQuestion, field: str) -> SampleQuestion:
-    match message.WhichOneof("prompt"):
-        case "text":
-            prompt: str | Conversation | ModelInput = message.text
-        case "conversation":
-            prompt = conversation_from_v1(message.conversation, child(field, "conversation"))
-        case "model_input":
-            prompt = model_input_from_v1(message.model_input, child(field, "model_input"))
-        case _:
-            raise InvalidField(field, "has no prompt")
+    prompt = prompt_from_v1(message, field)
     at_least(message.num_samples, 1, child(field, "num_samples"))
     sampling = sampling_params_from_v1(message.sampling, child(field, "sampling"))
     return SampleQuestion(prompt=prompt, sampling=sampling, num_samples=message.num_samples, plain=message.plain)

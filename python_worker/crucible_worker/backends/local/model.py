@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.frames import NOT_OPEN, floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.backends.sampling_checks import check_sampling
 
 __all__ = ["HostedModel", "HostedModels"]
 
@@ -167,7 +167,7 @@ class HostedModel:
             InvalidField: the prompt is empty, holds unknown tokens or leaves no room for one more token
                 (reason PROMPT_TOO_LONG); the parameters are out of range.
         """
-        _check_params(params, num_samples)
+        check_sampling(params, num_samples)
         facts = await self._known()
         if params.stop and not facts.has_tokenizer:
             raise InvalidField("sampling.stop", "cannot be used: the model has no tokenizer")
@@ -322,19 +322,6 @@ class _HostedTokenizer:
     async def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         tokens = await self._model.call("encode", text=text, special=special)
         return tuple(tokens_from_bytes(tokens).tolist())
-
-
-def _check_params(params: SamplingParams, num_samples: int) -> None:
-    if num_samples < 1:
-        raise InvalidField("num_samples", f"is {num_samples}, must be at least 1")
-    if params.max_tokens < 1:
-        raise InvalidField("sampling.max_tokens", f"is {params.max_tokens}, must be at least 1")
-    if not (math.isfinite(params.temperature) and params.temperature >= 0):
-        raise InvalidField("sampling.temperature", f"is {params.temperature}, must be finite and at least 0")
-    if not 0 < params.top_p <= 1:
-        raise InvalidField("sampling.top_p", f"is {params.top_p}, must be above 0 and at most 1")
-    if params.top_k is not None and params.top_k < 1:
-        raise InvalidField("sampling.top_k", f"is {params.top_k}, must be at least 1")
 
 
 def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, ModelInput, SamplingParams
+from crucible_worker.backends.sampling_checks import check_sampling
 
 __all__ = ["MAX_SEED", "MAX_TOKEN", "check_targets", "each_seeded", "pairs_of", "tokens_of"]
 
@@ -28,16 +28,7 @@ def each_seeded(params: SamplingParams, num_samples: int) -> list[tuple[Sampling
     Raises:
         InvalidField: a parameter is out of range.
     """
-    if num_samples < 1:
-        raise InvalidField("num_samples", f"is {num_samples}, must be at least 1")
-    if params.max_tokens < 1:
-        raise InvalidField("sampling.max_tokens", f"is {params.max_tokens}, must be at least 1")
-    if not (math.isfinite(params.temperature) and params.temperature >= 0):
-        raise InvalidField("sampling.temperature", f"is {params.temperature}, must be finite and at least 0")
-    if not 0 < params.top_p <= 1:
-        raise InvalidField("sampling.top_p", f"is {params.top_p}, must be above 0 and at most 1")
-    if params.top_k is not None and params.top_k < 1:
-        raise InvalidField("sampling.top_k", f"is {params.top_k}, must be at least 1")
+    check_sampling(params, num_samples)
     if "" in params.stop:
         raise InvalidField(f"sampling.stop[{params.stop.index('')}]", "is empty")
     if params.seed is None:
