@@ -162,6 +162,14 @@ def test_metadata_that_is_no_option_is_refused(metadata: dict[str, str], field: 
     create().check_sample(Sample(input="p/x", metadata={"split": "test"}))
 
 
+def test_whole_numbers_may_be_doubles() -> None:
+    """As google.protobuf.Struct has them."""
+    options = create(limit=4.0, epochs=2.0).options
+
+    assert [(options[name], type(options[name])) for name in ("limit", "epochs")] == [(4, int), (2, int)]
+    assert create().options["limit"] is None
+
+
 def test_tokens_name_no_task() -> None:
     """A sample is text."""
     with pytest.raises(InvalidField, match="names a task"):

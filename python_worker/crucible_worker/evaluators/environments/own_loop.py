@@ -8,6 +8,7 @@ sleeps or waits in C comes to that when it wakes, and is left alone until then: 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import ctypes
 import inspect
@@ -58,6 +59,8 @@ class OwnLoop:
             raise BackendError(message, reason="ENVIRONMENTS_STUCK", retryable=False)
         self._home = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
+        self._pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="environment-pool")
+        self._loop.set_default_executor(self._pool)
         self._ended = asyncio.Event()
         self._overdue: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._live, name="environment", daemon=True)
@@ -87,8 +90,10 @@ class OwnLoop:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-        finally:
             self._loop.close()
+            # What was handed to threads of a pool is this one's business: it is as stuck as they are.
+            self._pool.shutdown()
+        finally:
             # A worker that has ended in the meantime waits for nobody.
             with contextlib.suppress(RuntimeError):
                 self._home.call_soon_threadsafe(self._has_ended)
@@ -107,8 +112,6 @@ class OwnLoop:
         try:
             await self._clean_up(cleanup)
             await self._loop.shutdown_asyncgens()
-            # Waits for what it has handed to other threads: they are this one's, and as stuck as it then is.
-            await self._loop.shutdown_default_executor()
         finally:
             self._loop.stop()
 
@@ -123,9 +126,11 @@ class OwnLoop:
             _log.warning("environment_cleanup_failed", kind=failure.kind, message=failure.message)
 
     def _break_off(self) -> None:
-        if self._thread.is_alive() and self._thread.ident is not None:
-            _stuck.add(self._thread)
-            _log.warning("environment_stuck", stuck=len(_stuck))
+        if not self._thread.is_alive() or self._thread.ident is None:
+            return
+        _stuck.add(self._thread)
+        _log.warning("environment_stuck", stuck=len(_stuck))
+        if not self._loop.is_closed():  # else it waits for its pool, which this would not reach
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
 
 

@@ -152,7 +152,9 @@ class InspectType:
         """
         check_renderer(options["renderer"])
         check_renderer(options["judge_renderer"])
-        return Inspect(options=options, sampling=sampling, judge=_judge(options[_JUDGE]))
+        # Doubles may stand for whole numbers, which Inspect counts by.
+        whole = {name: int(options[name]) for name in ("limit", "epochs") if options[name] is not None}
+        return Inspect(options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,8 @@ async def test_so_many_stuck_threads_are_borne(
         task = asyncio.create_task(own.call(function))
         await asyncio.to_thread(begun.wait)
         task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         own.close(None)
         await own.wait_closed()
     async with asyncio.timeout(20):
