@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import sqlite3
@@ -95,6 +96,10 @@ class Admission:
         """Evaluations that run, and that wait for their turn."""
         running = sum(attempt.running for attempt in self._attempts.values())
         return running, len(self._attempts) - running
+
+    def first(self) -> contextlib.AbstractContextManager[None]:
+        """A block that goes before the reading of data sets; see `Precedence`."""
+        return self._preparer.precedence.taken()
 
     def attempt(self, number: int) -> Attempt | None:
         """This worker's attempt at an evaluation, where it has one under way."""

@@ -102,12 +102,13 @@ class EvaluationPlans:
             BridgeError: an evaluation cannot be started, and that shows without its data; those before it were.
         """
         new: set[str] = set()
-        while True:
-            try:
-                return await self._start_due(plan_id, step, model, last=last, new=new)
-            except Overtaken:
-                # Each time the step has got one more of its evaluations: this ends after as many as there are.
-                continue
+        with self._admission.first():
+            while True:
+                try:
+                    return await self._start_due(plan_id, step, model, last=last, new=new)
+                except Overtaken:
+                    # Each time the step has got one more of its evaluations: this ends after as many as there are.
+                    continue
 
     async def _start_due(
         self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]

@@ -30,6 +30,7 @@ from crucible_worker.runs.batches import at_field
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
+from crucible_worker.runs.precedence import Precedence
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
 __all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of"]
@@ -120,6 +121,8 @@ class Preparer:
         self._threads = concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
         self._quick = concurrent.futures.ThreadPoolExecutor(IDENTIFICATIONS, thread_name_prefix="identify")
         self._closed = False
+        self.precedence = Precedence()
+        """For calls that go before what is loaded here."""
 
     async def evaluators(
         self, request: EvaluateRequest | PlannedEvaluation
@@ -239,6 +242,7 @@ class Preparer:
         def go_on() -> None:
             if self._closed or not wanted:
                 raise Cancelled("nobody waits for this data set any more")
+            self.precedence.give_way()
 
         try:
             read = functools.partial(
