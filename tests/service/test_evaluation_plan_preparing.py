@@ -104,7 +104,8 @@ async def test_data_that_is_refused_fails_the_evaluation(tmp_path, content, reas
         assert (await r.ended(first.evaluation.evaluation_id)).state is EvaluationState.COMPLETED
         failed = await r.ended(second.evaluation.evaluation_id)
 
-        assert state_of(failed) == (EvaluationState.FAILED, reason)
+        assert failed.problem is not None
+        assert (failed.state, failed.problem.reason) == (EvaluationState.FAILED, reason)
         assert failed.problem.field == "dataset.jsonl_path"
         assert await kinds_of(r.worker.bridge, failed.evaluation_id) == [START, EXCEPTION]
         start = await r.told(START, failed.evaluation_id)
@@ -127,7 +128,8 @@ async def test_a_model_that_goes_away_meanwhile_fails_the_evaluation(monkeypatch
         monkeypatch.setattr(ScriptedBackend, "open", gone)
         let_go.set()
         failed = await r.ended(NAME)
-        assert state_of(failed) == (EvaluationState.FAILED, "UNKNOWN_MODEL")
+        assert failed.problem is not None
+        assert (failed.state, failed.problem.reason) == (EvaluationState.FAILED, "UNKNOWN_MODEL")
         assert failed.problem.field == "model"
         assert await kinds_of(r.worker.bridge, NAME) == [START, EXCEPTION]
 
@@ -254,7 +256,8 @@ async def test_what_has_changed_on_going_on_fails_the_evaluation(tmp_path, chang
         failed = await second.ended(NAME)
 
         reason = "DATASET_CHANGED" if changed == "data set" else "MODEL_CHANGED"
-        assert state_of(failed) == (EvaluationState.FAILED, reason)
+        assert failed.problem is not None
+        assert (failed.state, failed.problem.reason) == (EvaluationState.FAILED, reason)
         fingerprint = failed.dataset_fingerprint if changed == "data set" else failed.model_fingerprint
         assert fingerprint in failed.problem.message
         assert await kinds_of(second.worker.bridge, NAME) == [START, INTERRUPT, RESUME, EXCEPTION]

@@ -25,12 +25,12 @@ from crucible_worker.backends.base import HeldModel, Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
 from crucible_worker.runs.endings import Ending
-from crucible_worker.runs.engine import Attempt, Prepare
+from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.preparation import Plan, Preparer, Sources
+from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.resume import Orphans
 
 __all__ = [

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
@@ -39,11 +39,11 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.summary import summarise
 
-__all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt", "Prepare"]
+__all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
 PROGRESS_SECONDS = 0.25
 """Shortest time between two EVALUATION_PROGRESS."""
@@ -55,10 +55,6 @@ MAX_UNWRITTEN = 4096
 """Results that may wait for the journal's writer before no further sample is taken."""
 
 _log = structlog.get_logger(__name__)
-
-
-Prepare = Callable[[], Awaitable[Plan]]
-"""Finds what an evaluation takes to run."""
 
 
 class Attempt:

@@ -1,8 +1,8 @@
 """Calls that training waits for go before the reading of data sets, which nobody waits for so closely.
 
 Threads that parse and hash want the interpreter all the time; the threads of a call want it in dozens of short turns,
-one at each statement of SQLite, and lose most races for it. While two data sets were read, a step of a plan was answered
-after 90 ms (the median, on two cores); after 10 where the reading stands still meanwhile.
+one at each statement of SQLite, and lose most races for it. While two data sets were read, a step of a plan was
+answered after 90 ms (the median, on two cores); after 10 where the reading stands still meanwhile.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from crucible_worker.runs.files_at_hand import FilesAtHand
 from crucible_worker.runs.precedence import Precedence
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
-__all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of"]
+__all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Prepare", "Preparer", "Sources", "keys_of"]
 
 PREPARATIONS = 2
 """Data sets that are loaded at once."""
@@ -98,6 +98,10 @@ class Plan:
         return Contents(
             dataset_fingerprint=self.dataset_fingerprint, model_fingerprint=self.model_fingerprint, total=self.total
         )
+
+
+Prepare = Callable[[], Awaitable[Plan]]
+"""Makes the plan of one evaluation; see `Preparer.prepare`."""
 
 
 def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Iterator[PlacedKeys]:
