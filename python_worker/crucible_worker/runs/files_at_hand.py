@@ -24,7 +24,7 @@ __all__ = ["MAX_AT_HAND", "MAX_FILE_BYTES", "SETTLED_SECONDS", "FilesAtHand"]
 MAX_AT_HAND = 4
 """Data sets kept: the samples of small ones in memory, those of large ones in a file of the worker's own."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""A larger file, or commit of the hub, is read each time: its samples are not kept on the disk for as long as the worker
+"""A larger file, or commit of the hub, is read each time: its samples are not kept on the disk as long as the worker
 lives."""
 SETTLED_SECONDS = 2.0
 """The coarsest times of a file system: a file changed twice within them may look as if it had been changed once."""
