@@ -132,7 +132,7 @@ class Admission:
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
-        return await self._settled(
+        return await self._undisturbed(
             request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, model=model)
         )
 
@@ -146,9 +146,9 @@ class Admission:
         Raises:
             BridgeError: it cannot be run, and that shows without its data; nothing was started.
         """
-        return await self._settled(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
+        return await self._undisturbed(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
 
-    async def _settled(
+    async def _undisturbed(
         self, evaluation_id: str, claim: Coroutine[object, object, tuple[Row, bool]]
     ) -> tuple[Row, bool]:
         # In a task of its own: a caller that goes away in the middle must not leave a claim without an attempt.

@@ -138,7 +138,7 @@ class Preparer:
             FailedPrecondition: one needs what is not installed, or is a user's and cannot be used.
         """
         if any(spec.kind not in registry.EVALUATORS for spec in request.evaluators):
-            await self._in_thread(self._quick, registry.load_installed, [spec.kind for spec in request.evaluators])
+            await self._in_thread(registry.load_installed, [spec.kind for spec in request.evaluators])
         made = tuple(
             (spec, registry.create(spec, index, request.sampling)) for index, spec in enumerate(request.evaluators)
         )
@@ -147,7 +147,7 @@ class Preparer:
 
     async def identify(self, request: EvaluateRequest) -> str:
         """The fingerprint of a request's specification."""
-        return await self._in_thread(self._quick, fingerprint, request)
+        return await self._in_thread(fingerprint, request)
 
     async def check_models(
         self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
@@ -160,7 +160,7 @@ class Preparer:
         await self._backend(request.model, "model").check(request.model)
         for index, (_, evaluator) in enumerate(evaluators):
             if isinstance(evaluator, AsksOthers):
-                await self._each_other(index, evaluator, lambda backend, model: backend.check(model))
+                await self._others(index, evaluator, lambda backend, model: backend.check(model))
 
     async def prepare(
         self,
@@ -186,7 +186,7 @@ class Preparer:
         for index, (_, evaluator) in enumerate(evaluators):
             # One that cannot be opened refuses the request, as the model does; with a wrong one the others stand.
             if isinstance(evaluator, AsksOthers):
-                others[index] = await self._each_other(index, evaluator, lambda backend, model: backend.open(model))
+                others[index] = await self._others(index, evaluator, lambda backend, model: backend.open(model))
             try:
                 evaluator.check(model)
                 if isinstance(evaluator, AsksOthers):
@@ -210,7 +210,7 @@ class Preparer:
         Raises:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
-        await self._in_thread(self._threads, _check_data, request.dataset.source, evaluators)
+        await self._loading(_check_data, request.dataset.source, evaluators)
         return await self._load(request.dataset)
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ class Preparer:
             raise FailedPrecondition(message, reason="NO_BACKEND", field=field)
         return backend
 
-    async def _each_other(
+    async def _others(
         self, index: int, evaluator: AsksOthers, ask: Callable[[Backend, ModelRef], Awaitable[T]]
     ) -> Mapping[str, T]:
         """By name, what is answered of each further model of an evaluator; an error is told at its option."""
@@ -258,13 +258,19 @@ class Preparer:
                 hub_network=self._sources.hub_network,
                 go_on=go_on,
             )
-            return await self._in_thread(self._threads, self._files.load, dataset, read)
+            return await self._loading(self._files.load, dataset, read)
         finally:
             wanted = False
 
-    async def _in_thread(
-        self, threads: concurrent.futures.Executor, function: Callable[..., T], *arguments: object
-    ) -> T:
+    async def _loading(self, function: Callable[..., T], *arguments: object) -> T:
+        """What may take long, by a thread that others wait for in turn."""
+        return await self._by(self._threads, function, *arguments)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """What waits for no data set."""
+        return await self._by(self._quick, function, *arguments)
+
+    async def _by(self, threads: concurrent.futures.Executor, function: Callable[..., T], *arguments: object) -> T:
         if self._closed:
             raise Cancelled("nothing is prepared any more")
         return await asyncio.get_running_loop().run_in_executor(threads, functools.partial(function, *arguments))
