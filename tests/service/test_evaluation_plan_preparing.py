@@ -113,6 +113,10 @@ async def test_data_that_is_refused_fails_the_evaluation(tmp_path, content, reas
         data.write_text(LINES)
         assert [one.evaluation for one in await r.evaluation.notify_step("p", 3, "embedded:m")][1] == failed
         assert "samples done" not in await r.evaluation.generate_report([failed.evaluation_id])
+        both = [one.evaluation.evaluation_id for one in (first, second)]
+        compared = await r.evaluation.compare_evaluations(both)
+        assert [one.evaluation_id for one in compared.evaluations] == both
+        assert compared.comparisons == ()
 
 
 async def test_a_model_that_goes_away_meanwhile_fails_the_evaluation(monkeypatch, slow_loading):
@@ -171,27 +175,29 @@ async def test_a_bug_in_reading_fails_the_evaluation(monkeypatch):
         assert await kinds_of(r.worker.bridge, NAME) == [START, EXCEPTION]
 
 
-@pytest.mark.parametrize("ending", ["cancel", "deadline"])
-async def test_what_is_being_read_can_be_ended(slow_loading, ending):
-    """A cancel and deadline_ms hold while the data set is read; both stop the reading, and tell one STOP."""
+async def test_what_is_being_read_can_be_cancelled(slow_loading):
+    """CancelEvaluation ends it with one STOP, and stops the reading."""
     begun, _ = slow_loading
     async with rig() as r:
-        limits = Limits(deadline_ms=50 if ending == "deadline" else None)
-        await registered(r, slow_loading, small(limits=limits))
+        await registered(r, slow_loading, small())
         await told_of(r, slow_loading)
-        if ending == "cancel":
-            ended = await r.evaluation.cancel_evaluation(NAME, "enough")
-            assert ended.problem.message == "enough"
-        else:
-            ended = await r.ended(NAME)
+        ended = await r.evaluation.cancel_evaluation(NAME, "enough")
 
-        reason = "CANCELLED" if ending == "cancel" else "DEADLINE_EXCEEDED"
-        assert state_of(ended) == (EvaluationState.CANCELLED, reason)
+        assert state_of(ended) == (EvaluationState.CANCELLED, "CANCELLED")
         assert await kinds_of(r.worker.bridge, NAME) == [START, STOP]
         # Both threads are free: as many data sets are being read again.
         for step in (6, 9):
             begun.clear()
             await told_of(r, slow_loading, step)
+
+
+async def test_deadline_holds_while_data_is_read(slow_loading):
+    """deadline_ms counts from the call that told of the step."""
+    async with rig() as r:
+        await registered(r, slow_loading, small(limits=Limits(deadline_ms=50)))
+        await r.evaluation.notify_step("p", 3, "embedded:m")
+        assert state_of(await r.ended(NAME)) == (EvaluationState.CANCELLED, "DEADLINE_EXCEEDED")
+        assert await kinds_of(r.worker.bridge, NAME) == [START, STOP]
 
 
 @pytest.mark.parametrize("by_plan", [True, False])
