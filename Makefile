@@ -16,6 +16,9 @@ TINKER_SERVER := 'skyrl-tx[tinker]==0.3.0' 'jax>=0.8,<1' 'flax>=0.12.2' 'optax>=
 # The harness that multiple_choice is compared with, on the libraries of $(VENV).
 LM_EVAL_VENV := .venv-lm-eval
 LM_EVAL := 'lm-eval[hf]==0.4.13'
+# It asks for older versions of two libraries than constraints.txt pins, and for 150 MB of others.
+INSPECT_VENV := .venv-inspect
+INSPECT := 'inspect-ai==0.3.285'
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -24,7 +27,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-elixir test-tinker lint generate generate-elixir bench bench-lm-eval torture serve clean
+.PHONY: help demo test test-elixir test-tinker test-inspect lint generate generate-elixir bench bench-lm-eval torture serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -44,7 +47,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
-test: lint ## lint, then every test but torture, test-tinker and test-elixir
+test: lint ## lint, then every test but torture, test-tinker, test-inspect and test-elixir
 	$(BIN)/pytest
 
 $(TINKER_VENV)/.ready: Makefile
@@ -54,6 +57,16 @@ $(TINKER_VENV)/.ready: Makefile
 
 test-tinker: $(READY) $(TINKER_VENV)/.ready ## the tinker backend against a real server on the CPU; 2 GB of disk
 	TINKER_SERVER_PYTHON=$(TINKER_VENV)/bin/python $(BIN)/pytest -m tinker
+
+$(INSPECT_VENV)/.ready: $(READY)
+	$(PYTHON) -m venv $(INSPECT_VENV)
+	printf '%s\n' "$(CURDIR)/$$(echo $(VENV)/lib/python3.*/site-packages)" "$(CURDIR)/bridge" "$(CURDIR)/python_worker" > \
+		"$$(echo $(INSPECT_VENV)/lib/python3.*/site-packages)/worker.pth"
+	$(INSPECT_VENV)/bin/pip install --quiet $(INSPECT)
+	@touch $@
+
+test-inspect: $(INSPECT_VENV)/.ready ## tasks of Inspect AI by the worker, and beside Inspect itself
+	$(INSPECT_VENV)/bin/python -m pytest -m inspect
 
 test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.15 or later, and Hex or BRIDGE_ELIXIR_DEPS
 	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.15 or later" >&2; exit 1; }
@@ -99,5 +112,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(TINKER_VENV) $(LM_EVAL_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

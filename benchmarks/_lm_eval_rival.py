@@ -1,7 +1,11 @@
-"""lm-evaluation-harness on questions with choices and on texts, run by an interpreter that has it.
+"""lm-evaluation-harness on questions with choices, or on texts, run by an interpreter that has it.
 
-Takes: directory of the model, JSON file of questions, rounds, batch size, threads
-Prints as its last line: {"seconds": [...], "logprobs": [[...]], "texts": [...], "acc": ..., "acc_bytes": ...}
+Takes: choices or texts, directory of the model, JSON file of the documents, rounds, batch size, threads
+Prints as its last line: {"seconds": [...], "logprobs": [...], and every metric of the task by its name}
+
+A document is {"input": ..., "choices": [...], "right": index}, or {"text": ...}. Log-probabilities are those of each
+choice of a question, or of each text as a whole. Timed is the evaluation alone: not the search for the harness's own
+tasks, nor its report on the machine, which take longer.
 """
 
 from __future__ import annotations
@@ -12,57 +16,67 @@ import time
 from pathlib import Path
 from typing import Any
 
-import lm_eval  # pyright: ignore[reportMissingImports]
 import torch
-from lm_eval.api.instance import Instance  # pyright: ignore[reportMissingImports]
 from lm_eval.api.task import ConfigurableTask  # pyright: ignore[reportMissingImports]
+from lm_eval.evaluator import evaluate  # pyright: ignore[reportMissingImports]
 from lm_eval.models.huggingface import HFLM  # pyright: ignore[reportMissingImports]
 
-METRICS = ("acc", "acc_bytes")
+METRICS = {
+    "choices": {"acc": "mean", "acc_bytes": "mean"},
+    "texts": {"bits_per_byte": "bits_per_byte", "byte_perplexity": "weighted_perplexity"},
+}
+"""Metrics of a task, and how the harness puts each together."""
+FIELDS = {
+    "choices": {
+        "output_type": "multiple_choice",
+        "doc_to_text": "input",
+        "doc_to_target": "right",
+        "doc_to_choice": "choices",
+        "target_delimiter": "",
+    },
+    "texts": {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "text"},
+}
 
 
-def main(directory: str, questions: str, rounds: str, batch_size: str, threads: str) -> None:
+def main(task: str, directory: str, documents: str, rounds: str, batch_size: str, threads: str) -> None:
     torch.set_num_threads(int(threads))
     model = HFLM(pretrained=directory, device="cpu", dtype="float32", batch_size=int(batch_size))
     seconds: list[float] = []
     found: Any = None
     for _ in range(int(rounds) + 1):
-        task = ConfigurableTask(config=config(questions))
+        loaded = {"tasks": {task: ConfigurableTask(config=config(task, documents))}, "groups": {}, "group_map": {}}
         started = time.perf_counter()
-        found = lm_eval.simple_evaluate(model, tasks=[task], bootstrap_iters=0, log_samples=True)
+        found = evaluate(model, loaded, bootstrap_iters=0, log_samples=True)
         seconds.append(time.perf_counter() - started)
-    texts = [document["text"] for document in json.loads(Path(questions).read_text())]
-    rolling = [Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=0) for text in texts]
-    samples = sorted(found["samples"]["choices"], key=lambda sample: sample["doc_id"])
+    samples = sorted(found["samples"][task], key=lambda sample: sample["doc_id"])
     answer = {
         "seconds": seconds[1:],  # the first one warms up
-        "logprobs": [[response[0] for response in sample["filtered_resps"]] for sample in samples],
-        "texts": model.loglikelihood_rolling(rolling, disable_tqdm=True),
-        **{metric: found["results"]["choices"][f"{metric},none"] for metric in METRICS},
+        "logprobs": [[of(response) for response in sample["filtered_resps"]] for sample in samples],
+        **{metric: found["results"][task][f"{metric},none"] for metric in METRICS[task]},
     }
     print(json.dumps(answer))
 
 
-def config(questions: str) -> dict[str, Any]:
+def of(response: Any) -> float:
+    """A log-probability, beside which that of a choice has whether it is the likeliest text."""
+    return response[0] if isinstance(response, list | tuple) else response
+
+
+def config(task: str, file: str) -> dict[str, Any]:
     """A task of log-likelihoods, as its users write them."""
-    documents = json.loads(Path(questions).read_text())
+    documents = json.loads(Path(file).read_text())
 
     def dataset(**_: Any) -> dict[str, Any]:
         import datasets
 
         return {"test": datasets.Dataset.from_list(documents)}
 
-    return {
-        "task": "choices",
-        "custom_dataset": dataset,
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "input",
-        "doc_to_target": "right",
-        "doc_to_choice": "choices",
-        "target_delimiter": "",
-        "metric_list": [{"metric": metric, "aggregation": "mean", "higher_is_better": True} for metric in METRICS],
-    }
+    metrics = [
+        {"metric": metric, "aggregation": aggregation, "higher_is_better": True}
+        for metric, aggregation in METRICS[task].items()
+    ]
+    named = {"task": task, "custom_dataset": dataset, "test_split": "test", "num_fewshot": 0, "metric_list": metrics}
+    return {**named, **FIELDS[task]}
 
 
 if __name__ == "__main__":

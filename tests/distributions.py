@@ -8,6 +8,8 @@ from pathlib import Path
 
 EVALUATOR_PACKAGE = Path(__file__).parent / "cases" / "evaluator_package"
 """One with an evaluator, as a user would write it."""
+ENVIRONMENT_PACKAGE = EVALUATOR_PACKAGE.with_name("environment_package")
+"""One with an environment."""
 
 
 def lay_out(folder: Path, module: str, source: str, group: str, points: Mapping[str, str]) -> None:
@@ -23,7 +25,16 @@ def lay_out(folder: Path, module: str, source: str, group: str, points: Mapping[
 
 def lay_out_evaluator_package(folder: Path) -> None:
     """That of `EVALUATOR_PACKAGE`, with the entry points of its pyproject.toml."""
-    project = tomllib.loads((EVALUATOR_PACKAGE / "pyproject.toml").read_text())["project"]
+    _lay_out_package(folder, EVALUATOR_PACKAGE)
+
+
+def lay_out_environment_package(folder: Path) -> None:
+    """That of `ENVIRONMENT_PACKAGE`, likewise."""
+    _lay_out_package(folder, ENVIRONMENT_PACKAGE)
+
+
+def _lay_out_package(folder: Path, package: Path) -> None:
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     ((group, points),) = project["entry-points"].items()
-    (module,) = EVALUATOR_PACKAGE.glob("*.py")
+    (module,) = package.glob("*.py")
     lay_out(folder, module.stem, module.read_text(), group, points)

@@ -24,7 +24,7 @@ defmodule CrucibleBridge do
   An evaluation that failed is no failed call: `evaluation.state` is `:failed`, and `evaluation.problem` says why.
   """
 
-  alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Programs, Worker}
+  alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Programs, Rubric, Worker}
   alias CrucibleBridge.{Connection, Error, V1}
 
   @conn Connection
@@ -86,6 +86,13 @@ defmodule CrucibleBridge do
   """
   @spec get_samples(conn, String.t(), keyword) :: result(map)
   def get_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.get_samples(conn, evaluation_id, opts)
+
+  @doc """
+  Every sample of an evaluation, page after page: a list, so leave out what is not needed. Options: `:verdicts` and
+  `:evaluator`.
+  """
+  @spec all_samples(conn, String.t(), keyword) :: result([map])
+  def all_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.all_samples(conn, evaluation_id, opts)
 
   @doc "Ends an evaluation early; `:reason` is recorded."
   @spec cancel(conn, String.t(), keyword) :: result(map)
@@ -215,6 +222,19 @@ defmodule CrucibleBridge do
   """
   @spec grade_code(conn, [map], keyword) :: result(map)
   def grade_code(conn \\ @conn, items, opts \\ []), do: Programs.grade_code(conn, items, opts)
+
+  @doc """
+  Has a model judge responses by weighted criteria:
+  `%{grades: [%{grade: %{verdict: :correct, score: ...}, criteria: [%{name:, score:, reason:}]}], completion_tokens: ...}`.
+
+  An item is a response, or a map with `response` and, where wanted, `question`, `reference` or `references`, `id`,
+  `other`, another response that it is compared with in both orders, and `prior`, the verdict of another grader: what is
+  `:incorrect` stays so. A criterion is `{name, description}` or has these, and `weight`, `min` and `max`. Options:
+  `:threshold`, from which on a score is correct, `:sampling`, `:renderer` and `:limits`.
+  """
+  @spec grade_rubric(conn, model, [term], [term], keyword) :: result(map)
+  def grade_rubric(conn \\ @conn, judge, items, criteria, opts \\ []),
+    do: Rubric.grade_rubric(conn, judge, items, criteria, opts)
 
   # Models
 

@@ -44,6 +44,21 @@ defmodule CrucibleBridge.ArgumentsTest do
     end
   end
 
+  test "what is no response, criterion or option of a judgement is named by its path" do
+    judged = fn items, criteria, opts -> CrucibleBridge.grade_rubric(@conn, @model, items, criteria, opts) end
+    criteria = [{"right", "Is it?"}]
+    assert refused(judged.(["46"], [], judge: 1)) == "options"
+    assert refused(judged.([%{question: "?"}], criteria, [])) == "items[0]"
+    assert refused(judged.([%{response: "46", other: 46}], criteria, [])) == "items[0].other"
+    assert refused(judged.([%{response: "46", prior: :wrong}], criteria, [])) == "items[0].prior"
+    assert refused(judged.(["46"], "right", [])) == "criteria"
+    assert refused(judged.(["46"], [%{name: "right", text: "Is it?"}], [])) == "criteria[0]"
+    assert refused(judged.(["46"], [%{name: "right", description: nil}], [])) == "criteria[0].description"
+    assert refused(judged.(["46"], [%{name: "right", description: "Is it?", max: "1"}], [])) == "criteria[0].max"
+    assert refused(judged.(["46"], criteria, threshold: :half)) == "threshold"
+    assert refused(judged.(["46"], criteria, sampling: [tokens: 1])) == "sampling"
+  end
+
   test "options without a connection before them are told apart from a connection" do
     assert refused(CrucibleBridge.get_evaluation("evaluation-1", timeout: 5)) == "conn"
   end

@@ -41,6 +41,8 @@ class WorkerLimits:
     """Items of a ModelService call; more are refused."""
     max_samples_per_item: int = 1_000
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
+    max_inspect_tasks: int = 4
+    """Tasks of Inspect at work at once, each in a process of its own; more wait, which is part of a sample's time."""
     max_orchestrator_window: int = 1_024
     """Questions open at once on one stream of EvaluateWithOrchestratorModel, whatever the orchestrator wants."""
     max_compared_samples: int = 2_000_000

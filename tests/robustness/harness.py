@@ -148,6 +148,8 @@ class Workshop:
     """Of the workers, where the defaults will not do."""
     data_roots: tuple[Path, ...] = ()
     """JSONL data sets lie below these."""
+    inspect_roots: tuple[Path, ...] = ()
+    """Files with tasks of Inspect lie below these."""
     state_dir: Path
     """Where the journal lies."""
     workers: list[WorkerProcess] = dataclasses.field(default_factory=list)
@@ -161,6 +163,7 @@ class Workshop:
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
             "data_roots": list(map(str, self.data_roots)),
+            "inspect_roots": list(map(str, self.inspect_roots)),
             "limits": dict(self.limits),
             "standby": standby,
             "models": {name: dict(fields) for name, fields in self.models.items()},

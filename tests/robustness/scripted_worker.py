@@ -1,8 +1,8 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
-The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `limits` as a worker's settings have them, and
-`models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. With `standby` it does
-not begin before it has read a line: all that an interpreter has to import is done by then.
+The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots`, `limits` as a worker's settings have
+them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. With `standby`
+it does not begin before it has read a line: all that an interpreter has to import is done by then.
 """
 
 import ctypes
@@ -31,6 +31,7 @@ def main(configuration: dict[str, Any]) -> int:
         ready_file=Path(configuration["ready_file"]),
         state_dir=Path(configuration["state_dir"]),
         data_roots=tuple(map(Path, configuration["data_roots"])),
+        inspect_roots=tuple(map(Path, configuration["inspect_roots"])),
         limits=WorkerLimits(**configuration["limits"]),
     ).validate()
     models = {name: _model(**fields) for name, fields in configuration["models"].items()}

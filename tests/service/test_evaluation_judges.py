@@ -19,7 +19,7 @@ def likes(text: str) -> Any:
     def answer(prompt: str) -> str:
         behind = prompt.split("answer A\n")[1]
         a, b = behind.split("answer B\n")
-        return "A" if text in a.splitlines() else "B" if text in b.splitlines() else "tie"
+        return "A" if f"| {text}" in a.splitlines() else "B" if f"| {text}" in b.splitlines() else "tie"
 
     return answer
 

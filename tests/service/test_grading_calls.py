@@ -45,6 +45,7 @@ MAX_ITEMS = 600
 FIXED = (
     *("max_answer_bytes", "max_math_chars", "max_math_targets", "max_score_targets"),
     *("max_choices", "max_marks", "max_schema_bytes", "max_pattern_chars", "max_code_tests"),
+    *("max_judged_chars", "max_rubric_criteria"),
 )
 
 
@@ -172,6 +173,7 @@ async def test_fixed_limits_are_told(worker: RunningWorker):
     """Those that no setting changes stand in GetInfo beside those that one does."""
     from crucible_worker.grading import choice, direct, format, json_schema, patterns
     from crucible_worker.grading.code import grader as code
+    from crucible_worker.grading.judge import asking, rubric
     from crucible_worker.grading.math import grader, lexer
 
     limits = (await worker.bridge.worker.get_info()).limits
@@ -186,6 +188,8 @@ async def test_fixed_limits_are_told(worker: RunningWorker):
         "max_schema_bytes": json_schema.MAX_SCHEMA_BYTES,
         "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
         "max_code_tests": code.MAX_TESTS,
+        "max_judged_chars": asking.MAX_JUDGED_CHARS,
+        "max_rubric_criteria": rubric.MAX_CRITERIA,
     }
 
 

@@ -161,7 +161,8 @@ class Server:
         self, input: Any, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> list[SampledSequence]:
         said = input if isinstance(input, str) else "+".join(message.content for message in input.messages)
-        return [SampledSequence(text=said, tokens=(), token_count=7, logprobs=(-0.5,) * 6)] * num_samples
+        counted = SampledSequence(text=said, tokens=(), token_count=7, prompt_tokens=3, logprobs=(-0.5,) * 6)
+        return [counted] * num_samples
 
 
 class ServedModel(ScriptedModel):
@@ -187,7 +188,7 @@ async def test_words_are_left_to_a_server_that_has_the_tokenizer():
 
     assert texts(sampled.items) == ["a", "d+e", None]
     first = sampled.items[0]
-    assert (first.prompt_tokens, first.sequences[0].tokens, first.sequences[0].output_tokens) == (None, (), 7)
+    assert (first.prompt_tokens, first.sequences[0].tokens, first.sequences[0].output_tokens) == (3, (), 7)
     assert first.sequences[0].logprobs == (-0.5,) * 6
     assert (reasons(sampled.items)[2], fields(sampled.items)[2]) == ("UNKNOWN_MODEL", "model")
     assert (reasons(scored.sequences), fields(scored.sequences)) == (["NO_PROMPT_LOGPROBS"], ["sequences[0]"])

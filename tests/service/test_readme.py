@@ -75,3 +75,16 @@ async def test_a_model_that_stays_with_its_caller_runs_as_it_stands(tmp_path):
         lines = await run_snippet("evaluate_with_orchestrator_model", worker.address, tmp_path)
 
     assert lines == ["1.0"]
+
+
+async def test_rollouts_become_arrays_as_it_stands(tmp_path):
+    """Eight answers to each prompt, in rows; where a prompt's rewards differ there is something to learn."""
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet("pad_rollouts", worker.address, tmp_path)
+
+    reward = re.fullmatch(r"prompts: 32 mean reward: (0\.\d+)", lines[0])
+    sizes = re.fullmatch(r"tokens: \(256, \d+\) to learn from: (\d+)", lines[1])
+    assert reward is not None
+    assert sizes is not None
+    assert 0 < float(reward[1]) < 1
+    assert int(sizes[1]) > 0

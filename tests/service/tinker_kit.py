@@ -60,7 +60,7 @@ class Call:
     index: int
     """Of all calls of its kind, from 0."""
     kind: str
-    """"session", "sampler", "trainer", "sample", "targets", "compute_logprobs" or "forward"."""
+    """"session", "sampler", "trainer", "sample", "targets", "greedy", "compute_logprobs" or "forward"."""
     asked: dict[str, Any]
     future: Future[Any]
 
@@ -194,9 +194,20 @@ class ScriptedSampler(_Client):
     """Stands for `tinker.SamplingClient`; says a prompt back in upper case."""
 
     def sample(
-        self, prompt: Any, num_samples: int, sampling_params: Any, target_prompt_logprobs: Any = None
+        self,
+        prompt: Any,
+        num_samples: int,
+        sampling_params: Any,
+        *,
+        include_prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
+        target_prompt_logprobs: Any = None,
     ) -> AwaitableConcurrentFuture[Any]:
         tokens = prompt.to_ints()
+        if topk_prompt_logprobs:
+            assert (include_prompt_logprobs, topk_prompt_logprobs) == (True, 1)
+            assert (num_samples, sampling_params.max_tokens) == (1, 1)
+            return self._library.begin("greedy", functools.partial(foretold, tokens), tokens=tokens)
         if target_prompt_logprobs is not None:
             _check_target_prompt_logprobs(target_prompt_logprobs)
             assert (num_samples, sampling_params.max_tokens) == (1, 1)
@@ -267,6 +278,24 @@ def measured(wanted: Any, **changed: Any) -> Any:
     }
     (answer,) = sampled([ord("x")], cut=True).sequences
     return tinker.SampleResponse(sequences=[answer], target_prompt_logprobs=tinker.TensorData(**fields))
+
+
+def likeliest(token: int, position: int) -> int:
+    """What the scripted model holds for the likeliest where a prompt has this token."""
+    return token if position % 2 else token + 1
+
+
+def foretold(tokens: list[int], **changed: Any) -> Any:
+    """A response with the likeliest token of each place, but for what is changed of its two matrices."""
+    ids = [0, *(likeliest(token, position) for position, token in enumerate(tokens[1:], 1))]
+    fields = {
+        "token_ids": np.array([ids], np.int32).T,
+        "logprobs": np.array([[-99999.0], *([-0.5] for _ in tokens[1:])], np.float32),
+        **changed,
+    }
+    (answer,) = sampled([ord("x")], cut=True).sequences
+    told = tinker.types.topk_logprobs.TopkLogprobs(**fields)
+    return tinker.SampleResponse(sequences=[answer], topk_prompt_logprobs_np=told)
 
 
 def forwarded(answers: list[np.ndarray]) -> Any:

@@ -188,11 +188,24 @@ def test_tls_files_must_exist(tls: dict[str, Path], tmp_path: Path):
         load_settings({**tls, "tls_key": tmp_path / "absent.pem"}, {})
 
 
-@pytest.mark.parametrize("field", ["model_roots", "data_roots"])
+@pytest.mark.parametrize("field", ["model_roots", "data_roots", "inspect_roots"])
 def test_roots_must_be_folders(field: str, token_file: Path):
     """A root that is none would only be noticed by the first evaluation."""
     with pytest.raises(SettingsError, match="is not a folder"):
         load_settings({field: [token_file]}, {})
+
+
+@pytest.mark.parametrize("given", ["inspect_evals,own-evals", ["inspect_evals", "own-evals"]])
+def test_packages_are_a_list_or_parted_by_commas(given: str | list[str]):
+    """A variable names several."""
+    assert load_settings({"inspect_packages": given}, {}).inspect_packages == ("inspect_evals", "own-evals")
+
+
+@pytest.mark.parametrize("given", ["a/b", "../a", " ", ["a b"], [""], 1, [1]])
+def test_what_is_no_package_is_refused(given: object):
+    """Before anybody asks for a task of it."""
+    with pytest.raises(SettingsError):
+        load_settings({"inspect_packages": given}, {})
 
 
 @pytest.mark.parametrize("port", [-1, 65536])

@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from crucible_bridge.client.calls import Calls
-from crucible_bridge.codec import code
+from crucible_bridge.codec import code, rubric
 from crucible_bridge.codec import grades as answers
 from crucible_bridge.codec import grading as codec
 from crucible_bridge.codec.fields import child
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
+    DEFAULT_JUDGE_SAMPLING,
+    BatchLimits,
     CodeGrades,
     CodeItem,
     CodeLimits,
@@ -24,13 +26,20 @@ from crucible_bridge.types import (
     GradeCodeRequest,
     GradeItem,
     GradeMathRequest,
+    GradeRubricRequest,
     MathGrades,
     MathPolicy,
+    ModelRef,
+    RubricCriterion,
+    RubricGrades,
+    RubricItem,
+    SamplingParams,
     ScoreOptions,
     Scorer,
     ScoreRequest,
     TextScorer,
     TextScorerKind,
+    parse_model,
 )
 from crucible_bridge.v1 import grading_pb2_grpc
 
@@ -139,6 +148,62 @@ class GradingClient:
         request = GradeCodeRequest(items=programs, limits=limits or CodeLimits(), k=_sequence(k, "k", "numbers"))
         message = code.grade_code_request_to_v1(request)
         return await self._calls.unary(self._stub.GradeCode, message, code.code_grades_from_v1, timeout)
+
+    async def grade_rubric(
+        self,
+        judge: ModelRef | str,
+        items: Iterable[RubricItem],
+        criteria: Iterable[RubricCriterion],
+        *,
+        threshold: float = 0.5,
+        sampling: SamplingParams = DEFAULT_JUDGE_SAMPLING,
+        renderer: str = "auto",
+        limits: BatchLimits | None = None,
+        timeout: float | None = None,
+    ) -> RubricGrades:
+        """What a model holds of responses, by weighted criteria.
+
+        Args:
+            judge: the model that judges, a reference or "openai:SERVER/MODEL", "local:PATH", ...
+            items: responses, each with its question; or pairs of them, which are compared in both orders.
+            criteria: what is judged.
+            threshold: a score from here on is CORRECT.
+            sampling: how the judge is sampled.
+            renderer: how it is asked, as evaluators' option of that name.
+            limits: bounds of the batch.
+            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+
+        Returns:
+            A grade for each item, in their order, with the tokens that were spent. A judgement that cannot be read is
+            an ERROR of its item.
+
+        Raises:
+            InvalidField: there is no item or criterion, there are too many, or one is malformed; the field says which.
+            NotFound: there is no such judge.
+            FailedPrecondition: it cannot be opened here, or does not sample.
+            DeadlineExceeded: it was not ready in time.
+            BackendError: it could not be loaded.
+        """
+        request = GradeRubricRequest(
+            judge=_judge(judge),
+            items=_sequence(items, "items", "items"),
+            criteria=_sequence(criteria, "criteria", "criteria"),
+            threshold=threshold,
+            sampling=sampling,
+            renderer=renderer,
+            limits=limits or BatchLimits(),
+        )
+        message = rubric.grade_rubric_request_to_v1(request)
+        return await self._calls.unary(self._stub.GradeRubric, message, rubric.rubric_grades_from_v1, timeout)
+
+
+def _judge(judge: ModelRef | str) -> ModelRef:
+    if not isinstance(judge, str):
+        return judge
+    try:
+        return parse_model(judge)
+    except InvalidField as error:
+        raise InvalidField("judge", error.message, reason=error.reason) from error
 
 
 def _items(items: Iterable[GradeItem | Pair]) -> tuple[GradeItem, ...]:

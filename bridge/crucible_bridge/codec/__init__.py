@@ -150,6 +150,16 @@ from crucible_bridge.codec.results import (
     verdict_to_v1,
     verdicts_from_v1,
 )
+from crucible_bridge.codec.rubric import (
+    grade_rubric_request_from_v1,
+    grade_rubric_request_to_v1,
+    rubric_criterion_from_v1,
+    rubric_criterion_to_v1,
+    rubric_grades_from_v1,
+    rubric_grades_to_v1,
+    rubric_item_from_v1,
+    rubric_item_to_v1,
+)
 from crucible_bridge.codec.worker import (
     backend_info_from_v1,
     backend_info_to_v1,
@@ -232,6 +242,8 @@ __all__ = [
     "grade_item_to_v1",
     "grade_math_request_from_v1",
     "grade_math_request_to_v1",
+    "grade_rubric_request_from_v1",
+    "grade_rubric_request_to_v1",
     "grade_to_v1",
     "limits_from_v1",
     "limits_to_v1",
@@ -262,6 +274,12 @@ __all__ = [
     "report_format_to_v1",
     "response_from_v1",
     "response_to_v1",
+    "rubric_criterion_from_v1",
+    "rubric_criterion_to_v1",
+    "rubric_grades_from_v1",
+    "rubric_grades_to_v1",
+    "rubric_item_from_v1",
+    "rubric_item_to_v1",
     "sample_answer_from_v1",
     "sample_answer_to_v1",
     "sample_from_v1",

@@ -51,6 +51,8 @@ from crucible_bridge.v1 import types_pb2
 
 __all__ = [
     "RESERVED_ITEM_BYTES",
+    "batch_limits_from_v1",
+    "batch_limits_to_v1",
     "forward_answer_from_v1",
     "forward_answer_to_v1",
     "forward_request_from_v1",
@@ -86,7 +88,7 @@ def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
         model=_model_to_v1(request),
         items=_each_to_v1(request.items, "items", _sample_item_to_v1),
         sampling=sampling,
-        limits=_limits_to_v1(request.limits),
+        limits=batch_limits_to_v1(request.limits),
     )
 
 
@@ -102,7 +104,7 @@ def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
         model=_model_from_v1(message),
         items=_each_from_v1(message.items, "items", _sample_item_from_v1),
         sampling=sampling_params_from_v1(message.sampling, "sampling"),
-        limits=_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits),
     )
 
 
@@ -115,7 +117,7 @@ def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsReques
     return pb.ComputeLogprobsRequest(
         model=_model_to_v1(request),
         sequences=_each_to_v1(request.sequences, "sequences", lambda item, field: model_input_to_v1(item)),
-        limits=_limits_to_v1(request.limits),
+        limits=batch_limits_to_v1(request.limits),
     )
 
 
@@ -128,7 +130,7 @@ def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequ
     return LogprobsRequest(
         model=_model_from_v1(message),
         sequences=_each_from_v1(message.sequences, "sequences", model_input_from_v1),
-        limits=_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits),
     )
 
 
@@ -141,7 +143,7 @@ def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
     return pb.ForwardRequest(
         model=_model_to_v1(request),
         data=_each_to_v1(request.data, "data", lambda datum, field: datum_to_v1(datum)),
-        limits=_limits_to_v1(request.limits),
+        limits=batch_limits_to_v1(request.limits),
     )
 
 
@@ -154,7 +156,7 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
     return ForwardRequest(
         model=_model_from_v1(message),
         data=_each_from_v1(message.data, "data", datum_from_v1),
-        limits=_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits),
     )
 
 
@@ -216,6 +218,30 @@ def forward_answer_from_v1(message: pb.ForwardResponse) -> ForwardAnswer:
     return ForwardAnswer(outputs=outputs, model_fingerprint=message.model_fingerprint)
 
 
+def batch_limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
+    """Encode bounds of a batch; nothing where none is given.
+
+    Raises:
+        InvalidField: one cannot be sent.
+    """
+    if limits == BatchLimits():
+        return None
+    with sendable("limits"):
+        return pb.BatchLimits(**{name: getattr(limits, name) for name in _LIMITS})
+
+
+def batch_limits_from_v1(message: pb.BatchLimits) -> BatchLimits:
+    """Decode bounds of a batch.
+
+    Raises:
+        InvalidField: one is below 1.
+    """
+    given = {name: getattr(message, name) for name in _LIMITS if message.HasField(name)}  # pyright: ignore[reportArgumentType]
+    for name, value in given.items():
+        at_least(value, 1, f"limits.{name}")
+    return BatchLimits(**given)
+
+
 def _sample_item_to_v1(item: SampleItem, field: str) -> pb.SampleItem:
     message = pb.SampleItem(num_samples=item.num_samples, seed=item.seed)
     set_prompt(message, item.prompt, child(field, "prompt"))
@@ -258,6 +284,7 @@ def _sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
         logprobs=_floats_to_v1(logprobs),
         stop_reason=sequence.stop_reason,
         output_tokens=sequence.output_tokens,
+        prompt_tokens=sequence.prompt_tokens,
     )
 
 
@@ -272,6 +299,7 @@ def _sequence_from_v1(message: pb.SampledSequence, field: str) -> SampledSequenc
         logprobs=None if logprobs is None else tuple(logprobs.tolist()),
         stop_reason=message.stop_reason,
         token_count=None if message.output_tokens == tokens.size else message.output_tokens,
+        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
     )
 
 
@@ -284,20 +312,6 @@ def _model_from_v1(message: Any) -> Any:
     if not message.HasField("model"):
         raise InvalidField("model", "is not given")
     return model_ref_from_v1(message.model, "model")
-
-
-def _limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
-    if limits == BatchLimits():
-        return None
-    with sendable("limits"):
-        return pb.BatchLimits(**{name: getattr(limits, name) for name in _LIMITS})
-
-
-def _limits_from_v1(message: pb.BatchLimits) -> BatchLimits:
-    given = {name: getattr(message, name) for name in _LIMITS if message.HasField(name)}  # pyright: ignore[reportArgumentType]
-    for name, value in given.items():
-        at_least(value, 1, f"limits.{name}")
-    return BatchLimits(**given)
 
 
 def _each_to_v1(items: Iterable[T | Problem], field: str, encode: Callable[[T, str], M]) -> list[M]:

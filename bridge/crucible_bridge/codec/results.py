@@ -15,6 +15,7 @@ from crucible_bridge.codec.evaluation import (
     evaluator_spec_to_v1,
 )
 from crucible_bridge.codec.fields import EnumPair, child, entry, unicode_text
+from crucible_bridge.codec.rollouts import trajectory_group_from_v1, trajectory_group_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Evaluation,
@@ -102,6 +103,7 @@ def sample_result_to_v1(result: SampleResult) -> evaluation_pb2.SampleResult:
         attempts=result.attempts,
         problem=problem_to_v1(result.problem),
         measurements=dict(result.measurements),
+        group=None if result.group is None else trajectory_group_to_v1(result.group),
     )
 
 
@@ -125,6 +127,7 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str) -> S
         attempts=message.attempts,
         problem=problem_from_v1(message.problem) if message.HasField("problem") else None,
         measurements=_finite(message.measurements, child(field, "measurements")),
+        group=trajectory_group_from_v1(message.group, child(field, "group")) if message.HasField("group") else None,
     )
 
 

@@ -136,12 +136,28 @@ from crucible_bridge.types.results import (
     SampleResult,
     Verdict,
 )
+from crucible_bridge.types.rollouts import MAX_GROUP_BYTES, Trajectory, TrajectoryGroup, Transition
+from crucible_bridge.types.rubric import (
+    DEFAULT_JUDGE_SAMPLING,
+    MAX_CRITERION_CHARS,
+    MAX_CRITERION_NAME_CHARS,
+    CriterionScore,
+    GradeRubricRequest,
+    RubricCriterion,
+    RubricGrade,
+    RubricGrades,
+    RubricItem,
+)
 from crucible_bridge.types.trajectories import TrajectoryBatch
 from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo, WorkerLoad
 
 __all__ = [
+    "DEFAULT_JUDGE_SAMPLING",
     "LOCAL_DTYPES",
     "MAX_COMPARED_EVALUATIONS",
+    "MAX_CRITERION_CHARS",
+    "MAX_CRITERION_NAME_CHARS",
+    "MAX_GROUP_BYTES",
     "Answer",
     "Array",
     "Assertions",
@@ -159,6 +175,7 @@ __all__ = [
     "CodeTest",
     "CompareRequest",
     "Conversation",
+    "CriterionScore",
     "DPOMetricsRequest",
     "Dataset",
     "DatasetSource",
@@ -188,6 +205,7 @@ __all__ = [
     "GradeCodeRequest",
     "GradeItem",
     "GradeMathRequest",
+    "GradeRubricRequest",
     "HeldAccepted",
     "HeldEnded",
     "HeldStart",
@@ -233,6 +251,10 @@ __all__ = [
     "RankBy",
     "RegexScorer",
     "ReportFormat",
+    "RubricCriterion",
+    "RubricGrade",
+    "RubricGrades",
+    "RubricItem",
     "Sample",
     "SampleAnswer",
     "SampleChange",
@@ -255,8 +277,11 @@ __all__ = [
     "TextScorerKind",
     "TinkerModel",
     "TokensChunk",
+    "Trajectory",
     "TrajectoryBatch",
+    "TrajectoryGroup",
     "TrajectoryMetricsRequest",
+    "Transition",
     "Verdict",
     "WorkerInfo",
     "WorkerLoad",

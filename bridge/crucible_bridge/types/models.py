@@ -258,6 +258,8 @@ class SampledSequence:
     """"stop" (end of sequence or a stop string) or "length"."""
     token_count: int | None = None
     """Generated tokens, where a server counts them without telling their ids; None where `tokens` tells it."""
+    prompt_tokens: int | None = None
+    """Tokens of the prompt, where a server counted what it was asked in words; None elsewhere."""
 
     @property
     def output_tokens(self) -> int:

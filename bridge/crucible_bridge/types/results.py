@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crucible_bridge.types.requests import EvaluateRequest, EvaluatorSpec
+    from crucible_bridge.types.rollouts import TrajectoryGroup
 
 __all__ = [
     "Evaluation",
@@ -106,6 +107,8 @@ class SampleResult:
     """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Further finite numbers of the sample, by the evaluator's own keys."""
+    group: TrajectoryGroup | None = None
+    """Its rollouts, where the evaluator keeps them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types.data import ModelInput
+from crucible_bridge.types.rollouts import TrajectoryGroup
 
 __all__ = ["TrajectoryBatch"]
 
@@ -74,6 +75,28 @@ class TrajectoryBatch:
             transition_metrics=metrics,
             trajectory_metrics=final_metrics,
             tags=tuple(_tags(each, f"tags[{index}]") for index, each in enumerate(tags)),
+            transition_metric_present=present,
+            trajectory_metric_present=final_present,
+        )
+
+    @classmethod
+    def of_groups(cls, groups: Iterable[TrajectoryGroup]) -> TrajectoryBatch:
+        """Pack rollouts as the results of samples carry them, with their tags; of tokens the numbers alone."""
+        groups = list(groups)
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        transitions = [transition for trajectory in trajectories for transition in trajectory.transitions]
+        metrics, present = _columns([transition.metrics for transition in transitions], "transitions")
+        final_metrics, final_present = _columns([trajectory.metrics for trajectory in trajectories], "trajectories")
+        return cls(
+            trajectories_per_group=_counts([len(group.trajectories) for group in groups]),
+            transitions_per_trajectory=_counts([len(trajectory.transitions) for trajectory in trajectories]),
+            action_tokens=_counts([transition.action_tokens for transition in transitions]),
+            observation_tokens=_counts([transition.observation_tokens for transition in transitions]),
+            rewards=_numbers([transition.reward for transition in transitions], "reward"),
+            final_rewards=_numbers([trajectory.final_reward for trajectory in trajectories], "final_reward"),
+            transition_metrics=metrics,
+            trajectory_metrics=final_metrics,
+            tags=tuple(group.tags for group in groups) if any(group.tags for group in groups) else (),
             transition_metric_present=present,
             trajectory_metric_present=final_present,
         )

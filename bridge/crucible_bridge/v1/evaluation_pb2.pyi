@@ -238,8 +238,60 @@ class Evaluation(_message.Message):
     model_fingerprint: str
     def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
+class Transition(_message.Message):
+    __slots__ = ("observation_tokens", "action_tokens", "reward", "metrics", "stop_reason", "observation", "action", "action_logprobs")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    OBSERVATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACTION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATION_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ACTION_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    observation_tokens: int
+    action_tokens: int
+    reward: float
+    metrics: _containers.ScalarMap[str, float]
+    stop_reason: str
+    observation: _types_pb2.Tensor
+    action: _types_pb2.Tensor
+    action_logprobs: _types_pb2.Tensor
+    def __init__(self, observation_tokens: _Optional[int] = ..., action_tokens: _Optional[int] = ..., reward: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop_reason: _Optional[str] = ..., observation: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
+
+class Trajectory(_message.Message):
+    __slots__ = ("transitions", "final_reward", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    TRANSITIONS_FIELD_NUMBER: _ClassVar[int]
+    FINAL_REWARD_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    transitions: _containers.RepeatedCompositeFieldContainer[Transition]
+    final_reward: float
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, transitions: _Optional[_Iterable[_Union[Transition, _Mapping]]] = ..., final_reward: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class TrajectoryGroup(_message.Message):
+    __slots__ = ("trajectories", "tags")
+    TRAJECTORIES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    trajectories: _containers.RepeatedCompositeFieldContainer[Trajectory]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class SampleResult(_message.Message):
-    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements")
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +313,7 @@ class SampleResult(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     MEASUREMENTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     evaluator: str
     sample_id: str
     repeat: int
@@ -275,7 +328,8 @@ class SampleResult(_message.Message):
     attempts: int
     problem: _types_pb2.Problem
     measurements: _containers.ScalarMap[str, float]
-    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    group: TrajectoryGroup
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ...) -> None: ...
 
 class ListEvaluatorsRequest(_message.Message):
     __slots__ = ()

@@ -1,3 +1,4 @@
+from crucible_bridge.v1 import models_pb2 as _models_pb2
 from crucible_bridge.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -274,3 +275,87 @@ class ProblemCounts(_message.Message):
     correct: int
     unscored: int
     def __init__(self, problem_id: _Optional[str] = ..., samples: _Optional[int] = ..., correct: _Optional[int] = ..., unscored: _Optional[int] = ...) -> None: ...
+
+class RubricCriterion(_message.Message):
+    __slots__ = ("name", "description", "weight", "min", "max")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    weight: float
+    min: float
+    max: float
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., weight: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ...) -> None: ...
+
+class RubricItem(_message.Message):
+    __slots__ = ("id", "question", "response", "references", "other", "prior")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    PRIOR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    question: str
+    response: bytes
+    references: _containers.RepeatedScalarFieldContainer[str]
+    other: bytes
+    prior: _types_pb2.Verdict
+    def __init__(self, id: _Optional[str] = ..., question: _Optional[str] = ..., response: _Optional[bytes] = ..., references: _Optional[_Iterable[str]] = ..., other: _Optional[bytes] = ..., prior: _Optional[_Union[_types_pb2.Verdict, str]] = ...) -> None: ...
+
+class GradeRubricRequest(_message.Message):
+    __slots__ = ("judge", "items", "criteria", "threshold", "sampling", "renderer", "limits")
+    JUDGE_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CRITERIA_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    RENDERER_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    judge: _types_pb2.ModelRef
+    items: _containers.RepeatedCompositeFieldContainer[RubricItem]
+    criteria: _containers.RepeatedCompositeFieldContainer[RubricCriterion]
+    threshold: float
+    sampling: _types_pb2.SamplingParams
+    renderer: str
+    limits: _models_pb2.BatchLimits
+    def __init__(self, judge: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., items: _Optional[_Iterable[_Union[RubricItem, _Mapping]]] = ..., criteria: _Optional[_Iterable[_Union[RubricCriterion, _Mapping]]] = ..., threshold: _Optional[float] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., renderer: _Optional[str] = ..., limits: _Optional[_Union[_models_pb2.BatchLimits, _Mapping]] = ...) -> None: ...
+
+class CriterionScore(_message.Message):
+    __slots__ = ("name", "score", "reason", "clamped")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CLAMPED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    score: float
+    reason: str
+    clamped: bool
+    def __init__(self, name: _Optional[str] = ..., score: _Optional[float] = ..., reason: _Optional[str] = ..., clamped: bool = ...) -> None: ...
+
+class RubricGrade(_message.Message):
+    __slots__ = ("grade", "criteria", "prompt_tokens", "completion_tokens")
+    GRADE_FIELD_NUMBER: _ClassVar[int]
+    CRITERIA_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    grade: Grade
+    criteria: _containers.RepeatedCompositeFieldContainer[CriterionScore]
+    prompt_tokens: int
+    completion_tokens: int
+    def __init__(self, grade: _Optional[_Union[Grade, _Mapping]] = ..., criteria: _Optional[_Iterable[_Union[CriterionScore, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
+
+class GradeRubricResponse(_message.Message):
+    __slots__ = ("grades", "prompt_tokens", "completion_tokens", "judge_fingerprint")
+    GRADES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    JUDGE_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    grades: _containers.RepeatedCompositeFieldContainer[RubricGrade]
+    prompt_tokens: int
+    completion_tokens: int
+    judge_fingerprint: str
+    def __init__(self, grades: _Optional[_Iterable[_Union[RubricGrade, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., judge_fingerprint: _Optional[str] = ...) -> None: ...

@@ -57,6 +57,11 @@ class GradingServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.FromString,
                 _registered_method=True)
+        self.GradeRubric = channel.unary_unary(
+                '/crucible_bridge.v1.GradingService/GradeRubric',
+                request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricResponse.FromString,
+                _registered_method=True)
 
 
 class GradingServiceServicer(object):
@@ -110,6 +115,19 @@ class GradingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GradeRubric(self, request, context):
+        """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
+        a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
+        has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
+        guessed), and those of ModelService.Sample.
+
+        Errors:
+        Those of ModelService.Sample, the model's at `judge`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GradingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -132,6 +150,11 @@ def add_GradingServiceServicer_to_server(servicer, server):
                     servicer.GradeCode,
                     request_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.SerializeToString,
+            ),
+            'GradeRubric': grpc.unary_unary_rpc_method_handler(
+                    servicer.GradeRubric,
+                    request_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -245,6 +268,33 @@ class GradingService(object):
             '/crucible_bridge.v1.GradingService/GradeCode',
             crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GradeRubric(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.GradingService/GradeRubric',
+            crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricResponse.FromString,
             options,
             channel_credentials,
             insecure,

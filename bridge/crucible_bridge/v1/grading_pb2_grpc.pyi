@@ -68,6 +68,15 @@ class GradingServiceStub:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
     allow. They are never run without one.
     """
+    GradeRubric: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]
+    """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
+    a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
+    has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
+    guessed), and those of ModelService.Sample.
+
+    Errors:
+    Those of ModelService.Sample, the model's at `judge`.
+    """
 
 @_typing.type_check_only
 class GradingServiceAsyncStub(GradingServiceStub):
@@ -104,6 +113,15 @@ class GradingServiceAsyncStub(GradingServiceStub):
     Errors:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
     allow. They are never run without one.
+    """
+    GradeRubric: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]  # type: ignore[assignment]
+    """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
+    a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
+    has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
+    guessed), and those of ModelService.Sample.
+
+    Errors:
+    Those of ModelService.Sample, the model's at `judge`.
     """
 
 class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -162,6 +180,21 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
         allow. They are never run without one.
+        """
+
+    @_abc_1.abstractmethod
+    def GradeRubric(
+        self,
+        request: _grading_pb2.GradeRubricRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grading_pb2.GradeRubricResponse, _abc.Awaitable[_grading_pb2.GradeRubricResponse]]:
+        """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
+        a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
+        has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
+        guessed), and those of ModelService.Sample.
+
+        Errors:
+        Those of ModelService.Sample, the model's at `judge`.
         """
 
 def add_GradingServiceServicer_to_server(servicer: GradingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -44,18 +44,20 @@ class SampleRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., items: _Optional[_Iterable[_Union[SampleItem, _Mapping]]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ...) -> None: ...
 
 class SampledSequence(_message.Message):
-    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens")
+    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens", "prompt_tokens")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     text: str
     tokens: _types_pb2.Tensor
     logprobs: _types_pb2.Tensor
     stop_reason: str
     output_tokens: int
-    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ...) -> None: ...
+    prompt_tokens: int
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class SampledItem(_message.Message):
     __slots__ = ("sequences", "prompt_tokens", "seed", "problem")

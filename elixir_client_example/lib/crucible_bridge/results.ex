@@ -19,7 +19,10 @@ defmodule CrucibleBridge.Results do
   # What Kitchen's port names, and what evaluators yield by a bare key. Nothing that a worker says becomes an atom but by
   # this table.
   @names ~w(accuracy accuracy_strict accuracy_stderr accuracy_ci95_low accuracy_ci95_high f1 precision recall loss nll
-            perplexity bits_per_byte win_rate win_rate_stderr)a
+            perplexity bits_per_byte win_rate win_rate_stderr accuracy_sum accuracy_per_token accuracy_per_byte
+            target_probability expected_calibration_error next_token_accuracy next_token_accuracy_stderr sample_accuracy
+            score_mean score_mean_stderr score_sum score_sum_stderr rubric_score rubric_score_stderr judge_prompt_tokens
+            judge_completion_tokens)a
   @table Map.new(@names, &{Atom.to_string(&1), &1})
 
   # Beyond this, e to its power is no double.

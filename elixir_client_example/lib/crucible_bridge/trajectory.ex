@@ -1,6 +1,6 @@
 defmodule CrucibleBridge.Trajectory do
   @moduledoc """
-  Groups of trajectories in columns, as the worker summarises them.
+  Groups of trajectories in columns, as the worker summarises them; and out of the rollouts that samples bear.
 
   Packed by shape: a group has `trajectories_G`, `final_rewards_G` and `metrics_G`; a trajectory has `transitions`; a
   transition has `ob` (an input as `CrucibleBridge.Datum` reads it), `ac` (token ids, or something with `tokens`),
@@ -8,6 +8,8 @@ defmodule CrucibleBridge.Trajectory do
   """
 
   alias CrucibleBridge.{Columns, Datum, Error, Tensor}
+  alias CrucibleBridge.Orchestrator.Shapes
+  alias CrucibleTrain.RL
 
   @type t :: %__MODULE__{
           trajectories_per_group: Tensor.t(),
@@ -75,6 +77,129 @@ defmodule CrucibleBridge.Trajectory do
        )}
     end
   end
+
+  @doc """
+  The rollouts that samples bear (`CrucibleBridge.all_samples/3`, of one evaluator), in the shape that `pack/2` takes: a
+  group for each sample, in their order, with its id and tags. Token ids and log-probabilities are lists; log-probabilities
+  are nil where the model told none.
+
+  A sample without a score is left out. A scored one without rollouts or without their tokens is an error: evaluators
+  keep them where they have the option `intermediates: true`.
+
+  ## Examples
+
+      iex> {:ok, tokens} = CrucibleBridge.Tensor.pack([4, 5], dtype: :i32)
+      iex> turn = %{observation: tokens, action: tokens, action_logprobs: nil, reward: 1.0, metrics: %{}, stop_reason: "stop"}
+      iex> rollout = %{transitions: [turn], final_reward: 0.5, metrics: %{}}
+      iex> answer = %{sample_id: "a", repeat: 0, score: 1.5, group: %{trajectories: [rollout], tags: []}}
+      iex> {:ok, [group]} = CrucibleBridge.Trajectory.groups([answer, %{answer | repeat: 1}])
+      iex> {group.sample_id, length(group.trajectories_G), group.final_rewards_G}
+      {"a", 2, [0.5, 0.5]}
+      iex> hd(hd(group.trajectories_G).transitions)
+      %{ob: [4, 5], ac: %{tokens: [4, 5], maybe_logprobs: nil}, reward: 1.0, metrics: %{}, stop_reason: "stop"}
+  """
+  @spec groups([map]) :: {:ok, [map]} | {:error, Error.t()}
+  def groups(samples) do
+    with {:ok, unpacked} <- Columns.numbered(samples, "samples", &answers/2),
+         :ok <- once(samples) do
+      {:ok, unpacked |> Enum.concat() |> Enum.chunk_by(& &1.sample_id) |> Enum.map(&merged/1)}
+    end
+  end
+
+  @doc """
+  Groups of `groups/1` as `CrucibleTrain.RL.TrajectoryGroup`, for `CrucibleTrain.RL.DataProcessing`; maps of the same keys
+  where crucible_train is not there.
+  """
+  @spec for_crucible_train([map]) :: [map]
+  def for_crucible_train(groups) do
+    for group <- groups do
+      fields = Map.take(group, [:final_rewards_G, :metrics_G])
+      Shapes.make(RL.TrajectoryGroup, Map.put(fields, :trajectories_G, Enum.map(group.trajectories_G, &theirs/1)))
+    end
+  end
+
+  defp theirs(%{transitions: turns}) do
+    transitions =
+      for {turn, left} <- Enum.zip(turns, Range.new(length(turns) - 1, 0, -1)) do
+        Shapes.make(RL.Transition, %{
+          ob: Shapes.model_input(tokens: turn.ob),
+          ac: Shapes.make(CrucibleTrain.Types.TokensWithLogprobs, turn.ac),
+          reward: turn.reward,
+          episode_done: left == 0,
+          metrics: turn.metrics
+        })
+      end
+
+    Shapes.make(RL.Trajectory, %{transitions: transitions, final_ob: Shapes.model_input([])})
+  end
+
+  # Several answers to a sample stand one after the other, each with its own rollouts.
+  defp answers(%{score: nil}, _field), do: {:ok, []}
+
+  defp answers(%{sample_id: id, group: %{trajectories: trajectories} = group}, field) do
+    with {:ok, unpacked} <- Columns.numbered(trajectories, field <> ".group.trajectories", &unpacked/2) do
+      {:ok,
+       [
+         %{
+           sample_id: id,
+           trajectories_G: unpacked,
+           final_rewards_G: Enum.map(trajectories, & &1.final_reward),
+           metrics_G: Enum.map(trajectories, & &1.metrics),
+           tags: group.tags
+         }
+       ]}
+    end
+  end
+
+  defp answers(_other, field), do: {:error, Error.invalid(field <> ".group", "is not there: rollouts were not kept")}
+
+  defp once(samples) do
+    places = Enum.map(samples, &{&1.sample_id, &1.repeat})
+
+    case places -- Enum.uniq(places) do
+      [] ->
+        :ok
+
+      [{id, _repeat} | _] ->
+        {:error, Error.invalid("samples", "have #{inspect(id)} twice: give those of one evaluator")}
+    end
+  end
+
+  defp merged([%{sample_id: id, tags: tags} | _] = answers) do
+    %{
+      sample_id: id,
+      trajectories_G: Enum.flat_map(answers, & &1.trajectories_G),
+      final_rewards_G: Enum.flat_map(answers, & &1.final_rewards_G),
+      metrics_G: Enum.flat_map(answers, & &1.metrics_G),
+      tags: tags
+    }
+  end
+
+  defp unpacked(%{transitions: transitions}, field) do
+    with {:ok, turns} <- Columns.numbered(transitions, field <> ".transitions", &turn/2),
+         do: {:ok, %{transitions: turns}}
+  end
+
+  defp turn(turn, field) do
+    with {:ok, observation} <- tokens(turn.observation, field <> ".observation"),
+         {:ok, action} <- tokens(turn.action, field <> ".action"),
+         {:ok, logprobs} <- logprobs(turn.action_logprobs) do
+      {:ok,
+       %{
+         ob: observation,
+         ac: %{tokens: action, maybe_logprobs: logprobs},
+         reward: turn.reward,
+         metrics: turn.metrics,
+         stop_reason: turn.stop_reason
+       }}
+    end
+  end
+
+  defp tokens(%Tensor{} = tokens, _field), do: Tensor.unpack(tokens)
+  defp tokens(nil, field), do: {:error, Error.invalid(field, "is not there: tokens were not kept")}
+
+  defp logprobs(nil), do: {:ok, nil}
+  defp logprobs(%Tensor{} = logprobs), do: Tensor.unpack(logprobs)
 
   defp checked(groups) when is_list(groups) do
     groups

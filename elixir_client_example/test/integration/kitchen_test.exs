@@ -6,7 +6,7 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
     @moduletag :integration
     @moduletag :capture_log
 
-    alias CrucibleBridge.{Connection, Evaluator, MathVerifier, Metrics, TestWorker}
+    alias CrucibleBridge.{Connection, Evaluator, MathVerifier, Metrics, TestWorker, Trajectory}
     alias CrucibleKitchen.{Context, RL}
     alias CrucibleTrain.Types.{Datum, ModelInput, TensorData}
 
@@ -270,6 +270,35 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
       {:ok, ours} = data |> Evaluator.NLL.new() |> Evaluator.NLL.evaluate({ports, :session})
       assert Map.keys(ours) == Map.keys(theirs)
       assert_in_delta ours["test/nll"], theirs["test/nll"], 1.0e-6
+    end
+
+    test "rollouts of an evaluation are training data" do
+      {:ok, _evaluation} =
+        CrucibleBridge.evaluate(
+          evaluation_id: "rollouts",
+          model: @model,
+          evaluators: [{"rollout", grader: "numeric", samples_per_prompt: 4, intermediates: true}],
+          dataset: [%{"input" => "017+025=", "output" => "042"}, %{"input" => "100+001=", "output" => "101"}],
+          sampling: [max_tokens: 8, temperature: 2.0, seed: 1]
+        )
+
+      {:ok, samples} = CrucibleBridge.all_samples("rollouts")
+      {:ok, groups} = Trajectory.groups(samples)
+      theirs = Trajectory.for_crucible_train(groups)
+      advantages = CrucibleTrain.RL.DataProcessing.compute_advantages(theirs)
+      {data, metadata} = CrucibleTrain.RL.DataProcessing.assemble_training_data(theirs, advantages)
+      assert length(data) == 8
+
+      for {datum, %{group_idx: group, traj_idx: index}} <- Enum.zip(data, metadata) do
+        %{transitions: [turn]} = groups |> Enum.at(group) |> Map.fetch!(:trajectories_G) |> Enum.at(index)
+        tokens = turn.ob ++ turn.ac.tokens
+        assert ModelInput.all_tokens(datum.model_input) == Enum.drop(tokens, -1)
+        assert datum.loss_fn_inputs["target_tokens"].data == tl(tokens)
+        assert Enum.take(datum.loss_fn_inputs["logprobs"].data, -length(turn.ac.tokens)) == turn.ac.maybe_logprobs
+        assert Enum.sum(datum.loss_fn_inputs["mask"].data) == length(turn.ac.tokens) * 1.0
+        advantage = advantages |> Enum.at(group) |> Enum.at(index)
+        assert List.last(datum.loss_fn_inputs["advantages"].data) == advantage
+      end
     end
   end
 else

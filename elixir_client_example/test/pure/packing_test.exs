@@ -154,5 +154,80 @@ defmodule CrucibleBridge.PackingTest do
       assert {:error, %Error{field: "transitions[0].ac"}} = Trajectory.pack([group([[transition(ac: nil)]])])
       assert {:error, %Error{field: "tags"}} = Trajectory.pack([group([[]])], ["math"])
     end
+
+    defp answer(rollouts, changes \\ []) do
+      Map.merge(
+        %{sample_id: "a", repeat: 0, score: 1.0, group: %{trajectories: rollouts, tags: ["math"]}},
+        Map.new(changes)
+      )
+    end
+
+    defp turn(changes \\ []) do
+      {:ok, tokens} = Tensor.pack([7, 8, 9], dtype: :i32)
+      {:ok, logprobs} = Tensor.pack([-0.5, -0.25, -1.0], dtype: :f32)
+
+      Map.merge(
+        %{
+          observation: tokens,
+          action: tokens,
+          action_logprobs: logprobs,
+          reward: 0.5,
+          metrics: %{},
+          stop_reason: "stop"
+        },
+        Map.new(changes)
+      )
+    end
+
+    defp rollout(transitions, changes \\ []),
+      do: Map.merge(%{transitions: transitions, final_reward: 0.0, metrics: %{}}, Map.new(changes))
+
+    test "rollouts of samples are groups again, turn by turn" do
+      long = rollout([turn(), turn(action_logprobs: nil)], final_reward: 2.0, metrics: %{"end" => 1.0})
+      assert {:ok, [group]} = Trajectory.groups([answer([long, rollout([])])])
+      assert [%{transitions: [first, second]}, %{transitions: []}] = group.trajectories_G
+      assert first.ob == [7, 8, 9]
+      assert first.ac == %{tokens: [7, 8, 9], maybe_logprobs: [-0.5, -0.25, -1.0]}
+      assert second.ac.maybe_logprobs == nil
+
+      assert {:ok, batch} = Trajectory.pack([group], [group.tags])
+      assert list(batch.transitions_per_trajectory) == [2, 0]
+      assert list(batch.action_tokens) == [3, 3]
+      assert list(batch.final_rewards) == [2.0, 0.0]
+      assert list(batch.trajectory_metric_present["end"]) == [true, false]
+      assert batch.tags == [["math"]]
+    end
+
+    test "for crucible_train only the last turn of an episode is its end" do
+      {:ok, groups} = Trajectory.groups([answer([rollout([turn(), turn()]), rollout([])])])
+      assert [%{trajectories_G: [long, empty], final_rewards_G: [+0.0, +0.0]}] = Trajectory.for_crucible_train(groups)
+      assert Enum.map(long.transitions, & &1.episode_done) == [false, true]
+      assert %{chunks: [%{tokens: [7, 8, 9]}]} = hd(long.transitions).ob
+      assert %{transitions: [], final_ob: %{chunks: []}} = empty
+    end
+
+    test "answers to one sample are one group, and what has no score is in none" do
+      samples = [
+        answer([rollout([turn()])]),
+        answer([], repeat: 1, score: nil, group: nil),
+        answer([rollout([turn(reward: 1.0)])], repeat: 2),
+        answer([rollout([turn()])], sample_id: "b")
+      ]
+
+      assert {:ok, [%{sample_id: "a"} = first, %{sample_id: "b"} = second]} = Trajectory.groups(samples)
+      assert {length(first.trajectories_G), length(second.trajectories_G)} == {2, 1}
+      assert Enum.map(first.trajectories_G, &hd(&1.transitions).reward) == [0.5, 1.0]
+    end
+
+    test "a scored sample without rollouts, or without their tokens, and one that is there twice, are refused" do
+      assert {:error, %Error{field: "samples[1].group"}} =
+               Trajectory.groups([answer([]), answer([], sample_id: "b", group: nil)])
+
+      assert {:error, %Error{field: "samples[0].group.trajectories[0].transitions[1].observation"}} =
+               Trajectory.groups([answer([rollout([turn(), turn(observation: nil)])])])
+
+      assert {:error, %Error{field: "samples"}} = Trajectory.groups([answer([]), answer([])])
+      assert {:error, %Error{field: "samples"}} = Trajectory.groups(nil)
+    end
   end
 end

@@ -29,9 +29,13 @@ from crucible_bridge.types import (
 
 __all__ = [
     "MAX_TEXT_BYTES",
+    "NO_GREEDY_TOKENS",
     "NO_TARGET_LOGPROBS",
+    "UNKNOWN_TOKEN",
     "Backend",
+    "BoundedModel",
     "CookbookTokenizer",
+    "GreedyClient",
     "HeldModel",
     "Model",
     "Rendered",
@@ -40,6 +44,8 @@ __all__ = [
     "TextSamplingClient",
     "Tokenizer",
     "TrainingClient",
+    "WindowsClient",
+    "context_length",
     "exceeds",
 ]
 
@@ -49,6 +55,12 @@ made of it."""
 
 NO_TARGET_LOGPROBS = "NO_TARGET_LOGPROBS"
 """Reason of a service that does not tell of tokens which a prompt does not hold: it is asked in another way."""
+
+NO_GREEDY_TOKENS = "NO_GREEDY_TOKENS"
+"""Reason of a service that does not tell which tokens it holds for the likeliest."""
+
+UNKNOWN_TOKEN = -1
+"""Stands for a token of which no more is known than that it is another one than the prompt's."""
 
 
 def exceeds(text: str) -> bool:
@@ -119,6 +131,21 @@ class TargetClient(SamplingClient, Protocol):
         ...
 
 
+@runtime_checkable
+class GreedyClient(SamplingClient, Protocol):
+    """A sampling client that also tells which token it holds for the likeliest at each place of a prompt."""
+
+    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+        """Likeliest token at every place of a prompt given the prompt's own tokens before it; the first is None.
+
+        `UNKNOWN_TOKEN` where the likeliest is another one than the prompt's, and its service does not say which.
+
+        Raises:
+            FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
+        """
+        ...
+
+
 class TrainingClient(Protocol):
     """A model that is being trained, asked without being changed."""
 
@@ -127,6 +154,15 @@ class TrainingClient(Protocol):
 
         Entry i is log p(target_tokens[i] | model_input[0..i]). No gradients, no side effects.
         """
+        ...
+
+
+@runtime_checkable
+class WindowsClient(TrainingClient, Protocol):
+    """A training client that is faster where data are parts of one text."""
+
+    async def forward_windows(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        """As `forward`; the last bits of an answer may depend on the other data of the call, and on nothing else."""
         ...
 
 
@@ -164,6 +200,10 @@ class Tokenizer(Protocol):
 @runtime_checkable
 class CookbookTokenizer(Protocol):
     """A tokenizer that is an object of transformers somewhere: tinker-cookbook's renderers can be run on it there."""
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without the special ones."""
+        ...
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
@@ -214,6 +254,21 @@ class Model(Protocol):
     def tokenizer(self) -> Tokenizer | None:
         """Its tokenizer; None where only tokens can be sent."""
         ...
+
+
+@runtime_checkable
+class BoundedModel(Protocol):
+    """What a model has besides that knows how much it can take."""
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens that fit into its context, once it is loaded; None where it names no limit."""
+        ...
+
+
+def context_length(model: Model) -> int | None:
+    """Tokens that fit into a model's context; None where nobody says."""
+    return model.context_length if isinstance(model, BoundedModel) else None
 
 
 class HeldModel(Model, Protocol):

@@ -1,4 +1,4 @@
-"""The command line: serve | demo | evaluate | grade | doctor | health.
+"""The command line: serve | demo | evaluate | suites | grade | doctor | health.
 
 Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
 """
@@ -16,6 +16,7 @@ from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.serve import serve as _serve
+from crucible_worker.cli.suites import suites as _suites
 
 __all__ = ["app", "main"]
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (_serve, _demo, _evaluate, _grade, _doctor, _health):
+for _command in (_serve, _demo, _evaluate, _suites, _grade, _doctor, _health):
     app.command()(_command)
 
 

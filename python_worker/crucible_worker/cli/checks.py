@@ -80,6 +80,8 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         yield _check(package, lambda name=package: _version(name, "[datasets]"), "read data sets of the hub")
     for package in _requirements("text"):
         yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
+    for package in _requirements("inspect"):
+        yield _check(package, lambda name=package: _version(name, "[inspect]"), "run tasks of Inspect AI")
     yield _check("grading", lambda: _grading(settings), "grade math, in processes of its own")
     yield _check("sandbox", lambda: _sandbox(settings), "run programs that are to be graded")
     for package in _requirements("openai"):

@@ -18,6 +18,8 @@ __all__ = [
     "Device",
     "Host",
     "HubNetwork",
+    "InspectPackage",
+    "InspectRoot",
     "Json",
     "Limit",
     "ModelRoot",
@@ -60,6 +62,16 @@ HubNetwork = Annotated[
     typer.Option(
         "--hub-network", help="Fetch data sets from the Hugging Face hub; else only those in its cache here are read."
     ),
+]
+InspectRoot = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR", help="Folder below which files with tasks of Inspect may lie, which are run; repeatable."
+    ),
+]
+InspectPackage = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PACKAGE", help="Installed package whose tasks of Inspect may be run; repeatable."),
 ]
 Device = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="Where models compute: auto, cpu, cuda or cuda:N. [default: auto]")

@@ -6,12 +6,19 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.errors import (
+    AlreadyExists,
+    BridgeError,
+    FailedPrecondition,
+    InvalidField,
+    NotFound,
+    PermissionDenied,
+)
 from crucible_worker.config import Settings
 
 __all__ = ["Refused", "refusing"]
 
-_REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition)
+_REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition, AlreadyExists)
 
 _FLAGS = {
     "model": "--model",
@@ -23,6 +30,8 @@ _FLAGS = {
     "sampling.seed": "--seed",
     "sampling.stop": "--stop",
     "limits.max_unscored": "--max-unscored",
+    "suite": "--suite",
+    "evaluation_id": "--id",
 }
 """By the beginning of a field's path; the first that fits."""
 
@@ -37,6 +46,9 @@ _REASON_FLAGS = {
 }
 """Of errors that name no field."""
 
+_OF_NO_SUITE = ("model", "evaluation_id")
+"""Fields that a suite's file does not have."""
+
 _EVALUATOR = re.compile(r"evaluators\[(\d+)\](?:\.options(?:\[\"(?P<key>[^\"]*)\"\])?)?")
 
 
@@ -50,12 +62,13 @@ class Refused(Exception):
 
 
 @contextlib.contextmanager
-def refusing(settings: Settings, evaluators: Sequence[str]) -> Iterator[None]:
+def refusing(settings: Settings, evaluators: Sequence[str], path: str = "") -> Iterator[None]:
     """Turn what refuses the request into Refused; other errors, such as a full disk, pass.
 
     Args:
         settings: whose roots are searched.
         evaluators: as typed, "[NAME=]KIND".
+        path: where a suite's file has the request, "evaluations[1]"; empty where flags have it.
 
     Raises:
         Refused: something in the request is wrong, or not there.
@@ -63,7 +76,7 @@ def refusing(settings: Settings, evaluators: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except _REFUSALS as error:
-        flag = _flag(error, evaluators)
+        flag = _flag(error, evaluators) if not path else _place(error, path)
         text = error.message if not flag else f"{flag} {error.message}" if error.field else f"{flag}: {error.message}"
         raise Refused(error, text + _searched(error, settings)) from error
 
@@ -82,9 +95,19 @@ def _flag(error: BridgeError, evaluators: Sequence[str]) -> str:
     return error.field or _REASON_FLAGS.get(error.reason, "")
 
 
+def _place(error: BridgeError, path: str) -> str:
+    field = error.field.partition(".")[0]
+    if field in _OF_NO_SUITE or error.reason in _REASON_FLAGS:
+        return _flag(error, ())
+    # A data set's source is one text in a file.
+    return f"{path}.{field if field == 'dataset' else error.field}" if field else path
+
+
 def _searched(error: BridgeError, settings: Settings) -> str:
     if error.reason in ("NO_SUCH_FILE", "OUTSIDE_ROOT"):
         return f"; data roots: {', '.join(map(str, settings.data_roots))}"
+    if error.reason == "NOT_CACHED" and not settings.hub_network:
+        return "; with --hub-network it does"
     if error.reason in ("MODEL_NOT_FOUND", "PATH_OUT_OF_ROOT"):
         return f"; model roots: {', '.join(map(str, settings.model_roots))}"
     return ""

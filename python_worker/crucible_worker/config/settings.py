@@ -23,6 +23,7 @@ DEFAULT_PORT = 50051
 LogFormat = Literal["json", "console"]
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_PACKAGE = re.compile(r"[\w-]+")
 
 
 class SettingsError(Exception):
@@ -68,6 +69,10 @@ class Settings:
     """Folders below which data sets may lie."""
     hub_network: bool = False
     """Fetch data sets from the Hugging Face hub; only those in its cache on this machine are read otherwise."""
+    inspect_roots: tuple[Path, ...] = ()
+    """Folders below which files with tasks of Inspect may lie: code that requests may have run."""
+    inspect_packages: tuple[str, ...] = ()
+    """Installed packages whose tasks of Inspect requests may have run."""
     device: str = "auto"
     """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
     grading_processes: int | None = None
@@ -122,10 +127,17 @@ class Settings:
         _ = self.token  # refuses a bad one
         if self.reachable_by_others:
             _check_exposure(self)
-        for kind, roots in (("model root", self.model_roots), ("data root", self.data_roots)):
+        for kind, roots in (
+            ("model root", self.model_roots),
+            ("data root", self.data_roots),
+            ("inspect root", self.inspect_roots),
+        ):
             for root in roots:
                 if not root.is_dir():
                     raise SettingsError(f"{kind} {root} is not a folder")
+        for package in self.inspect_packages:
+            if not _PACKAGE.fullmatch(package):
+                raise SettingsError(f"inspect package {package!r} is not the name of a package")
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()

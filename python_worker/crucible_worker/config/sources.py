@@ -173,6 +173,13 @@ def _paths(value: Any, base: Path) -> tuple[Path, ...]:
     return tuple(_path(part, base) for part in parts)
 
 
+def _names(value: Any, base: Path) -> tuple[str, ...]:
+    parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ValueError("a list of names")
+    return tuple(_text(part, base) for part in parts)
+
+
 def _one_of(*choices: str) -> _Reader:
     def read(value: Any, base: Path) -> str:
         if value not in choices:
@@ -213,6 +220,8 @@ _FIELDS: Mapping[str, _Reader] = {
     "model_roots": _paths,
     "data_roots": _paths,
     "hub_network": _flag,
+    "inspect_roots": _paths,
+    "inspect_packages": _names,
     "device": _device,
     "grading_processes": _whole,
     "code_sandboxes": _whole,
@@ -225,6 +234,8 @@ _FIELDS: Mapping[str, _Reader] = {
 _OPTIONS: Mapping[str, str] = {
     "model_roots": "model_root",
     "data_roots": "data_root",
+    "inspect_roots": "inspect_root",
+    "inspect_packages": "inspect_package",
     "openai_servers": "openai_server",
     "tinker_services": "tinker_service",
 }

@@ -6,53 +6,51 @@ See `crucible_worker.metrics.accuracy` for what the keys are.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import operator
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
-from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
-    Problem,
+    ModelRef,
     Sample,
-    SampledSequence,
     SampleResult,
     SamplingParams,
     Verdict,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.grading import registry as graders
+from crucible_worker.evaluators.answering import (
+    REMOVE_THINKING,
+    THINKING_OPTION,
+    Answer,
+    Answering,
+    check_sampling_client,
+)
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning
+from crucible_worker.evaluators.graded import (
+    GRADER_DEFS,
+    GRADER_OPTIONS,
+    check_judge,
+    check_question,
+    grade_answer,
+    grader_of,
+    judges_of,
+    problem_of_grade,
+    scores_by_sample,
+)
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.excerpt import shown
+from crucible_worker.grading.patterns import TooMuchText
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
-from crucible_worker.rendering import (
-    RENDERER_OPTION,
-    answer_of,
-    check_input,
-    check_renderer,
-    sample_answers,
-    without_thinking,
-)
+from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 
-__all__ = ["MAX_SAMPLES_PER_PROMPT", "NO_ANSWER", "NO_ANSWER_CUT", "Accuracy", "AccuracyType"]
+__all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
 
 MAX_SAMPLES_PER_PROMPT = 1_000
 """Answers to one sample."""
-
-NO_ANSWER = "no answer: nothing but thought"
-"""How a verdict came about where thought is all there is."""
-NO_ANSWER_CUT = "no answer: cut at max_tokens while thinking"
-"""The same, where there might have been an answer later on."""
-
-_REMOVE, _KEEP = "remove", "keep"
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _INFO = EvaluatorInfo(
     kind="accuracy",
@@ -62,18 +60,7 @@ _INFO = EvaluatorInfo(
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "properties": {
-            "grader": {
-                "type": "string",
-                "examples": list(graders.GRADERS),
-                "default": "exact_match",
-                "description": " ".join(f"{name}: {grader.description}" for name, grader in graders.GRADERS.items())
-                + " Others may be installed with the worker.",
-            },
-            "grader_options": {
-                "type": "object",
-                "default": {},
-                "description": "Options of the grader; their schema stands under its name in $defs.",
-            },
+            **GRADER_OPTIONS,
             "samples_per_prompt": {
                 "type": "integer",
                 "minimum": 1,
@@ -82,18 +69,10 @@ _INFO = EvaluatorInfo(
                 "description": "Answers to each sample; uncertainty is then clustered by sample.",
             },
             "renderer": dict(RENDERER_OPTION),
-            "thinking": {
-                "type": "string",
-                "enum": [_REMOVE, _KEEP],
-                "default": _REMOVE,
-                "description": (
-                    "remove: what stands between <think> and </think>, or <thinking> and </thinking>, is not graded; "
-                    "a sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded, too."
-                ),
-            },
+            "thinking": dict(THINKING_OPTION),
         },
         "additionalProperties": False,
-        "$defs": {name: dict(grader.options_schema) for name, grader in graders.GRADERS.items()},
+        "$defs": dict(GRADER_DEFS),
     },
     keys=dict.fromkeys(ACCURACY_KEYS, "fraction of 1"),
 )
@@ -107,7 +86,7 @@ class AccuracyType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Accuracy:
         """Make one.
 
         Raises:
@@ -117,12 +96,7 @@ class AccuracyType:
         """
         if sampling is None:
             raise InvalidField("sampling", "is missing, and accuracy samples answers: give at least max_tokens")
-        grader = graders.create(
-            options["grader"],
-            options["grader_options"],
-            name_field='options["grader"]',
-            options_field='options["grader_options"]',
-        )
+        grader = grader_of(options)
         check_renderer(options["renderer"])
         return Accuracy(
             grader=grader,
@@ -145,8 +119,15 @@ class Accuracy:
     """Answers to each sample, from 1."""
     renderer: str = "auto"
     """How text and conversations become what the model gets, see `crucible_worker.rendering.renderers`."""
-    thinking: str = _REMOVE
+    thinking: str = REMOVE_THINKING
     """Whether thoughts are graded: "remove" or "keep"."""
+    clean: Cleaning = NO_CLEANING
+    """What of an answer is graded."""
+
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """The grader's judge, where it asks one."""
+        return judges_of(self.grader)
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot generate.
@@ -154,16 +135,22 @@ class Accuracy:
         Raises:
             FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
         """
-        if model.sampling is None:
-            raise FailedPrecondition("accuracy needs a sampling client, which the model lacks", reason="MISSING_CLIENT")
+        check_sampling_client(model, "accuracy")
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        check_judge(others, "accuracy")
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a conversation that the renderer takes none of; whatever else cannot be asked is an ERROR of its own.
+        """Refuse a conversation that the renderer takes none of, and tokens where a judge has to read them.
+
+        Whatever else cannot be asked is an ERROR of its own.
 
         Raises:
-            InvalidField: names the conversation.
+            InvalidField: names the conversation or the datum.
         """
         check_input(sample.input, self.renderer)
+        check_question(self.grader, sample)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Sample one answer, with the sample's own seed where sampling is random, and grade it.
@@ -171,60 +158,41 @@ class Accuracy:
         Raises:
             InvalidField: there is nothing to ask, or the prompt is longer than the context.
             FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
-            BackendError: the model could not be asked, or answered with nothing.
+            BackendError: the model, or a judge, could not be asked, or answered with nothing.
             InternalError: the grader gave a score that is none (reason BAD_SCORE).
         """
+        _, outcome = await self.answered(sample, context)
+        return outcome
+
+    async def answered(self, sample: Sample, context: SampleContext) -> tuple[Answer, Outcome]:
+        """As `run`, with the answer beside what was found of it."""
         self.check(context.model)
-        answer = await self._sampled(sample, context)
-        text, replaced = _SURROGATES.subn("\ufffd", answer.text)
-        grade = await self._graded(answer_of(text, self.renderer), sample, answer.stop_reason)
-        _check_score(grade)
-        return Outcome(
+        check_question(self.grader, sample)
+        answering = Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
+        answer = await answering.answer(context.model, sample.input, context.seed)
+        grade = await self._graded(answer, sample, context)
+        measurements = dict(grade.measurements)
+        if answer.replaced:
+            measurements["replaced_code_points"] = float(answer.replaced)
+        return answer, Outcome(
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
-            output=text,
+            output=answer.output,
             extracted=shown(grade.extracted),  # the whole response is recorded beside it
             method=grade.method,
-            stop_reason=answer.stop_reason,
-            output_tokens=answer.output_tokens,
-            problem=_problem(grade),
-            measurements={"replaced_code_points": float(replaced)} if replaced else {},
+            stop_reason=answer.sequence.stop_reason,
+            output_tokens=answer.sequence.output_tokens,
+            problem=problem_of_grade(grade),
+            measurements=measurements,
         )
+
+    async def _graded(self, answer: Answer, sample: Sample, context: SampleContext) -> Grade:
+        try:
+            cleaned = dataclasses.replace(answer, text=await self.clean.cleaned(answer.text))
+        except TooMuchText as error:
+            return Grade(verdict=Verdict.UNDECIDED, reason=str(error))
+        return await grade_answer(self.grader, cleaned, sample, context)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """The keys of `ACCURACY_KEYS`; unscored answers are never taken for wrong but in `accuracy_strict`."""
-        by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
-        return accuracy([[_score(result) for result in repeats] for _, repeats in by_sample])
-
-    async def _graded(self, said: str, sample: Sample, stop_reason: str) -> Grade:
-        answer = said if self.thinking == _KEEP else without_thinking(said)
-        grade = await self.grader.grade(answer, sample.targets, sample.choices)
-        if answer or not said or not grade.verdict.scored:
-            return grade
-        method = NO_ANSWER_CUT if stop_reason == "length" else NO_ANSWER
-        return Grade(verdict=Verdict.INCORRECT, score=0.0, method=method)
-
-    async def _sampled(self, sample: Sample, context: SampleContext) -> SampledSequence:
-        random = self.sampling.temperature > 0
-        params = dataclasses.replace(self.sampling, seed=context.seed) if random else self.sampling
-        answers = await sample_answers(context.model, sample.input, params, renderer=self.renderer)
-        if len(answers) != 1:
-            message = f"was asked for one answer and gave {len(answers)}"
-            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
-        return answers[0]
-
-
-def _score(result: SampleResult) -> float | None:
-    return result.score if result.verdict.scored else None
-
-
-def _check_score(grade: Grade) -> None:
-    if grade.verdict.scored and not (grade.score is not None and 0 <= grade.score <= 1):
-        raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason="BAD_SCORE")
-
-
-def _problem(grade: Grade) -> Problem | None:
-    if grade.verdict.scored:
-        return None
-    reason = "GRADER_FAILED" if grade.verdict is Verdict.ERROR else "UNDECIDED"
-    return Problem(reason=reason, message=shorten(grade.reason or "the grader gave no reason", MAX_PROBLEM_BYTES))
+        return accuracy(scores_by_sample(results))

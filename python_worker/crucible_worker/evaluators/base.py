@@ -18,6 +18,7 @@ from crucible_bridge.types import (
     Sample,
     SampleResult,
     SamplingParams,
+    TrajectoryGroup,
     Verdict,
 )
 from crucible_worker.backends.base import Model
@@ -61,6 +62,8 @@ class Outcome:
     """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Further finite numbers, by name, that `aggregate` needs."""
+    group: TrajectoryGroup | None = None
+    """Rollouts to be kept, at most MAX_GROUP_BYTES: above that the sample is an ERROR."""
 
 
 class Evaluator(Protocol):
@@ -106,7 +109,7 @@ class AsksOthers(Protocol):
 
     @property
     def others(self) -> Mapping[str, ModelRef]:
-        """Which, each by the option that names it."""
+        """Which, each by the option that names it: "judge", or "grader_options.judge" where it stands in another."""
         ...
 
     def check_others(self, others: Mapping[str, Model]) -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
     Datum,
@@ -20,38 +19,28 @@ from crucible_bridge.types import (
     EvaluatorKind,
     Metrics,
     ModelRef,
-    OrchestratorModel,
     Problem,
     Sample,
-    SampledSequence,
     SampleResult,
     SamplingParams,
     Verdict,
-    parse_model,
 )
 from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.answering import Answering, check_sampling_client
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, question
-from crucible_worker.rendering import (
-    RENDERER_OPTION,
-    answer_of,
-    check_input,
-    check_renderer,
-    sample_answers,
-    without_thinking,
-)
+from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
+from crucible_worker.grading.judge.content import says_nothing
+from crucible_worker.grading.judge.grader import question_text, token_measurements
+from crucible_worker.grading.judge.options import JUDGE, JUDGE_OPTIONS, judge_of, judge_sampling_of
+from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 
-__all__ = ["JUDGE", "MAX_CRITERION_CHARS", "MAX_JUDGE_TOKENS", "Comparison", "ComparisonType"]
+__all__ = ["MAX_CRITERION_CHARS", "Comparison", "ComparisonType"]
 
-JUDGE = "judge"
-"""The option that names the judge."""
 MAX_CRITERION_CHARS = 4_000
 """Of the option `criterion`."""
-MAX_JUDGE_TOKENS = 65_536
-"""Of the option `judge_max_tokens`."""
 
 _KEYS = ("win_rate", "win_rate_stderr")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _INFO = EvaluatorInfo(
     kind="comparison",
@@ -61,29 +50,13 @@ _INFO = EvaluatorInfo(
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "properties": {
-            JUDGE: {
-                "type": "string",
-                "minLength": 1,
-                "examples": ["openai:SERVER/MODEL", "local:PATH"],
-                "description": "The model that judges, any of this worker's.",
-            },
+            **JUDGE_OPTIONS,
             "criterion": {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": MAX_CRITERION_CHARS,
                 "default": DEFAULT_CRITERION,
                 "description": "What makes an answer the better one, in words for the judge.",
-            },
-            "judge_max_tokens": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_JUDGE_TOKENS,
-                "default": 1_024,
-                "description": "Tokens of a judgement, with its thoughts.",
-            },
-            "judge_renderer": {
-                **RENDERER_OPTION,
-                "description": "How the judge is asked: as `renderer`, of the judge.",
             },
             "renderer": dict(RENDERER_OPTION),
         },
@@ -111,18 +84,13 @@ class ComparisonType:
         """
         if sampling is None:
             raise InvalidField("sampling", "is missing, and comparison samples answers: give at least max_tokens")
-        try:
-            judge = parse_model(options[JUDGE])
-        except InvalidField as error:
-            raise InvalidField(f'options["{JUDGE}"]', error.message, reason=error.reason) from error
-        if isinstance(judge, OrchestratorModel):
-            raise InvalidField(f'options["{JUDGE}"]', "is the orchestrator's own, and a judge has to be the worker's")
+        judge = judge_of(options, "options")
         check_renderer(options["renderer"])
         check_renderer(options["judge_renderer"])
         return Comparison(
             judge=judge,
             sampling=sampling,
-            judge_sampling=SamplingParams(max_tokens=options["judge_max_tokens"], temperature=0.0),
+            judge_sampling=judge_sampling_of(options),
             criterion=options["criterion"],
             renderer=options["renderer"],
             judge_renderer=options["judge_renderer"],
@@ -162,11 +130,11 @@ class Comparison:
         Raises:
             FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
         """
-        _check_client(model, "the model")
+        check_sampling_client(model, "comparison")
 
     def check_others(self, others: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
-        _check_client(others[JUDGE], "the judge")
+        check_sampling_client(others[JUDGE], "comparison", "the judge")
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is tokens, has no reference, or whose conversation the renderer takes none of.
@@ -184,7 +152,7 @@ class Comparison:
         """Sample one answer, with the sample's own seed where sampling is random, and have it judged in both orders.
 
         The score is 1 where both judgements prefer the answer, 0 where both prefer the reference, 0.5 where they cancel
-        out.
+        out; and 0 where the answer says nothing, about which no judge is asked.
 
         Raises:
             InvalidField: as of `check_sample`; or a prompt is longer than a context.
@@ -193,29 +161,23 @@ class Comparison:
         """
         self.check_sample(sample)
         assert not isinstance(sample.input, Datum)
-        params = self.sampling
-        if params.temperature > 0:
-            params = dataclasses.replace(params, seed=context.seed)
-        answer = await _one(context.model, sample.input, params, self.renderer)
-        text = _SURROGATES.sub("\ufffd", answer.text)
-        shown, reference = without_thinking(answer_of(text, self.renderer)), sample.targets[0]
+        answering = Answering(sampling=self.sampling, renderer=self.renderer)
+        answer = await answering.answer(context.model, sample.input, context.seed)
+        asked, reference = question_text(sample.input), sample.targets[0]
         found = Outcome(
-            verdict=Verdict.MEASURED, output=text, stop_reason=answer.stop_reason, output_tokens=answer.output_tokens
+            verdict=Verdict.MEASURED,
+            output=answer.output,
+            stop_reason=answer.sequence.stop_reason,
+            output_tokens=answer.sequence.output_tokens,
         )
-        preferences: list[int] = []
-        for first, second in ((reference, shown), (shown, reference)):
-            said = await self._judged(question(sample.input, first, second, self.criterion), context.others[JUDGE])
-            preference = judgement(said)
-            if preference is None:
-                return dataclasses.replace(found, verdict=Verdict.ERROR, problem=_invalid(said))
-            preferences.append(preference)
-        behind, before = preferences
-        return dataclasses.replace(
-            found,
-            score=(behind - before + 2) / 4,
-            method="both orders",
-            measurements={"preferred_as_second": float(behind), "preferred_as_first": float(-before)},
-        )
+        if reason := too_long((asked, answer.text, reference)):
+            problem = Problem(reason="UNDECIDED", message=reason)
+            return dataclasses.replace(found, verdict=Verdict.UNDECIDED, problem=problem)
+        if says_nothing(answer.text, (reference,)):
+            return dataclasses.replace(found, score=0.0, method=NO_CONTENT)
+        judge = Judge(model=context.others[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)
+        orders = ((reference, answer.text), (answer.text, reference))
+        return await self._judged(found, judge, [question(asked, *order, self.criterion) for order in orders])
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`win_rate`, the mean score, and its standard error; an invalid judgement is no tie, and is left out."""
@@ -228,23 +190,25 @@ class Comparison:
         stderr = statistics.stdev(scores, win_rate) / math.sqrt(len(scores))
         return Metrics({"win_rate": win_rate, "win_rate_stderr": stderr})
 
-    async def _judged(self, asked: str, judge: Model) -> str:
-        answer = await _one(judge, asked, self.judge_sampling, self.judge_renderer)
-        return without_thinking(answer_of(answer.text, self.judge_renderer))
-
-
-async def _one(model: Model, asked: Any, params: SamplingParams, renderer: str) -> SampledSequence:
-    answers = await sample_answers(model, asked, params, renderer=renderer)
-    if len(answers) != 1:
-        message = f"was asked for one answer and gave {len(answers)}"
-        raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
-    return answers[0]
-
-
-def _check_client(model: Model, who: str) -> None:
-    if model.sampling is None:
-        message = f"comparison needs a sampling client, which {who} lacks"
-        raise FailedPrecondition(message, reason="MISSING_CLIENT")
+    async def _judged(self, found: Outcome, judge: Judge, questions: Sequence[str]) -> Outcome:
+        """What is found of an answer that stands behind the reference, then before it."""
+        said: list[Said] = []
+        preferences: list[int] = []
+        for asked in questions:
+            said.append(await judge.ask(asked))
+            preference = judgement(said[-1].text)
+            if preference is None:
+                problem, tokens = _invalid(said[-1].text), token_measurements(*spent(said))
+                return dataclasses.replace(found, verdict=Verdict.ERROR, problem=problem, measurements=tokens)
+            preferences.append(preference)
+        behind, before = preferences
+        places = {"preferred_as_second": float(behind), "preferred_as_first": float(-before)}
+        return dataclasses.replace(
+            found,
+            score=(behind - before + 2) / 4,
+            method=BOTH_ORDERS,
+            measurements={**places, **token_measurements(*spent(said))},
+        )
 
 
 def _invalid(said: str) -> Problem:

@@ -12,7 +12,16 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
-from crucible_bridge.types import EvaluatorInfo, Metrics, Problem, Sample, SampleResult, SamplingParams, Verdict
+from crucible_bridge.types import (
+    EvaluatorInfo,
+    Metrics,
+    Problem,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    TrajectoryGroup,
+    Verdict,
+)
 from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
@@ -149,6 +158,7 @@ class Guarded:
             output_tokens=int(outcome.output_tokens),
             problem=self._problem(outcome),
             measurements=self._measurements(outcome),
+            group=self._group(outcome),
         )
 
     def _problem(self, outcome: Outcome) -> Problem | None:
@@ -166,6 +176,17 @@ class Guarded:
         if not fine or len(given) > MAX_MEASUREMENTS:
             raise self._failed(f"gave measurements that are not at most {MAX_MEASUREMENTS:,} numbers by name")
         return {shorten(key, MAX_PROBLEM_BYTES): float(value) for key, value in given.items()}
+
+    def _group(self, outcome: Outcome) -> TrajectoryGroup | None:
+        given = outcome.group
+        if given is None:
+            return None
+        if not isinstance(given, TrajectoryGroup):
+            raise self._failed(f"gave a {type(given).__name__}, not a TrajectoryGroup")
+        try:
+            return given.checked("group")
+        except Exception as error:  # its fields may hold anything
+            raise self._failed(f"gave rollouts that are none: {told(error)}") from error
 
     def _failed(self, message: str) -> InternalError:
         return InternalError(f"the evaluator {self.name!r} {message}", reason="EVALUATOR_FAILED")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from crucible_bridge.arrays import floats
-from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -26,18 +25,19 @@ from crucible_bridge.types import (
     Sample,
     SampleResult,
     SamplingParams,
-    TokensChunk,
     Verdict,
 )
-from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
+from crucible_worker.backends.base import Model, SamplingClient, TrainingClient, context_length
+from crucible_worker.backends.forwarding import takes_windows
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.targets import TRAIN_ON_OPTION, check_measured, checked_targets, sequence_of
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
-from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_input, check_renderer, render_supervised
+from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
+from crucible_worker.rendering.windows import windows_of
 
-__all__ = ["CLIENT_OPTION", "NLL", "TRAIN_ON_OPTION", "NLLType", "mean_of"]
+__all__ = ["CLIENT_OPTION", "NLL", "NLLType", "mean_of"]
 
 _AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
-_TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
 CLIENT_OPTION: Mapping[str, Any] = MappingProxyType(
     {
@@ -51,16 +51,6 @@ CLIENT_OPTION: Mapping[str, Any] = MappingProxyType(
     }
 )
 """JSON schema of the option `client` of whatever measures given tokens."""
-
-TRAIN_ON_OPTION: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "string",
-        "enum": list(get_args(TrainOn)),
-        "default": "last_assistant",
-        "description": "Which messages of a conversation have weight.",
-    }
-)
-"""JSON schema of the option `train_on`."""
 
 _INFO = EvaluatorInfo(
     kind="nll",
@@ -144,12 +134,7 @@ class NLL:
         Raises:
             InvalidField: names the array, or the conversation that the renderer takes none of.
         """
-        check_input(sample.input, self.renderer)
-        if isinstance(sample.input, Datum):
-            try:
-                _structure(sample.input)
-            except InvalidField as error:
-                raise InvalidField(f"datum.{error.field}", error.message, reason=error.reason) from None
+        check_measured(sample, self.renderer)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Measure one sample.
@@ -166,18 +151,27 @@ class NLL:
         datum = await render_supervised(context.model.tokenizer, sample, self.train_on, self.renderer)
         return await self.measure(datum, context.model)
 
-    async def measure(self, datum: Datum, model: Model) -> Outcome:
-        """Measure what a sample was rendered to; result and errors are those of `run`."""
-        targets, weights = _checked(datum)
+    async def measure(self, datum: Datum, model: Model, *, rolling: bool = False) -> Outcome:
+        """Measure what a sample was rendered to; result and errors are those of `run`.
+
+        Args:
+            datum: the sample in tokens.
+            model: who is asked.
+            rolling: measure what is longer than the model's context in windows, where that is known.
+        """
+        targets, weights = checked_targets(datum)
+        context = context_length(model) if rolling else None
         if (training := self._training(model)) is not None:
-            logprobs, method = await _forward(training, datum, targets), "forward"
+            windows, method = windows_of(targets.size, context), "forward"
+            answers = await _forward(training, [window.cut(datum, targets, weights) for window in windows])
         elif (sampling := self._sampling(model)) is not None:
-            logprobs, method = (
-                await _compute_logprobs(sampling, datum.model_input, targets, weights),
-                "compute_logprobs",
-            )
+            # It takes the last target, too, which a forward pass leaves out.
+            windows, method = windows_of(targets.size, None if context is None else context - 1), "compute_logprobs"
+            cuts = (window.cut(datum, targets, weights) for window in windows)
+            answers = [await _compute_logprobs(sampling, cut) for cut in cuts]
         else:
             raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason="MISSING_CLIENT")
+        logprobs = np.concatenate([window.measured(answer) for window, answer in zip(windows, answers, strict=True)])
         parts = nll_parts(logprobs, weights)
         if parts.nan or parts.plus_inf:
             reason = "NAN_LOGPROB" if parts.nan else "INFINITE_LOGPROB"
@@ -186,7 +180,7 @@ class NLL:
             verdict=Verdict.MEASURED,
             score=None if parts.undefined else parts.nll,
             method=method,
-            measurements=_measurements(parts),
+            measurements={**_measurements(parts), **({"windows": float(len(windows))} if len(windows) > 1 else {})},
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
@@ -206,59 +200,30 @@ def mean_of(results: Iterable[SampleResult]) -> Metrics:
     return combine(parts) if parts else Metrics.all_undefined(_INFO.keys, "no sample was scored")
 
 
-def _checked(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
-    """A datum's targets and weights, each of shape (T,), the weights finite."""
-    targets, weights = _structure(datum)
-    if bad := int(np.count_nonzero(~np.isfinite(weights))):
-        raise InvalidField(_WEIGHTS, f"holds {bad:,} values that are not finite, of {weights.size:,}")
-    return targets, weights
-
-
-def _structure(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
-    """A datum's targets and weights, each of shape (T,), whatever their values."""
-    arrays = []
-    for key, field in (("target_tokens", _TARGETS), ("weights", _WEIGHTS)):
-        if key not in datum.loss_fn_inputs:
-            raise InvalidField(field, "is missing")
-        arrays.append(datum.loss_fn_inputs[key])
-    targets, weights = arrays[0], floats(arrays[1], _WEIGHTS)
-    if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
-        raise InvalidField(_TARGETS, f"holds {targets.dtype}, not token ids")
-    if targets.ndim != 1 or targets.size == 0:
-        raise InvalidField(_TARGETS, f"has shape {targets.shape}, one dimension with at least one token is needed")
-    if weights.shape != targets.shape:
-        raise InvalidField(_WEIGHTS, f"has shape {weights.shape}, target_tokens {targets.shape}")
-    if all(isinstance(chunk, TokensChunk) for chunk in datum.model_input.chunks):
-        length = datum.model_input.tokens().size
-        if length != targets.size:
-            raise InvalidField(_TARGETS, f"has {targets.size:,} tokens, model_input {length:,}")
-    return targets, weights
-
-
-async def _forward(client: TrainingClient, datum: Datum, targets: np.ndarray) -> np.ndarray:
-    answers = await client.forward([datum])
-    if len(answers) != 1 or np.shape(answers[0]) != targets.shape:
+async def _forward(client: TrainingClient, data: Sequence[Datum]) -> list[np.ndarray]:
+    if len(data) > 1 and takes_windows(client):
+        answers = await client.forward_windows(data)
+    else:
+        answers = await client.forward(data)
+    shapes = [np.shape(datum.loss_fn_inputs["target_tokens"]) for datum in data]
+    if [np.shape(answer) for answer in answers] != shapes:
         got = ", ".join(str(np.shape(answer)) for answer in answers[:3]) or "none"
-        raise _nonsense(f"forward answered one datum of {targets.size:,} targets with arrays of shapes: {got}")
-    return np.asarray(answers[0])
-
-
-async def _compute_logprobs(
-    client: SamplingClient, model_input: ModelInput, targets: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """Log-probabilities of the targets: those of the full sequence, input and last target, but for its first token."""
-    tokens = model_input.tokens()
-    if np.any((targets[:-1] != tokens[1:]) & (weights[:-1] != 0)):
-        raise InvalidField(
-            _TARGETS, "is not model_input moved by one token, and a sampling client knows no other targets"
+        wanted = "one datum" if len(data) == 1 else f"{len(data):,} data"
+        raise _nonsense(
+            f"forward answered {wanted} of {sum(map(math.prod, shapes)):,} targets with arrays of shapes: {got}"
         )
-    sequence = np.append(tokens, targets[-1])
+    return [np.asarray(answer) for answer in answers]
+
+
+async def _compute_logprobs(client: SamplingClient, datum: Datum) -> np.ndarray:
+    """Log-probabilities of the targets: those of the full sequence, input and last target, but for its first token."""
+    sequence = sequence_of(datum)
     answer = await client.compute_logprobs(ModelInput.of(sequence))
     if len(answer) != sequence.size:
         raise _nonsense(f"compute_logprobs answered {sequence.size:,} tokens with {len(answer):,} values")
     known = [value for value in answer[1:] if value is not None]
-    if len(known) != targets.size:
-        raise _nonsense(f"compute_logprobs left out {targets.size - len(known):,} values beside the first")
+    if len(known) != sequence.size - 1:
+        raise _nonsense(f"compute_logprobs left out {sequence.size - 1 - len(known):,} values beside the first")
     return np.array(known, np.float64)
 
 

@@ -15,10 +15,20 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, Metrics, Sample, SampleResult, SamplingParams, Verdict
+from crucible_bridge.types import (
+    EvaluatorInfo,
+    EvaluatorKind,
+    Metrics,
+    ModelRef,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.accuracy import AccuracyType
+from crucible_worker.evaluators.accuracy import Accuracy, AccuracyType
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.graded import check_judge
 from crucible_worker.metrics.pass_at_k import MAX_KS, pass_at_k
 
 __all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK", "PassAtKType"]
@@ -88,7 +98,7 @@ class PassAtKType:
 class PassAtK:
     """Asks and judges as `accuracy` does, and counts right answers by sample."""
 
-    answering: Evaluator
+    answering: Accuracy
     """Who asks and judges."""
     ks: Sequence[int]
     """Values of k, each once."""
@@ -98,6 +108,11 @@ class PassAtK:
         """Answers to each sample."""
         return self.answering.repeats
 
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """The grader's judge, where it asks one."""
+        return self.answering.others
+
     def check(self, model: Model) -> None:
         """Refuse a model that cannot generate.
 
@@ -106,11 +121,15 @@ class PassAtK:
         """
         self.answering.check(model)
 
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        check_judge(others, "pass_at_k")
+
     def check_sample(self, sample: Sample) -> None:
-        """Refuse what the renderer takes none of.
+        """Refuse what the renderer takes none of, and what a judge cannot read.
 
         Raises:
-            InvalidField: names the conversation.
+            InvalidField: names the conversation or the datum.
         """
         self.answering.check_sample(sample)
 

@@ -29,10 +29,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.nll import CLIENT_OPTION, NLL, TRAIN_ON_OPTION, mean_of
+from crucible_worker.evaluators.nll import CLIENT_OPTION, NLL, mean_of
+from crucible_worker.evaluators.targets import ROLLING, TRAIN_ON_OPTION, WINDOWS_OPTION
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
-from crucible_worker.rendering.whole import render_behind, render_whole
+from crucible_worker.rendering.whole import is_whole, render_behind, render_whole
 
 __all__ = ["BitsPerByte", "BitsPerByteType", "Perplexity", "PerplexityType"]
 
@@ -47,7 +48,12 @@ def _info(kind: str, unit: str, description: str, further: Mapping[str, Any]) ->
         options_schema={
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",
-            "properties": {"client": dict(CLIENT_OPTION), **further, "renderer": dict(RENDERER_OPTION)},
+            "properties": {
+                "client": dict(CLIENT_OPTION),
+                **further,
+                "windows": dict(WINDOWS_OPTION),
+                "renderer": dict(RENDERER_OPTION),
+            },
             "additionalProperties": False,
         },
         keys={kind: unit},
@@ -76,7 +82,7 @@ class PerplexityType:
         """
         check_renderer(options["renderer"])
         measured = {name: options[name] for name in ("client", "train_on", "renderer")}
-        return Perplexity(NLL(**measured, kind=_PERPLEXITY))
+        return Perplexity(NLL(**measured, kind=_PERPLEXITY), rolling=options["windows"] == ROLLING)
 
 
 class BitsPerByteType:
@@ -96,7 +102,8 @@ class BitsPerByteType:
             FailedPrecondition: the renderer needs a library that is not installed.
         """
         check_renderer(options["renderer"])
-        return BitsPerByte(NLL(client=options["client"], renderer=options["renderer"], kind=_BITS))
+        nll = NLL(client=options["client"], renderer=options["renderer"], kind=_BITS)
+        return BitsPerByte(nll, rolling=options["windows"] == ROLLING)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,6 +112,8 @@ class Perplexity:
 
     nll: NLL
     """What is asked, and how."""
+    rolling: bool = True
+    """Whether such a text is measured in windows where it is longer than the context."""
 
     @property
     def repeats(self) -> int:
@@ -136,9 +145,9 @@ class Perplexity:
         Raises:
             BridgeError: as `NLL.run` says; or a text has no tokens, or the model none to put before it.
         """
-        if isinstance(sample.input, str) and not sample.targets:
+        if is_whole(sample.input, sample.targets):
             datum = await render_whole(context.model.tokenizer, sample.input)
-            outcome = await self.nll.measure(datum, context.model)
+            outcome = await self.nll.measure(datum, context.model, rolling=self.rolling)
         else:
             outcome = await self.nll.run(sample, context)
         own = None if outcome.score is None else _exp(outcome.score)
@@ -162,6 +171,8 @@ class BitsPerByte:
 
     nll: NLL
     """What is asked, and how."""
+    rolling: bool = True
+    """Whether text without a target is measured in windows where it is longer than the context."""
 
     @property
     def repeats(self) -> int:
@@ -196,7 +207,7 @@ class BitsPerByte:
             MEASURED with the sample's own bits per byte as its score; without a score where a token is impossible.
 
         Raises:
-            InvalidField: the sample is no text, or more than the context holds.
+            InvalidField: the sample is no text, or more than the context holds and not to be cut.
             FailedPrecondition: it cannot be rendered for this model, or the client is missing.
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
@@ -206,7 +217,7 @@ class BitsPerByte:
             datum = await render_behind(context.model.tokenizer, sample, self.nll.renderer)
         else:
             datum = await render_whole(context.model.tokenizer, sample.input)
-        outcome = await self.nll.measure(datum, context.model)
+        outcome = await self.nll.measure(datum, context.model, rolling=self.rolling and not sample.targets)
         size = len(_measured(sample).encode("utf-8", "surrogatepass"))
         total = outcome.measurements.get("weighted_logprob_sum")
         return dataclasses.replace(

@@ -12,13 +12,20 @@ from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
 from crucible_worker.evaluators.classification import ClassificationType
 from crucible_worker.evaluators.comparison import ComparisonType
+from crucible_worker.evaluators.environments import entry_points as environments
+from crucible_worker.evaluators.environments.options import installed_environment
+from crucible_worker.evaluators.inspect import InspectType
 from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
+from crucible_worker.evaluators.next_token import NextTokenType
 from crucible_worker.evaluators.nll import NLLType
 from crucible_worker.evaluators.pass_at_k import PassAtKType
 from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
+from crucible_worker.evaluators.rl_test_set import RLTestSetType
+from crucible_worker.evaluators.rollout import RolloutType
+from crucible_worker.evaluators.rubric import RubricType
 from crucible_worker.grading.options import checked_options
 
-__all__ = ["EVALUATORS", "create", "info", "info_if_known", "infos", "kinds", "load_installed"]
+__all__ = ["EVALUATORS", "create", "info", "info_if_known", "infos", "is_installed", "kinds", "load_installed"]
 
 EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
     {
@@ -28,10 +35,15 @@ EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
             BitsPerByteType(),
             ClassificationType(),
             ComparisonType(),
+            InspectType(),
             MultipleChoiceType(),
+            NextTokenType(),
             NLLType(),
             PassAtKType(),
             PerplexityType(),
+            RLTestSetType(),
+            RolloutType(),
+            RubricType(),
         )
     }
 )
@@ -50,16 +62,23 @@ def infos() -> Sequence[EvaluatorInfo]:
     return [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
 
 
-def load_installed(wanted: Iterable[str]) -> None:
-    """Import those of some kinds that are not ours; later uses find them loaded.
+def is_installed(spec: EvaluatorSpec) -> bool:
+    """Whether a specification asks for what a user has installed, which has to be imported; nothing is loaded."""
+    return spec.kind not in EVALUATORS or installed_environment(spec) is not None
+
+
+def load_installed(wanted: Iterable[EvaluatorSpec]) -> None:
+    """Import what is not ours of some specifications; later uses find it loaded.
 
     Raises:
-        FailedPrecondition: one cannot be used (reason BAD_EVALUATOR), or needs a library that is not installed
-            (EXTRA_NOT_INSTALLED).
+        FailedPrecondition: an evaluator or environment cannot be used (reason BAD_EVALUATOR, BAD_ENVIRONMENT), or needs
+            a library that is not installed (EXTRA_NOT_INSTALLED).
     """
-    for kind in wanted:
-        if kind not in EVALUATORS:
-            entry_points.find(kind)
+    for spec in wanted:
+        if spec.kind not in EVALUATORS:
+            entry_points.find(spec.kind)
+        elif (environment := installed_environment(spec)) is not None:
+            environments.find(environment)
 
 
 def info_if_known(kind: str) -> EvaluatorInfo | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from crucible_bridge.types import Verdict
+from crucible_bridge.types import Conversation, ModelRef, Problem, Verdict
+from crucible_worker.backends.base import Model
 
-__all__ = ["NO_OPTIONS", "Grade", "Grader", "GraderType", "Verdict"]
+__all__ = ["NO_OPTIONS", "AsksJudge", "Grade", "Grader", "GraderType", "Verdict"]
 
 NO_OPTIONS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a grader without options."""
@@ -30,6 +31,10 @@ class Grade:
     """How the verdict came about: "exact", "number"."""
     reason: str = ""
     """Why, where it is not plain."""
+    problem: Problem | None = None
+    """What failed, where ERROR has a reason of its own."""
+    measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Further finite numbers, by name, for a sample's record."""
 
 
 class Grader(Protocol):
@@ -37,6 +42,20 @@ class Grader(Protocol):
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
         """Judge one response: right when it equals any of the targets."""
+        ...
+
+
+@runtime_checkable
+class AsksJudge(Protocol):
+    """What a grader of the worker's own has that asks a model: it names it, and grades once it is bound to it."""
+
+    @property
+    def judge(self) -> ModelRef:
+        """Who is asked; opened and loaded by whoever uses the grader."""
+        ...
+
+    def bound(self, judge: Model, question: str | Conversation) -> Grader:
+        """The grader of responses to one question, with the model at hand. Its `grade` raises what the model does."""
         ...
 
 

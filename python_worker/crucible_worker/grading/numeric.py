@@ -33,6 +33,11 @@ NUMERIC_SCHEMA: Mapping[str, Any] = {
             "default": 0,
             "description": "Accept a response within this distance of the target, added to the other.",
         },
+        "target_marker": {
+            "type": "string",
+            "default": "",
+            "description": "Where a target has this, what stands behind the last one is the target.",
+        },
     },
     "additionalProperties": False,
 }
@@ -46,19 +51,21 @@ class Numeric(DirectGrader):
     What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without
     where it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in
     decimal, and added: |answer - target| <= absolute + relative * |target|. A target that does not hold exactly one
-    number is UNDECIDED, a response without any is wrong.
+    number, behind its marker where it has one, is UNDECIDED; a response without any is wrong.
     """
 
     relative_tolerance: float = 0.0
     """Share of the target's magnitude, finite, from 0."""
     absolute_tolerance: float = 0.0
     """Distance from the target, finite, from 0."""
+    target_marker: str = ""
+    """Parts a target's solution from its number, as "####" does in GSM8K; none if empty."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Compare the last number with each target. Choices play no part."""
         wanted = []
         for target in targets:
-            numbers = last_numbers(target, 2)
+            numbers = last_numbers(target.rpartition(self.target_marker)[2] if self.target_marker else target, 2)
             if len(numbers) != 1:
                 flaw = "holds several numbers" if numbers else "is no number"
                 return undecided(f"the target {_short(target)} {flaw}", method=_METHOD)

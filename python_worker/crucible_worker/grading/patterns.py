@@ -56,11 +56,24 @@ class Pattern:
         Raises:
             TooMuchText: it would take more than the limit.
         """
+        match = self._match(text, full=full, limit=limit)
+        return None if match is None else match[0].decode("utf-8", "replace")
+
+    def capture(self, text: str) -> str | None:
+        """What the pattern's first group, or where it has none the pattern, matches first in a text; None if nothing.
+
+        Raises:
+            TooMuchText: it would take more than `MAX_PATTERN_WORK`.
+        """
+        match = self._match(text, full=False, limit=MAX_PATTERN_WORK)
+        found = None if match is None else match[1 if self.program.groups else 0]
+        return None if found is None else found.decode("utf-8", "replace")
+
+    def _match(self, text: str, *, full: bool, limit: int) -> Any:
         data = _SURROGATES.sub("\ufffd", text).encode()
         if self.size * len(data) > limit:
             raise TooMuchText(f"the pattern, of {self.size:,} instructions, is not run on {len(data):,} bytes")
-        match = self.program.fullmatch(data) if full else self.program.search(data)
-        return None if match is None else match[0].decode("utf-8", "replace")
+        return self.program.fullmatch(data) if full else self.program.search(data)
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -12,6 +12,7 @@ from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
 from crucible_worker.grading.code.options import CODE_SCHEMA
 from crucible_worker.grading.format import FORMAT_SCHEMA, format_of
+from crucible_worker.grading.judge.options import RUBRIC_SCHEMA
 from crucible_worker.grading.math.grader import MATH_SCHEMA, shared_math_grader
 from crucible_worker.grading.normalize import Normalization
 from crucible_worker.grading.numeric import NUMERIC_SCHEMA, Numeric
@@ -27,6 +28,12 @@ def _code(options: Mapping[str, Any]) -> Grader:
     from crucible_worker.grading.code.by_name import code_of  # 20 ms that a worker need not spend at start
 
     return code_of(options)
+
+
+def _rubric(options: Mapping[str, Any]) -> Grader:
+    from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
+
+    return rubric_of(options)
 
 
 GRADERS: Mapping[str, GraderType] = MappingProxyType(
@@ -98,6 +105,12 @@ GRADERS: Mapping[str, GraderType] = MappingProxyType(
                 description="The program in the response passes every target, which are tests, in a sandbox.",
                 options_schema=CODE_SCHEMA,
                 make=_code,
+            ),
+            GraderType(
+                name="rubric",
+                description="A judge, any model of the worker, holds the response for right by criteria.",
+                options_schema=RUBRIC_SCHEMA,
+                make=_rubric,
             ),
         )
     }

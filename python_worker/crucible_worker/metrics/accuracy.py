@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.types import Metrics
 
-__all__ = ["ACCURACY_KEYS", "accuracy"]
+__all__ = ["ACCURACY_KEYS", "accuracy", "clustered_variance"]
 
 ACCURACY_KEYS = ("accuracy", "accuracy_strict", "accuracy_stderr", "accuracy_ci95_low", "accuracy_ci95_high")
 """Every key, in the order of a report."""
@@ -50,7 +50,7 @@ def accuracy(scores: Sequence[Sequence[float | None]]) -> Metrics:
     total = math.fsum(score for cluster in clusters for score in cluster)
     counted = sum(map(len, clusters))
     mean = total / counted
-    variance = _clustered_variance(clusters, mean, counted)
+    variance = clustered_variance(clusters, mean, counted)
     low, high = _wilson(mean, _effective_size(clusters, mean, counted, variance))
     values = {"accuracy": mean, "accuracy_strict": total / answers}
     undefined = {}
@@ -62,7 +62,17 @@ def accuracy(scores: Sequence[Sequence[float | None]]) -> Metrics:
     return Metrics.of(values, undefined)
 
 
-def _clustered_variance(clusters: Sequence[Sequence[float]], mean: float, counted: int) -> float | None:
+def clustered_variance(clusters: Sequence[Sequence[float]], mean: float, counted: int) -> float | None:
+    """V of the module: the variance of a mean, clustered by sample.
+
+    Args:
+        clusters: for each sample that has one, the scores of its scored answers.
+        mean: of all of them.
+        counted: how many they are.
+
+    Returns:
+        V; None where there is but one sample, whose spread says nothing.
+    """
     if len(clusters) < 2:
         return None
     squares = math.fsum(math.fsum(score - mean for score in cluster) ** 2 for cluster in clusters)

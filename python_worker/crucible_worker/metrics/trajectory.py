@@ -18,7 +18,7 @@ undefined here. Its `total_cached_ob_tokens` (0.6.1) is not computed: a batch do
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -27,12 +27,14 @@ from crucible_bridge.types import Metrics, TrajectoryBatch
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
 from crucible_worker.metrics.trajectory_checks import check_batch
 
-__all__ = ["GOOD_THRESHOLD", "trajectory_metrics"]
+__all__ = ["ALL", "GOOD_THRESHOLD", "GroupSums", "Totals", "groups_by_tag", "named", "trajectory_metrics"]
 
 GOOD_THRESHOLD = 0.5
 """The total reward from which a group with one reward is good."""
 
-_ALL = "all"
+ALL = "all"
+"""The tag of every group."""
+
 _COUNTS = ("total_episodes", "total_turns", "total_ac_tokens", "total_ob_tokens")
 _REWARD = "reward/total"
 _KINDS = ("by_group/frac_mixed", "by_group/frac_all_good", "by_group/frac_all_bad")
@@ -56,23 +58,12 @@ def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_T
     if np.isnan(good_threshold):
         raise InvalidField("good_threshold", "is NaN")
     with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
-        sums = _GroupSums.of(batch, good_threshold)
-        values: dict[str, float] = {}
-        undefined: dict[str, str] = {}
-        for tag, groups in _selections(batch):
-            for key, value in _summary(sums, groups).items():
-                name = f"env/{tag}/{key}"
-                if name in values or name in undefined:
-                    raise InvalidField("batch.tags", f"and metrics give the key {name!r} twice")
-                if isinstance(value, str):
-                    undefined[name] = value
-                else:
-                    values[name] = value
-    return Metrics.of(values, undefined)
+        sums = GroupSums.of(batch, good_threshold)
+        return named((tag, sums.totals(groups).summary(sums, groups)) for tag, groups in _selections(batch))
 
 
-def _selections(batch: TrajectoryBatch) -> Iterator[tuple[str, np.ndarray]]:
-    """Tags and the indices of their groups, in order of appearance; "all" last."""
+def groups_by_tag(batch: TrajectoryBatch) -> dict[str, np.ndarray]:
+    """The indices of the groups of each tag, in order of appearance."""
     alike: dict[tuple[str, ...], list[int]] = {}  # most groups have the same few tags
     for index, tags in enumerate(batch.tags):
         alike.setdefault(tags, []).append(index)
@@ -80,10 +71,35 @@ def _selections(batch: TrajectoryBatch) -> Iterator[tuple[str, np.ndarray]]:
     for tags, groups in alike.items():
         for tag in tags:
             groups_of.setdefault(tag, []).extend(groups)
+    return {tag: np.array(sorted(groups)) for tag, groups in groups_of.items()}
+
+
+def named(summaries: Iterable[tuple[str, Mapping[str, float | str]]]) -> Metrics:
+    """Metrics of what was found of each tag: values, or why there are none.
+
+    Raises:
+        InvalidField: two keys would be the same.
+    """
+    values: dict[str, float] = {}
+    undefined: dict[str, str] = {}
+    for tag, summary in summaries:
+        for key, value in summary.items():
+            name = f"env/{tag}/{key}"
+            if name in values or name in undefined:
+                raise InvalidField("batch.tags", f"and metrics give the key {name!r} twice")
+            if isinstance(value, str):
+                undefined[name] = value
+            else:
+                values[name] = value
+    return Metrics.of(values, undefined)
+
+
+def _selections(batch: TrajectoryBatch) -> Iterator[tuple[str, np.ndarray]]:
+    """Tags that are on some groups but not on all, with the indices of their groups; "all" last."""
+    groups_of = groups_by_tag(batch)
     if any(len(groups) < len(batch.tags) for groups in groups_of.values()):
-        for tag, groups in groups_of.items():
-            yield tag, np.array(sorted(groups))
-    yield _ALL, np.arange(batch.trajectories_per_group.size)
+        yield from groups_of.items()
+    yield ALL, np.arange(batch.trajectories_per_group.size)
 
 
 class _Segments:
@@ -143,7 +159,7 @@ class _Column:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupSums:
+class GroupSums:
     """Everything summed by group."""
 
     columns: dict[str, tuple[_Column, ...]]
@@ -154,7 +170,7 @@ class _GroupSums:
     """Integers, shape (4 + 3 + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, entries by key."""
 
     @classmethod
-    def of(cls, batch: TrajectoryBatch, good_threshold: float) -> _GroupSums:
+    def of(cls, batch: TrajectoryBatch, good_threshold: float) -> GroupSums:
         """Sum a batch."""
         of_group, of_trajectory = _Segments(batch.trajectories_per_group), _Segments(batch.transitions_per_trajectory)
         transitions = _Segments(of_group.sums(of_trajectory.lengths, np.int64))
@@ -181,6 +197,16 @@ class _GroupSums:
         sums = [sum(column.sums() for column in parts) for parts in columns.values()]
         return cls(columns=columns, sums=np.array(sums), counts=np.array(counts, np.int64))
 
+    def totals(self, groups: np.ndarray) -> Totals:
+        """What some groups add up to."""
+        counts = self.counts.take(groups, axis=1).sum(axis=1).tolist()
+        return Totals(
+            groups=groups.size,
+            counts=counts[:7],
+            sums=dict(zip(self.columns, self.sums.take(groups, axis=1).sum(axis=1).tolist())),
+            entries=dict(zip(self.columns, counts[7:])),
+        )
+
     def reason(self, key: str, groups: np.ndarray) -> str:
         """Why a key's sum over some groups is not finite."""
         values = np.concatenate([column.chosen(groups) for column in self.columns[key]])
@@ -188,24 +214,42 @@ class _GroupSums:
         return Defects.among(values).reason(values.size, what) or BEYOND_FLOAT64
 
 
-def _summary(sums: _GroupSums, groups: np.ndarray) -> dict[str, float | str]:
-    """Keys of some groups, with their values or why there are none."""
-    counts = sums.counts.take(groups, axis=1).sum(axis=1).tolist()
-    totals = sums.sums.take(groups, axis=1).sum(axis=1).tolist()
-    episodes, turns, action_tokens, observation_tokens = counts[:4]
-    found: dict[str, float | str] = {
-        "ac_tokens_per_turn": action_tokens / turns if turns else "no turns",
-        "ob_tokens_per_turn": observation_tokens / turns if turns else "no turns",
-        "turns_per_episode": turns / episodes,
-        **dict(zip(_COUNTS, map(float, counts))),
-    }
-    for key, total, entries in zip(sums.columns, totals, counts[7:]):
-        if not entries:
-            found[key] = "no transition or trajectory has it"
-        else:
-            found[key] = total / entries if np.isfinite(total) else sums.reason(key, groups)
-    for key, count in zip(_KINDS, counts[4:7]):
-        found[key] = count / groups.size
-    if isinstance(reason := found[_REWARD], str) and reason != BEYOND_FLOAT64:
-        found |= dict.fromkeys(_KINDS, reason)
-    return found
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Totals:
+    """What some groups add up to."""
+
+    groups: int
+    """How many they are."""
+    counts: list[int]
+    """Those of `_COUNTS`, then groups of each of `_KINDS`."""
+    sums: dict[str, float]
+    """Of each key's values; not finite where the sum is not."""
+    entries: dict[str, int]
+    """How many values that are."""
+
+    def summary(self, sums: GroupSums | None = None, groups: np.ndarray | None = None) -> dict[str, float | str]:
+        """Keys with their values, or why there are none.
+
+        Args:
+            sums: those that the totals were taken of, to tell why a sum is not finite; the values are if None.
+            groups: likewise.
+        """
+        episodes, turns, action_tokens, observation_tokens = self.counts[:4]
+        found: dict[str, float | str] = {
+            "ac_tokens_per_turn": action_tokens / turns if turns else "no turns",
+            "ob_tokens_per_turn": observation_tokens / turns if turns else "no turns",
+            "turns_per_episode": turns / episodes,
+            **dict(zip(_COUNTS, map(float, self.counts))),
+        }
+        for key, total in self.sums.items():
+            if not self.entries[key]:
+                found[key] = "no transition or trajectory has it"
+            elif np.isfinite(total):
+                found[key] = total / self.entries[key]
+            else:
+                found[key] = BEYOND_FLOAT64 if sums is None or groups is None else sums.reason(key, groups)
+        for key, count in zip(_KINDS, self.counts[4:]):
+            found[key] = count / self.groups
+        if isinstance(reason := found[_REWARD], str) and reason != BEYOND_FLOAT64:
+            found |= dict.fromkeys(_KINDS, reason)
+        return found

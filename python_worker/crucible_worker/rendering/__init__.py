@@ -1,6 +1,6 @@
 """From text and conversations to tokens: what a model is asked, and what it is trained on."""
 
-from crucible_worker.rendering.asking import sample_answers
+from crucible_worker.rendering.asking import Asked, ask, sample_answers
 from crucible_worker.rendering.prompts import render_prompt
 from crucible_worker.rendering.renderers import RENDERER_OPTION, answer_of, check_input, check_renderer
 from crucible_worker.rendering.supervised import TrainOn, render_supervised
@@ -8,8 +8,10 @@ from crucible_worker.rendering.thinking import without_thinking
 
 __all__ = [
     "RENDERER_OPTION",
+    "Asked",
     "TrainOn",
     "answer_of",
+    "ask",
     "check_input",
     "check_renderer",
     "render_prompt",

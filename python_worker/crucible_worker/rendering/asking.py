@@ -12,7 +12,17 @@ from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import messages_of, render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, check_input
 
-__all__ = ["sample_answers"]
+__all__ = ["Asked", "ask", "sample_answers"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a model was asked, and how it answered."""
+
+    prompt: ModelInput | None
+    """What it got, in tokens; None where its server made them."""
+    answers: Sequence[SampledSequence]
+    """Its answers."""
 
 
 async def sample_answers(
@@ -23,6 +33,18 @@ async def sample_answers(
     *,
     renderer: str = AUTO,
 ) -> Sequence[SampledSequence]:
+    """The answers of `ask`; raises what it raises."""
+    return (await ask(model, input, params, num_samples, renderer=renderer)).answers
+
+
+async def ask(
+    model: Model,
+    input: str | Conversation | Datum | ModelInput,
+    params: SamplingParams,
+    num_samples: int = 1,
+    *,
+    renderer: str = AUTO,
+) -> Asked:
     """Have a model answer an input.
 
     Tokens are sent as they are. Text and conversations are rendered here where the model has a tokenizer; where its
@@ -44,14 +66,14 @@ async def sample_answers(
     client = model.sampling
     if client is None:
         raise FailedPrecondition("the model has no sampling client", reason="MISSING_CLIENT")
-    if isinstance(input, ModelInput):
-        return await client.sample(input, params, num_samples)
-    if isinstance(input, Datum):
-        return await client.sample(input.model_input, params, num_samples)
-    if model.tokenizer is None and isinstance(client, TextSamplingClient):
-        return await _in_words(client, input, params, num_samples, renderer)
-    rendered = await render_question(model.tokenizer, input, renderer)
-    return await client.sample(ModelInput.of(rendered.tokens), _stopped(params, rendered.stop), num_samples)
+    if isinstance(input, ModelInput | Datum):
+        prompt = input.model_input if isinstance(input, Datum) else input
+    elif model.tokenizer is None and isinstance(client, TextSamplingClient):
+        return Asked(prompt=None, answers=await _in_words(client, input, params, num_samples, renderer))
+    else:
+        rendered = await render_question(model.tokenizer, input, renderer)
+        prompt, params = ModelInput.of(rendered.tokens), _stopped(params, rendered.stop)
+    return Asked(prompt=prompt, answers=await client.sample(prompt, params, num_samples))
 
 
 async def _in_words(

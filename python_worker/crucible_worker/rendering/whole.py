@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeGuard
+
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.types import Datum, ModelInput, Sample
+from crucible_bridge.types import Conversation, Datum, ModelInput, Sample
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.prompts import render_question, require_tokenizer
 from crucible_worker.rendering.renderers import AUTO, before_answer
 
-__all__ = ["render_behind", "render_whole"]
+__all__ = ["is_whole", "render_behind", "render_whole"]
+
+
+def is_whole(input: str | Conversation | Datum, targets: Sequence[str]) -> TypeGuard[str]:
+    """Whether the input of a sample is text without a target: measured as a whole by what measures texts."""
+    return isinstance(input, str) and not targets
 
 
 async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:

@@ -58,6 +58,7 @@ async def ask_all(
     asker: Callable[[GatedModel], Ask[Q, R]],
     *,
     bounds: Bounds,
+    field: str = "model",
 ) -> Answers[R]:
     """Open a model and ask it everything; retryable failures again, within a budget of the whole batch.
 
@@ -67,6 +68,7 @@ async def ask_all(
         questions: a problem among them is its own answer.
         asker: makes, of the open model, what asks it.
         bounds: what it may take. What has no answer at the deadline gets a problem; then no call starts any more.
+        field: where the request names the model.
 
     Raises:
         DeadlineExceeded: it was over before the model was loaded.
@@ -83,7 +85,7 @@ async def ask_all(
     timer = asyncio.timeout_at(bounds.deadline)
     try:
         async with timer:
-            opened = await open_model(backends, model, gate, "model")
+            opened = await open_model(backends, model, gate, field)
             ask = asker(GatedModel(opened, gate))
             fingerprint = opened.fingerprint
 

@@ -14,6 +14,7 @@ from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import (
     CookbookTokenizer,
+    GreedyClient,
     Model,
     Rendered,
     SamplingClient,
@@ -21,8 +22,12 @@ from crucible_worker.backends.base import (
     TextSamplingClient,
     Tokenizer,
     TrainingClient,
+    WindowsClient,
+    context_length,
 )
 from crucible_worker.backends.continuations import measures_targets
+from crucible_worker.backends.forwarding import takes_windows
+from crucible_worker.backends.greedy import tells_greedy
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
 
@@ -109,13 +114,18 @@ class GatedModel:
         self._gate = gate
         self.calls = 0
         self.sampling: SamplingClient | None = _gated(self, model.sampling)
-        self.training: TrainingClient | None = None if model.training is None else _Training(self, model.training)
+        self.training: TrainingClient | None = _gated_training(self, model.training)
         self.tokenizer: Tokenizer | None = _gated_tokenizer(gate, model.tokenizer)
 
     @property
     def fingerprint(self) -> str:
         """The model's."""
         return self._model.fingerprint
+
+    @property
+    def context_length(self) -> int | None:
+        """The model's."""
+        return context_length(self._model)
 
     async def load(self) -> None:
         """Nothing to do: the engine has loaded the model before it takes samples."""
@@ -138,10 +148,17 @@ def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient |
         return None
     targets, text = client, client  # names of their own: a guard's answer takes the place of what is known of the type
     if _takes_text(text):
-        return _TextSampling(gated, text)
+        return (_GreedyTextSampling if tells_greedy(client) else _TextSampling)(gated, text)
     if measures_targets(targets):
-        return _TargetSampling(gated, targets)
-    return _Sampling(gated, client)
+        return (_GreedyTargetSampling if tells_greedy(client) else _TargetSampling)(gated, targets)
+    return (_GreedySampling if tells_greedy(client) else _Sampling)(gated, client)
+
+
+def _gated_training(gated: GatedModel, client: TrainingClient | None) -> TrainingClient | None:
+    if client is None:
+        return None
+    windows = client  # a name of its own, as above
+    return _WindowsTraining(gated, windows) if takes_windows(windows) else _Training(gated, client)
 
 
 def _gated_tokenizer(gate: CallGate, tokenizer: Tokenizer | None) -> Tokenizer | None:
@@ -216,6 +233,29 @@ class _TargetSampling(_Sampling):
         return await self._gated.pass_gate(lambda: self._target_client.compute_target_logprobs(prompt, targets))
 
 
+class _GreedyCalls:
+    """What the gated clients of models have besides that tell likeliest tokens."""
+
+    __slots__ = ()
+    _client: GreedyClient
+    _gated: GatedModel
+
+    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+        return await self._gated.pass_gate(lambda: self._client.compute_greedy(prompt))
+
+
+class _GreedySampling(_GreedyCalls, _Sampling):
+    __slots__ = ()
+
+
+class _GreedyTextSampling(_GreedyCalls, _TextSampling):
+    __slots__ = ()
+
+
+class _GreedyTargetSampling(_GreedyCalls, _TargetSampling):
+    __slots__ = ()
+
+
 class _Training:
     __slots__ = ("_client", "_gated")
 
@@ -225,6 +265,17 @@ class _Training:
 
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         return await self._gated.pass_gate(lambda: self._client.forward(data))
+
+
+class _WindowsTraining(_Training):
+    __slots__ = ("_windows_client",)
+
+    def __init__(self, gated: GatedModel, client: WindowsClient) -> None:
+        super().__init__(gated, client)
+        self._windows_client = client
+
+    async def forward_windows(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        return await self._gated.pass_gate(lambda: self._windows_client.forward_windows(data))
 
 
 class _Tokenizer:
@@ -255,6 +306,9 @@ class _CookbookTokenizer(_Tokenizer):
     def __init__(self, gate: CallGate, tokenizer: Tokenizer, cookbook: CookbookTokenizer) -> None:
         super().__init__(gate, tokenizer)
         self._cookbook = cookbook
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        return await self._gate.call(lambda: self._cookbook.decode(tokens))
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None

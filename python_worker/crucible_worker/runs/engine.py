@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -38,6 +37,7 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
+from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.specification import sample_seed
@@ -52,7 +52,7 @@ KEEP_TIME_SECONDS = 1.0
 STOP_SECONDS = 0.05
 """How long a stopped attempt waits for the calls it has cancelled before it ends without them."""
 MAX_UNWRITTEN = 4096
-"""Results that may wait for the journal's writer before no further sample is taken."""
+"""Results that may wait for the journal's writer before no further sample is taken, each by its weight."""
 
 _log = structlog.get_logger(__name__)
 
@@ -250,6 +250,7 @@ class Attempt:
             attempts=model.calls + sum(other.calls for other in others.values()),
             problem=outcome.problem,
             measurements=outcome.measurements,
+            group=outcome.group,
         )
 
     async def _outcome(self, evaluator: Evaluator, sample: Sample, context: SampleContext) -> Outcome:
@@ -266,15 +267,13 @@ class Attempt:
             _log.exception("sample_failed", sample_id=sample.id)
             message = f"{type(error).__name__} in the evaluator; see the worker's log"
             return _error(Problem(reason="EVALUATOR_FAILED", message=message))
-        numbers = [*outcome.measurements.values(), 0.0 if outcome.score is None else outcome.score]
-        if not all(map(math.isfinite, numbers)):
-            return _error(Problem(reason="NOT_FINITE", message="a score or measurement is not finite"))
-        return outcome
+        problem = why_not_kept(outcome)
+        return outcome if problem is None else _error(problem)
 
     def _keep(self, kept: Kept) -> None:
         if self._stopped.done():
             return
-        self._unwritten += 1
+        self._unwritten += weight(kept.sample)
         if not self._to_write:
             # All that ends in this turn of the loop is submitted together, before anything that comes after it.
             asyncio.get_running_loop().call_soon(self._write)
@@ -282,14 +281,14 @@ class Attempt:
 
     def _write(self) -> None:
         kept, self._to_write = self._to_write, []
-        active_ns = self._active_ns()
+        active_ns, size = self._active_ns(), sum(weight(one.sample) for one in kept)
         future = self._journal.submit(
-            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns), size=len(kept)
+            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns), size=size
         )
-        future.add_done_callback(functools.partial(self._written_now, len(kept)))
+        future.add_done_callback(functools.partial(self._written_now, len(kept), size))
 
-    def _written_now(self, count: int, future: asyncio.Future[None]) -> None:
-        self._unwritten -= count
+    def _written_now(self, count: int, size: int, future: asyncio.Future[None]) -> None:
+        self._unwritten -= size
         self._written.set()
         error = future.exception()
         if error is None:

@@ -43,11 +43,12 @@ from crucible_worker.rendering import render_prompt, sample_answers
 from crucible_worker.runs.batches import Ask, Bounds, ask_all, at_field
 from crucible_worker.runs.specification import sample_seed
 
-__all__ = ["ask_forward", "ask_logprobs", "ask_samples", "logprobs_asker"]
+__all__ = ["Backends", "ask_forward", "ask_logprobs", "ask_samples", "bounds_of", "logprobs_asker"]
 
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
 Backends = Mapping[type[ModelRef], Backend]
+"""Where models are opened, by the kind of reference to them."""
 R = TypeVar("R")
 
 
@@ -66,7 +67,7 @@ async def ask_samples(
         InvalidField: there is no item, or too many; a bound is beyond the worker's.
         BridgeError: see `ask_all`.
     """
-    bounds = _bounds(request.limits, len(request.items), "items", limits=limits, received=received)
+    bounds = bounds_of(request.limits, len(request.items), "items", limits=limits, received=received)
 
     def asker(model: Model) -> Ask[SampleItem, SampledItem]:
         if model.sampling is None:
@@ -92,7 +93,7 @@ async def ask_logprobs(
     backends: Backends, request: LogprobsRequest, *, limits: WorkerLimits, received: float
 ) -> LogprobsAnswer:
     """Log-probabilities of every token of every sequence but its first; arguments and errors as of `ask_samples`."""
-    bounds = _bounds(request.limits, len(request.sequences), "sequences", limits=limits, received=received)
+    bounds = bounds_of(request.limits, len(request.sequences), "sequences", limits=limits, received=received)
 
     def asker(model: Model) -> Ask[ModelInput, SequenceLogprobs]:
         logprobs_of = logprobs_asker(model, "model")
@@ -113,7 +114,7 @@ async def ask_forward(
     backends: Backends, request: ForwardRequest, *, limits: WorkerLimits, received: float
 ) -> ForwardAnswer:
     """Log-probabilities of every datum's targets, and its loss; arguments and errors as of `ask_samples`."""
-    bounds = _bounds(request.limits, len(request.data), "data", limits=limits, received=received)
+    bounds = bounds_of(request.limits, len(request.data), "data", limits=limits, received=received)
 
     def asker(model: Model) -> Ask[Datum, ForwardOutput]:
         client = model.training
@@ -180,12 +181,14 @@ async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> Sam
         tokens, given = sequence.tokens, sequence.logprobs
         if given is not None and tokens and len(given) != len(tokens):
             raise _nonsense(f"sample gave {len(tokens):,} tokens with {len(given):,} log-probabilities")
-    return SampledItem(sequences=sequences, prompt_tokens=_count(prompt), seed=params.seed)
+    # A server that is asked in words counts them with each continuation.
+    prompt_tokens = sequences[0].prompt_tokens if isinstance(prompt, str | Conversation) else _count(prompt)
+    return SampledItem(sequences=sequences, prompt_tokens=prompt_tokens, seed=params.seed)
 
 
-def _count(prompt: str | Conversation | ModelInput) -> int | None:
+def _count(prompt: ModelInput) -> int | None:
     """Tokens of a prompt, where that is known."""
-    if not isinstance(prompt, ModelInput) or not all(isinstance(chunk, TokensChunk) for chunk in prompt.chunks):
+    if not all(isinstance(chunk, TokensChunk) for chunk in prompt.chunks):
         return None
     return prompt.tokens().size
 
@@ -282,7 +285,19 @@ async def _at(work: Awaitable[R], field: str, *, own: str) -> R:
         raise at_field(error, field, own=own) from error
 
 
-def _bounds(given: BatchLimits, count: int, field: str, *, limits: WorkerLimits, received: float) -> Bounds:
+def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimits, received: float) -> Bounds:
+    """What a batch may take.
+
+    Args:
+        given: what its request says.
+        count: its items.
+        field: where they stand.
+        limits: the worker's.
+        received: when the request came, by the event loop's clock.
+
+    Raises:
+        InvalidField: there is no item, or too many; a bound is beyond the worker's.
+    """
     if count == 0:
         raise InvalidField(field, "is empty, at least one is needed")
     if count > limits.max_model_items:

@@ -137,8 +137,8 @@ class Preparer:
             InvalidField: one is unknown, has wrong options, or would yield a key that another one yields.
             FailedPrecondition: one needs what is not installed, or is a user's and cannot be used.
         """
-        if any(spec.kind not in registry.EVALUATORS for spec in request.evaluators):
-            await self._in_thread(registry.load_installed, [spec.kind for spec in request.evaluators])
+        if any(map(registry.is_installed, request.evaluators)):
+            await self._in_thread(registry.load_installed, request.evaluators)
         made = tuple(
             (spec, registry.create(spec, index, request.sampling)) for index, spec in enumerate(request.evaluators)
         )
@@ -232,7 +232,7 @@ class Preparer:
         """By name, what is answered of each further model of an evaluator; an error is told at its option."""
         answers: dict[str, T] = {}
         for name, model in evaluator.others.items():
-            field = f'evaluators[{index}].options["{name}"]'
+            field = f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
             backend = self._backend(model, field)
             try:
                 answers[name] = await ask(backend, model)

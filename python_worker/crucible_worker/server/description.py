@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 
-from crucible_bridge.types import WorkerInfo
+from crucible_bridge.types import MAX_GROUP_BYTES, WorkerInfo
 from crucible_worker.config import Settings
 from crucible_worker.grading import choice, direct, format, patterns
 from crucible_worker.grading.math import grader
@@ -37,6 +37,8 @@ def fixed_limits() -> Mapping[str, int]:
     """Limits that no setting changes."""
     # Some 20 ms that a worker need not spend at start.
     from crucible_worker.grading.code.grader import MAX_TESTS
+    from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
+    from crucible_worker.grading.judge.rubric import MAX_CRITERIA
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.math.lexer import MAX_CHARS
 
@@ -50,6 +52,9 @@ def fixed_limits() -> Mapping[str, int]:
         "max_schema_bytes": MAX_SCHEMA_BYTES,
         "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
         "max_code_tests": MAX_TESTS,
+        "max_group_bytes": MAX_GROUP_BYTES,
+        "max_judged_chars": MAX_JUDGED_CHARS,
+        "max_rubric_criteria": MAX_CRITERIA,
     }
 
 

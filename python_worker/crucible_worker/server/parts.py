@@ -25,6 +25,8 @@ from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.inspect import allowed as inspect_tasks
+from crucible_worker.evaluators.inspect.allowed import Allowed
 from crucible_worker.grading.code import places
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.pool import GradingPool, share, unshare
@@ -58,6 +60,9 @@ class Parts:
     code: Places | None = None
     """Where programs are run; nothing is started before the first. None where none are."""
 
+    inspect: Allowed | None = None
+    """Which tasks of Inspect may be run. None where none may."""
+
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
         closing: list[Awaitable[None]] = [backend.aclose() for backend in self.backends]
@@ -67,6 +72,9 @@ class Parts:
         if self.code is not None:
             places.unshare(self.code)
             closing.append(self.code.aclose())
+        if self.inspect is not None:
+            # Their processes end with the evaluations that run them.
+            inspect_tasks.unshare(self.inspect)
         return asyncio.gather(*closing)
 
 
@@ -119,6 +127,9 @@ async def build_with(
     code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes)
     if code is not None:
         places.share(code)
+    inspect = _inspect(settings)
+    if inspect is not None:
+        inspect_tasks.share(inspect)
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
@@ -129,4 +140,16 @@ async def build_with(
         models=backends,
         grading=grading,
         code=code,
+        inspect=inspect,
+    )
+
+
+def _inspect(settings: Settings) -> Allowed | None:
+    if not settings.inspect_roots and not settings.inspect_packages:
+        return None
+    return Allowed(
+        roots=settings.inspect_roots,
+        packages=settings.inspect_packages,
+        network=settings.hub_network,
+        turns=asyncio.Semaphore(settings.limits.max_inspect_tasks),
     )

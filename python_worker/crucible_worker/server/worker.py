@@ -229,8 +229,7 @@ class Worker:
         self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
         self._models = ModelService(parts.models, self._limits)
         math = None if parts.grading is None else MathGrader(parts.grading)
-        max_items = self._limits.max_grading_items
-        self._grading = GradingService(parts.evaluations.note, math, parts.code, max_items=max_items)
+        self._grading = GradingService(parts.evaluations.note, math, parts.code, parts.models, limits=self._limits)
         handlers.add_generic_rpc_handlers((self._metrics.handler(), self._models.handler(), self._grading.handler()))
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), handlers)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(

@@ -1,15 +1,16 @@
 """GradingService: decode, call, encode.
 
 Requests and responses are bytes here: parsing a large batch is a thread's work, as is scoring texts. Mathematics is the
-work of the grading pool's processes, and programs are run in sandboxes.
+work of the grading pool's processes, programs are run in sandboxes, and judges are models.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -17,6 +18,7 @@ from google.protobuf.message import Message
 from crucible_bridge.codec import code as programs
 from crucible_bridge.codec import grades as answers
 from crucible_bridge.codec import grading as codec
+from crucible_bridge.codec import rubric as rubrics
 from crucible_bridge.codec.spans import parsed
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.events import Event
@@ -27,8 +29,11 @@ from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.scorers import scorer_of
 from crucible_worker.interceptors.methods import Context
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.model_calls import Backends
+from crucible_worker.runs.rubric_calls import ask_rubric
 from crucible_worker.runs.run_events import grading_complete
-from crucible_worker.services.grading_answers import extracted, finished, noted
+from crucible_worker.services.grading_answers import extracted, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
 
 if TYPE_CHECKING:
@@ -36,15 +41,23 @@ if TYPE_CHECKING:
 
 __all__ = ["GradingService"]
 
+T = TypeVar("T")
+
 
 class GradingService:
     """Graders, over the wire."""
 
     def __init__(
-        self, note: Callable[[Event], None], math: MathGrader | None, places: Places | None, *, max_items: int
+        self,
+        note: Callable[[Event], None],
+        math: MathGrader | None,
+        places: Places | None,
+        models: Backends,
+        *,
+        limits: WorkerLimits,
     ) -> None:
-        """Tell of each call by `note`; refuse batches beyond `max_items`, and what there is no grader or place for."""
-        self._note, self._math, self._places, self._max_items = note, math, places, max_items
+        """Tell of each call by `note`; refuse what is beyond the limits, or what there is no grader or place for."""
+        self._note, self._math, self._places, self._models, self._limits = note, math, places, models, limits
         self._code: CodeGrader | None = None
         self._lanes = Lanes()
 
@@ -55,6 +68,7 @@ class GradingService:
             "ExtractAnswer": self._extract_answer,
             "Score": self._score,
             "GradeCode": self._grade_code,
+            "GradeRubric": self._grade_rubric,
         }
         service = pb.DESCRIPTOR.services_by_name["GradingService"]
         methods = {
@@ -73,9 +87,7 @@ class GradingService:
         started = time.perf_counter_ns()
         if self._math is None:
             raise FailedPrecondition("this worker grades no math: --grading-processes is 0", reason="NO_GRADING_POOL")
-        request = await self._lanes.run(
-            data, lambda: codec.grade_math_request_from_v1(self._checked(pb.GradeMathRequest, data, "items"))
-        )
+        request = await self._read(data, pb.GradeMathRequest, codec.grade_math_request_from_v1)
         grades = await self._math.grade_batch(request.items, request.policy)
         result = MathGrades(grades=finished(request.items, grades), policy_version=POLICY_VERSION)
         response = await self._lanes.run(data, lambda: answers.math_grades_to_v1(result).SerializeToString())
@@ -83,10 +95,7 @@ class GradingService:
         return response
 
     async def _extract_answer(self, data: bytes, context: Context) -> bytes:
-        request = await self._lanes.run(
-            data,
-            lambda: codec.extract_answer_request_from_v1(self._checked(pb.ExtractAnswerRequest, data, "responses")),
-        )
+        request = await self._read(data, pb.ExtractAnswerRequest, codec.extract_answer_request_from_v1, "responses")
         found = await self._lanes.sliced(lambda: map(extracted, request.responses))
         if request.replaced:
             found = list(map(noted, found, request.replaced))
@@ -94,9 +103,7 @@ class GradingService:
 
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
-        request = await self._lanes.run(
-            data, lambda: codec.score_request_from_v1(self._checked(pb.ScoreRequest, data, "items"))
-        )
+        request = await self._read(data, pb.ScoreRequest, codec.score_request_from_v1)
         found = await self._lanes.sliced(lambda: map(scorer_of(request.options), request.items))
         grades = finished(request.items, found)
         response = await self._lanes.run(data, lambda: answers.scores_to_v1(grades).SerializeToString())
@@ -111,24 +118,33 @@ class GradingService:
             from crucible_worker.grading.code.grader import CodeGrader  # 20 ms that most workers never spend
 
             self._code = CodeGrader(self._places)
-        request = await self._lanes.run(
-            data, lambda: programs.grade_code_request_from_v1(self._checked(pb.GradeCodeRequest, data, "items"))
-        )
+        request = await self._read(data, pb.GradeCodeRequest, programs.grade_code_request_from_v1)
         found = await self._code.grade_batch(request)
         result = dataclasses.replace(found, grades=finished(request.items, found.grades))
         response = await self._lanes.run(data, lambda: programs.code_grades_to_v1(result).SerializeToString())
         self._tell("GradeCode", result.grades, started)
         return response
 
-    def _checked(self, message: type[Any], data: bytes, field: str) -> Any:
+    async def _grade_rubric(self, data: bytes, context: Context) -> bytes:
+        started, received = time.perf_counter_ns(), asyncio.get_running_loop().time()
+        request = await self._read(data, pb.GradeRubricRequest, rubrics.grade_rubric_request_from_v1)
+        found = await ask_rubric(self._models, request, limits=self._limits, received=received)
+        result, room = judged(request.items, found), self._limits.max_message_bytes
+        response = await self._lanes.run(data, lambda: rubrics.rubric_grades_to_v1(result, room).SerializeToString())
+        self._tell("GradeRubric", [one.grade for one in result.grades], started)
+        return response
+
+    async def _read(self, data: bytes, message: type[Any], decode: Callable[[Any], T], items: str = "items") -> T:
         """Parse a request whose batch is not too large."""
-        request: Message = parsed(message, data)
-        count = len(getattr(request, field))
-        if count > self._max_items:
-            raise InvalidField(field, f"has {count:,}, at most {self._max_items:,} are accepted")
-        return request
+
+        def read() -> T:
+            request: Message = parsed(message, data)
+            if (count := len(getattr(request, items))) > (most := self._limits.max_grading_items):
+                raise InvalidField(items, f"has {count:,}, at most {most:,} are accepted")
+            return decode(request)
+
+        return await self._lanes.run(data, read)
 
     def _tell(self, call: str, grades: Sequence[Grade], started: int, *, policy_version: str | None = None) -> None:
-        verdicts = [grade.verdict for grade in grades]
-        duration_ns = time.perf_counter_ns() - started
-        self._note(grading_complete(call, verdicts, duration_ns, policy_version=policy_version))
+        took, verdicts = time.perf_counter_ns() - started, [grade.verdict for grade in grades]
+        self._note(grading_complete(call, verdicts, took, policy_version=policy_version))

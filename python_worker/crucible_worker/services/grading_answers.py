@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from crucible_bridge.types import CodeItem, ExtractedAnswer, Grade, GradeItem, Problem
+from crucible_bridge.types import CodeItem, ExtractedAnswer, Grade, GradeItem, Problem, RubricGrades, RubricItem
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.extract import extract
 
-__all__ = ["extracted", "finished", "noted"]
+__all__ = ["extracted", "finished", "judged", "noted"]
 
 _A = TypeVar("_A", Grade, ExtractedAnswer)
 
@@ -25,9 +25,16 @@ def extracted(response: str) -> ExtractedAnswer:
     return ExtractedAnswer(answer=found.answer, extraction=found.how, reason=found.reason)
 
 
-def finished(items: Sequence[GradeItem | CodeItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
+def finished(items: Sequence[GradeItem | CodeItem | RubricItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
     """Grades as they are sent, of items in the same order."""
     return tuple(noted(_cut(grade), item.replaced) for item, grade in zip(items, grades))
+
+
+def judged(items: Sequence[RubricItem], found: RubricGrades) -> RubricGrades:
+    """What a judge found as it is sent, of items in the same order."""
+    grades = finished(items, [one.grade for one in found.grades])
+    whole = tuple(dataclasses.replace(one, grade=grade) for one, grade in zip(found.grades, grades))
+    return dataclasses.replace(found, grades=whole)
 
 
 def noted(found: _A, replaced: int) -> _A:

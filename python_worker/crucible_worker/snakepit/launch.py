@@ -40,6 +40,8 @@ _TEXTS = {
 _REPEATED = {
     "--model-root": "model_roots",
     "--data-root": "data_roots",
+    "--inspect-root": "inspect_roots",
+    "--inspect-package": "inspect_packages",
     "--openai-server": "openai_servers",
     "--tinker-service": "tinker_services",
     "--limit": "limits",
@@ -48,7 +50,12 @@ _REPEATED = {
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "none": "error"}
 """Snakepit's and ours."""
 
-_FOLDERS_AND_FILES = {**_PATHS, "--model-root": "model_roots", "--data-root": "data_roots"}
+_FOLDERS_AND_FILES = {
+    **_PATHS,
+    "--model-root": "model_roots",
+    "--data-root": "data_roots",
+    "--inspect-root": "inspect_roots",
+}
 
 _YES = frozenset({"1", "true", "yes", "on"})
 

@@ -44,7 +44,7 @@ class Call:
     index: int
     """How many calls came before it, of all methods."""
     method: str
-    """"sample", "compute_logprobs" or "forward"."""
+    """"sample", "compute_logprobs", "compute_greedy" or "forward"."""
     text: str
     """The prompt, as text."""
 
@@ -58,6 +58,11 @@ def _token_logprob(token: int, position: int) -> float:
     return -((token * 31 + position * 17) % 97 + 1) / 16
 
 
+def _mostly_right(token: int, position: int) -> int:
+    # Any fixed mixture of right and wrong ones will do.
+    return token if (token + position) % 3 else token + 1
+
+
 @dataclasses.dataclass(kw_only=True)
 class ScriptedModel:
     """A model, both sampling and training side. Its tokens are the code points of its text."""
@@ -66,6 +71,8 @@ class ScriptedModel:
     """What it says to a prompt."""
     logprob: Callable[[int, int], float] = _token_logprob
     """Log-probability of a token at a position, nats; not finite if the script wants that."""
+    likeliest: Callable[[int, int], int] = _mostly_right
+    """Likeliest token where a prompt has this token at this position."""
     fault: Callable[[Call], BridgeError | Stall | None] = _no_fault
     """What goes wrong with a call: an error that is raised, STALL, or None."""
     latency: float = 0.0
@@ -154,6 +161,16 @@ class ScriptedModel:
         await self._called("compute_logprobs", prompt)
         tokens = prompt.tokens().tolist()
         return [None, *(self.logprob(token, index) for index, token in enumerate(tokens[1:]))]
+
+    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+        """The script's likeliest tokens; the first is None."""
+        await self._called("compute_greedy", prompt)
+        tokens = prompt.tokens().tolist()
+        return [None, *(self.likeliest(token, index) for index, token in enumerate(tokens[1:]))]
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """The characters of code points."""
+        return "".join(map(chr, tokens))
 
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         """The script's log-probabilities of the targets."""

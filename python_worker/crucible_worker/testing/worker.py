@@ -41,6 +41,8 @@ async def run_worker(
     limits: WorkerLimits | None = None,
     grading_processes: int = 0,
     code_sandboxes: int = 0,
+    inspect_roots: Sequence[Path] = (),
+    inspect_packages: Sequence[str] = (),
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -52,6 +54,8 @@ async def run_worker(
         limits: bounds, where the defaults will not do.
         grading_processes: children that grade math, 2 or more, where that is wanted: they take seconds to start.
         code_sandboxes: programs that are run at once, where any are; needs bubblewrap.
+        inspect_roots: files with tasks of Inspect lie below these.
+        inspect_packages: installed packages whose tasks of Inspect may be run.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -63,6 +67,8 @@ async def run_worker(
             limits=limits or WorkerLimits(),
             grading_processes=grading_processes,
             code_sandboxes=code_sandboxes,
+            inspect_roots=tuple(inspect_roots),
+            inspect_packages=tuple(inspect_packages),
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

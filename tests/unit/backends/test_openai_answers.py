@@ -83,6 +83,8 @@ def test_tokens_are_counted_by_what_is_known():
     assert completion_answer(completion() | {"usage": {"completion_tokens": 3}}, "s").output_tokens == 3
     assert completion_answer(completion(logprobs={"token_logprobs": [-1, -2.5]}), "s").output_tokens == 2
     assert completion_answer(completion(), "s").output_tokens == 0
+    assert completion_answer(completion() | {"usage": {"prompt_tokens": 7}}, "s").prompt_tokens == 7
+    assert completion_answer(completion(), "s").prompt_tokens is None
 
 
 def test_logprobs_are_read_in_both_forms():
@@ -115,6 +117,7 @@ def test_a_chat_that_only_calls_a_tool_has_no_text():
         completion(token_ids=["4"]),
         completion() | {"usage": {"completion_tokens": -1}},
         completion() | {"usage": {"completion_tokens": "many"}},
+        completion() | {"usage": {"prompt_tokens": -1}},
         completion() | {"usage": 4},
     ],
 )

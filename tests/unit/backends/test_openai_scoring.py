@@ -5,6 +5,7 @@ import math
 import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, NotFound
+from crucible_worker.backends.base import NO_GREEDY_TOKENS, UNKNOWN_TOKEN
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import Scorer
 
@@ -105,6 +106,76 @@ async def test_values_that_do_not_fit_the_prompt_are_nonsense(known):
     """Another number of values, another token's or none at all is an error, not a likelihood."""
     with pytest.raises(BackendError) as caught:
         await Server(**known).scorer().score(TOKENS)
+    assert caught.value.reason == "BACKEND_ANSWER"
+
+
+@pytest.mark.parametrize(
+    ("entries", "likeliest"),
+    [
+        (
+            [
+                {"8": {"logprob": -1.5, "rank": 2}, "3": {"logprob": -0.1, "rank": 1}},
+                {"9": {"logprob": -0.2, "rank": 1}},
+            ],
+            (3, 9),
+        ),
+        # Ranks count tokens that are as likely: of two the one that shares its place with the first is behind it.
+        (
+            [
+                {"8": {"logprob": -1.0, "rank": 2}, "3": {"logprob": -1.0, "rank": 1}},
+                {"9": {"logprob": -0.2, "rank": 1}},
+            ],
+            (3, 9),
+        ),
+        ([{"8": -1.5, "3": -0.1}, {"9": -0.2, "4": -9.0}], (3, 9)),
+        ([{"8": {"logprob": -1.5, "rank": 7}}, {"9": {"logprob": -0.2, "rank": 1}}], (UNKNOWN_TOKEN, 9)),
+    ],
+)
+async def test_vllm_tells_the_likeliest_by_its_rank(entries, likeliest):
+    """Or by its log-probability where there are no ranks; a rank alone says that it is another one."""
+    server = Server(prompt_logprobs={"prompt_logprobs": [None, *entries]})
+    assert await server.scorer().likeliest(TOKENS) == (None, *likeliest)
+    assert len(server.bodies) == 1
+
+
+async def test_echo_tells_whether_the_prompts_own_is_the_likeliest():
+    """A text beside it is no id: where any is likelier, the likeliest is another token and no more is known."""
+    told = as_echo(None, -1.5, -0.25, -3.0)["logprobs"]
+    tops = [None, {"x": -0.1, "y": -1.5}, {"z": -0.25}, {"w": -3.0}]
+    server = Server(echo={"logprobs": {**told, "top_logprobs": tops}})
+    assert await server.scorer().likeliest(TOKENS) == (None, UNKNOWN_TOKEN, 9)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"prompt_logprobs": {"prompt_logprobs": [None, {"8": -1.5}, {"9": -0.2}]}},
+        {"echo": as_echo(None, -1.5, -0.25)},
+        {"echo": {"logprobs": {"token_logprobs": [None, -1.5, -0.25], "top_logprobs": [None, None, {"z": -1.0}]}}},
+    ],
+)
+async def test_a_server_that_tells_its_own_alone_says_so(known):
+    """Its log-probabilities can still be had."""
+    scorer = Server(**known).scorer()
+    with pytest.raises(FailedPrecondition) as caught:
+        await scorer.likeliest(TOKENS)
+    assert caught.value.reason == NO_GREEDY_TOKENS
+    assert (await scorer.score(TOKENS))[0] is None
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"prompt_logprobs": {"prompt_logprobs": [None, {"8": -1.5, "a": -0.1}, {"9": -0.2, "4": -1.0}]}},
+        {"prompt_logprobs": {"prompt_logprobs": [None, {"8": -1.5, "3": "x"}, {"9": -0.2, "4": -1.0}]}},
+        {"echo": {"logprobs": {"token_logprobs": [None, -1.5, -0.25], "top_logprobs": [None]}}},
+        {"echo": {"logprobs": {"token_logprobs": [None, -1.5, -0.2], "top_logprobs": [None, {"x": "y"}, {"z": -1}]}}},
+    ],
+)
+async def test_likeliest_tokens_that_are_none_are_nonsense(known):
+    """What is no id, no number or of no token is an error, not a wrong token."""
+    with pytest.raises(BackendError) as caught:
+        await Server(**known).scorer().likeliest(TOKENS)
     assert caught.value.reason == "BACKEND_ANSWER"
 
 

@@ -52,6 +52,9 @@ from crucible_bridge.types import (
     Tensor,
     TinkerModel,
     TokensChunk,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
     Verdict,
     WorkerInfo,
 )
@@ -210,6 +213,27 @@ plans = st.builds(
 )
 problems = st.builds(Problem, reason=text, message=text, field=text, retryable=st.booleans())
 metrics = st.builds(Metrics, numbers, labels)
+
+
+@st.composite
+def transitions(draw: st.DrawFn) -> Transition:
+    """Turns whose arrays are as long as they say, of any bits; some, or none, are there."""
+    seen, done = draw(st.integers(0, 4)), draw(st.integers(0, 4))
+    action = draw(optional(hnp.arrays(np.int32, done)))
+    return Transition(
+        observation_tokens=seen,
+        action_tokens=done,
+        reward=draw(finite),
+        metrics=draw(numbers),
+        stop_reason=draw(text),
+        observation=draw(optional(hnp.arrays(np.int32, seen))),
+        action=action,
+        action_logprobs=None if action is None else draw(optional(hnp.arrays(np.float32, done))),
+    )
+
+
+trajectories = st.builds(Trajectory, transitions=several(transitions()), final_reward=finite, metrics=numbers)
+groups = st.builds(TrajectoryGroup, trajectories=several(trajectories), tags=several(text))
 sample_results = st.builds(
     SampleResult,
     evaluator=text,
@@ -226,6 +250,7 @@ sample_results = st.builds(
     attempts=i32,
     problem=optional(problems),
     measurements=numbers,
+    group=optional(groups),
 )
 evaluator_results = st.builds(
     EvaluatorResult,

@@ -58,7 +58,13 @@ sequences = st.builds(
     tokens=some.several(token_ids),
     logprobs=some.optional(some.several(some.finite)),
     stop_reason=some.text,
-) | st.builds(SampledSequence, text=some.text, tokens=st.just(()), token_count=some.positive)
+) | st.builds(
+    SampledSequence,
+    text=some.text,
+    tokens=st.just(()),
+    token_count=some.positive,
+    prompt_tokens=some.optional(some.positive),
+)
 sampled_items = st.builds(
     SampledItem,
     sequences=some.several(sequences),

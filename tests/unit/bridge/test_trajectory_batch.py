@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import ModelInput, TrajectoryBatch
+from crucible_bridge.types import ModelInput, Trajectory, TrajectoryBatch, TrajectoryGroup, Transition
+from tests.unit.bridge.strategies import groups, plain
 
 Thing = types.SimpleNamespace
 
@@ -112,3 +115,43 @@ def test_what_does_not_fit_is_refused(groups: list[Any], tags: Any, match: str):
     """With what is wrong, before anything is sent."""
     with pytest.raises(InvalidField, match=match):
         TrajectoryBatch.of(groups, tags)
+
+
+def _cookbook(ours: TrajectoryGroup) -> Any:
+    """The same rollouts in tinker-cookbook's shape."""
+    turns = [
+        [
+            Thing(
+                ob=Thing(length=turn.observation_tokens),
+                ac=Thing(tokens=range(turn.action_tokens)),
+                reward=turn.reward,
+                metrics=turn.metrics,
+            )
+            for turn in trajectory.transitions
+        ]
+        for trajectory in ours.trajectories
+    ]
+    final = [trajectory.final_reward for trajectory in ours.trajectories]
+    return group(*turns, final=final, metrics=[trajectory.metrics for trajectory in ours.trajectories])
+
+
+@given(st.lists(groups, max_size=3))
+def test_rollouts_of_results_are_packed_like_objects_of_that_shape(given_groups: list[TrajectoryGroup]):
+    """Column by column, and bit by bit; without a tag anywhere there are none."""
+    tags = [each.tags for each in given_groups]
+
+    ours = TrajectoryBatch.of_groups(given_groups)
+    theirs = TrajectoryBatch.of(map(_cookbook, given_groups), tags if any(tags) else ())
+
+    assert plain(ours) == plain(theirs)
+
+
+def test_tags_stand_with_each_group():
+    """One without a tag beside one with has none."""
+    turn = Transition(observation_tokens=1, action_tokens=2, reward=0.5)
+    trajectories = (Trajectory(transitions=(turn,)),)
+
+    batch = TrajectoryBatch.of_groups(TrajectoryGroup(trajectories=trajectories, tags=tags) for tags in (("math",), ()))
+
+    assert batch.tags == (("math",), ())
+    assert batch.action_tokens.tolist() == [2, 2]

@@ -188,6 +188,8 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "model_root": (str(tmp_path), (tmp_path,)),
         "data_root": (str(tmp_path), (tmp_path,)),
         "hub_network": ("true", True),
+        "inspect_root": (str(tmp_path), (tmp_path,)),
+        "inspect_package": ("inspect_evals", ("inspect_evals",)),
         "device": ("cuda:1", "cuda:1"),
         "grading_processes": ("3", 3),
         "code_sandboxes": ("3", 3),
@@ -243,6 +245,8 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
     fields = {
         "model_root": "model_roots",
         "data_root": "data_roots",
+        "inspect_root": "inspect_roots",
+        "inspect_package": "inspect_packages",
         "openai_server": "openai_servers",
         "tinker_service": "tinker_services",
     }

@@ -4,17 +4,17 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec
-from crucible_worker.cli.evaluate import _evaluators
+from crucible_worker.cli.requests import read_evaluators
 
 
 def test_an_evaluator_is_a_kind():
     """A bare kind has no name, so that its keys are bare."""
-    assert _evaluators(["nll"], []) == (EvaluatorSpec(kind="nll"),)
+    assert read_evaluators(["nll"], []) == (EvaluatorSpec(kind="nll"),)
 
 
 def test_an_evaluator_may_have_a_name():
     """NAME=KIND prefixes its keys."""
-    assert _evaluators(["strict=accuracy"], []) == (EvaluatorSpec(kind="accuracy", name="strict"),)
+    assert read_evaluators(["strict=accuracy"], []) == (EvaluatorSpec(kind="accuracy", name="strict"),)
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,15 @@ def test_an_evaluator_may_have_a_name():
 )
 def test_values_are_json_or_text(written: str, value: object):
     """What is JSON is taken as such, all else as text."""
-    (spec,) = _evaluators(["accuracy"], [f"accuracy.grader={written}"])
+    (spec,) = read_evaluators(["accuracy"], [f"accuracy.grader={written}"])
 
     assert spec.options == {"grader": value}
 
 
 def test_options_find_their_evaluator_by_its_label():
     """A named evaluator's options go by its name, another one's by its kind."""
-    specs = _evaluators(["accuracy", "lenient=accuracy"], ["accuracy.grader=exact_match", "lenient.grader=contains"])
+    options = ["accuracy.grader=exact_match", "lenient.grader=contains"]
+    specs = read_evaluators(["accuracy", "lenient=accuracy"], options)
 
     assert [spec.options for spec in specs] == [{"grader": "exact_match"}, {"grader": "contains"}]
 
@@ -39,10 +40,10 @@ def test_options_find_their_evaluator_by_its_label():
 def test_an_option_that_cannot_be_read_is_refused(option: str):
     """The error shows what was written and the form that is wanted."""
     with pytest.raises(InvalidField, match=r"option\[0\] is .* not EVALUATOR.KEY=VALUE"):
-        _evaluators(["accuracy"], [option])
+        read_evaluators(["accuracy"], [option])
 
 
 def test_an_option_of_nobody_is_refused():
     """A misspelt label is not passed over in silence."""
     with pytest.raises(InvalidField, match="accuracie"):
-        _evaluators(["accuracy"], ["accuracie.grader=numeric"])
+        read_evaluators(["accuracy"], ["accuracie.grader=numeric"])

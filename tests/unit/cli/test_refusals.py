@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.errors import (
+    AlreadyExists,
     BridgeError,
     FailedPrecondition,
     InvalidField,
@@ -66,6 +67,34 @@ def test_a_field_is_told_as_the_flag_that_gave_it(field: str, flag: str):
 def test_roots_that_were_searched_are_told(error: BridgeError, told: str):
     """What is not found is not found somewhere; other refusals are told without."""
     assert _told(error).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InvalidField("evaluators[0].kind", "is wrong"), "evaluations[1].evaluators[0].kind is wrong"),
+        (NotFound("is 'x'", field="dataset.jsonl_path"), "evaluations[1].dataset is 'x'"),
+        (NotFound("is 'x'", field="dataset.hub.config"), "evaluations[1].dataset is 'x'"),
+        (InvalidField("sampling.max_tokens", "is 0"), "evaluations[1].sampling.max_tokens is 0"),
+        (FailedPrecondition("install it", reason="EXTRA_NOT_INSTALLED"), "evaluations[1]: install it"),
+        (NotFound("is 'x'", field="model.path"), "--model is 'x'"),
+        (FailedPrecondition("cannot be loaded", reason="MODEL_REFUSED"), "--model: cannot be loaded"),
+        (AlreadyExists("has another specification", field="evaluation_id"), "--id has another specification"),
+    ],
+)
+def test_a_suites_file_is_told_by_its_paths(error: BridgeError, told: str):
+    """Who wrote a file looks there; the model and the id were typed."""
+    with pytest.raises(Refused) as caught, refusing(SETTINGS, (), "evaluations[1]"):
+        raise error
+
+    assert str(caught.value) == told
+
+
+def test_what_is_not_cached_tells_the_flag_that_fetches_it():
+    """Nobody needs to look for it; a worker that asks the hub has nothing to add."""
+    error = NotFound("the worker does not ask the hub", reason="NOT_CACHED", field="dataset.hub")
+
+    assert _told(error).endswith("does not ask the hub; with --hub-network it does")
 
 
 def test_what_does_not_refuse_the_request_passes():

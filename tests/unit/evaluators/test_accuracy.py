@@ -17,8 +17,9 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.accuracy import NO_ANSWER, NO_ANSWER_CUT, Accuracy
+from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import Evaluator
+from crucible_worker.evaluators.graded import NO_ANSWER, NO_ANSWER_CUT
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context

@@ -1,10 +1,7 @@
 """The evaluator `comparison`: both orders are judged, invalid judgements are errors, win rates have their spread."""
 
 import dataclasses
-import importlib.util
 import math
-import sys
-import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +25,10 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import SampleContext
-from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS, MAX_JUDGE_TOKENS
+from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS
 from crucible_worker.evaluators.judging import judgement, question
+from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
+from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
 from tests.unit.evaluators.doubles import Double, Sampling
 
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
@@ -53,7 +52,7 @@ def _create(**options: Any) -> Any:
     return registry.create(EvaluatorSpec(kind="comparison", options={"judge": "openai:s/m", **options}), 0, SAMPLING)
 
 
-async def _run(*says: str, answer: str = "answer", sample: Sample = SAMPLE, **options: Any) -> Any:
+async def _run(*says: str, answer: str = "reply", sample: Sample = SAMPLE, **options: Any) -> Any:
     judge = Judge(says=says)
     context = SampleContext(
         model=Double(sampling=Sampling(answers=(answer,))), repeat=0, seed=7, others={"judge": Double(sampling=judge)}
@@ -78,10 +77,12 @@ async def test_a_score_is_of_both_orders(says: tuple[str, str], score: float) ->
     """(r_AB - r_BA + 2) / 4: a judge that has a liking for a place gives 0.5, whichever it is."""
     outcome, asked, params = await _run(*says)
 
-    assert (outcome.verdict, outcome.score, outcome.output) == (Verdict.MEASURED, score, "answer")
-    assert ["answer A\nreference\n" in text for text in asked] == [True, False]
-    assert ["answer A\nanswer\n" in text for text in asked] == [False, True]
+    assert (outcome.verdict, outcome.score, outcome.output) == (Verdict.MEASURED, score, "reply")
+    assert ["answer A\n| reference\n" in text for text in asked] == [True, False]
+    assert ["answer A\n| reply\n" in text for text in asked] == [False, True]
     assert [(each.temperature, each.max_tokens) for each in params] == [(0.0, 1_024)] * 2
+    tokens = {name: outcome.measurements[f"judge_{name}_tokens"] for name in ("prompt", "completion")}
+    assert tokens == {"prompt": sum(map(len, asked)), "completion": 2}
     as_second, as_first = outcome.measurements["preferred_as_second"], outcome.measurements["preferred_as_first"]
     assert (as_second + as_first + 2) / 4 == score
 
@@ -91,10 +92,11 @@ async def test_an_invalid_judgement_is_no_tie(says: tuple[str, str]) -> None:
     """The sample is an ERROR that shows what the judge said, and keeps the answer."""
     outcome, _, _ = await _run(*says)
 
-    assert (outcome.verdict, outcome.score, outcome.output) == (Verdict.ERROR, None, "answer")
+    assert (outcome.verdict, outcome.score, outcome.output) == (Verdict.ERROR, None, "reply")
     assert outcome.problem is not None
     assert outcome.problem.reason == "INVALID_JUDGEMENT"
     assert not outcome.problem.retryable
+    assert outcome.measurements["judge_completion_tokens"] > 0
 
 
 @pytest.mark.parametrize(
@@ -156,8 +158,28 @@ async def test_the_judge_reads_conversations_and_the_criterion() -> None:
 
     text = "".join(map(chr, judge.asked[0][0]))
     assert outcome.score == 1.0
-    assert "system: Be kind.\n\nuser: Hello?" in text
+    assert "| system: Be kind.\n| \n| user: Hello?" in text
     assert "Which is kinder?" in text
+
+
+@pytest.mark.parametrize("answer", ["", ":", "Solution:", "<think>B</think>Let's think step by step."])
+async def test_an_answer_that_says_nothing_loses_unasked(answer: str) -> None:
+    """A judge that would hold it for the better one is not asked."""
+    outcome, asked, _ = await _run("B", "A", answer=answer)
+
+    assert (outcome.verdict, outcome.score, outcome.method, asked) == (Verdict.MEASURED, 0.0, "no content", [])
+
+
+async def test_what_a_judge_is_shown_is_bounded() -> None:
+    """As many characters as are allowed are judged; with one more the sample is UNDECIDED, and nobody is asked."""
+    most = MAX_JUDGED_CHARS - len("What?reference")
+    judged, _, _ = await _run("B", "A", answer="x" * most)
+    beyond, asked, _ = await _run("B", "A", answer="x" * (most + 1))
+
+    assert (judged.verdict, judged.score) == (Verdict.MEASURED, 1.0)
+    assert (beyond.verdict, beyond.score, asked) == (Verdict.UNDECIDED, None, [])
+    assert beyond.problem is not None
+    assert "100,001" in beyond.problem.message
 
 
 async def test_sampling_has_the_samples_own_seed() -> None:
@@ -238,40 +260,6 @@ def test_one_score_has_no_spread() -> None:
 
     assert metrics.values == {"win_rate": 1.0}
     assert metrics.undefined == {"win_rate_stderr": "one score has no spread"}
-
-
-async def test_equal_to_the_comparison_evaluator_of_tinker_cookbook(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same judgements give the same win rate and standard error, on more than one sample."""
-    if importlib.util.find_spec("blobfile") is None:
-        # It reads files from buckets, which nothing here asks for.
-        monkeypatch.setitem(sys.modules, "blobfile", types.ModuleType("blobfile"))
-    module = "tinker_cookbook.preference.comparison_policy_evaluator"
-    theirs = pytest.importorskip(module, reason="tinker-cookbook cannot be imported: there is nothing to be equal to")
-
-    said = {"0": ("B", "A"), "1": ("A", "A"), "2": ("tie", "A"), "3": ("A", "B"), "4": ("B", "tie")}
-
-    async def prefers(comparison: Any) -> float:
-        swapped = comparison.completion_A[0]["content"] == "answer"
-        judged = said[str(comparison.prompt_conversation[0]["content"])][swapped]
-        return {"A": -1.0, "tie": 0.0, "B": 1.0}[judged]
-
-    async def answers(conversation: object) -> dict[str, str]:
-        return {"role": "assistant", "content": "answer"}
-
-    monkeypatch.setattr(theirs, "TinkerMessageCompleter", lambda *given: answers)
-    evaluator: Any = object.__new__(theirs.ComparisonEvaluator)
-    evaluator.preference_model_builder = lambda: prefers
-    evaluator.comparisons = [
-        theirs.Comparison([{"role": "user", "content": name}], [{"role": "assistant", "content": "reference"}], [])
-        for name in said
-    ]
-    evaluator.renderer, evaluator.max_tokens, evaluator.content_preprocessor = None, 4, lambda text: text
-
-    expected = await evaluator(None)
-    metrics = _create().aggregate(_results(*[(await _run(*says))[0].score for says in said.values()]))
-
-    assert metrics.values["win_rate"] == pytest.approx(expected["win_rate"], abs=1e-15)
-    assert metrics.values["win_rate_stderr"] == pytest.approx(expected["stderr"], abs=1e-15)
 
 
 def test_a_judge_is_any_model_of_the_worker() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
-from crucible_bridge.types import Metrics, Problem, Sample, Verdict
+from crucible_bridge.types import Metrics, Problem, Sample, Trajectory, TrajectoryGroup, Transition, Verdict
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.guarded import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, Guarded
 from tests.unit.evaluators.doubles import Double, context
@@ -63,6 +63,8 @@ async def test_an_outcome_is_kept_as_it_is() -> None:
         score=np.float32(0.5), measurements={"x": np.int64(2)}, output="said", output_tokens=np.int64(3)
     )
     unscored = await _ran(**UNSCORED, problem=problem)
+    turn = Transition(observation_tokens=1, action_tokens=2, reward=0.5)
+    group = TrajectoryGroup(trajectories=(Trajectory(transitions=(turn,)),))
 
     assert scored == Outcome(
         verdict=Verdict.CORRECT, score=0.5, output="said", output_tokens=3, measurements={"x": 2.0}
@@ -70,6 +72,7 @@ async def test_an_outcome_is_kept_as_it_is() -> None:
     assert {type(scored.score), type(scored.measurements["x"])} == {float}
     assert type(scored.output_tokens) is int
     assert unscored.problem == problem
+    assert (await _ran(group=group)).group is group
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,9 @@ async def test_an_outcome_is_kept_as_it_is() -> None:
         ({"method": None}, "that is no text"),
         ({"output_tokens": -1}, "gave -1 output tokens"),
         ({"output_tokens": 1.5}, "gave 1.5 output tokens"),
+        ({"group": []}, "gave a list, not a TrajectoryGroup"),
+        ({"group": TrajectoryGroup(trajectories=(None,))}, "gave rollouts that are none"),  # type: ignore[arg-type]
+        ({"group": TrajectoryGroup(trajectories=(), tags=(1,))}, "gave rollouts that are none"),  # type: ignore[arg-type]
         ({"measurements": [1.0]}, "measurements that are not"),
         ({"measurements": {1: 1.0}}, "measurements that are not"),
         ({"measurements": {"x": "1"}}, "measurements that are not"),

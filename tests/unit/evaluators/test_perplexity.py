@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -142,6 +143,58 @@ async def test_samples_make_one_mean() -> None:
 
     assert perplexity.aggregate(_results(*first)).values == {"perplexity": pytest.approx(math.exp(7 / 4))}
     assert bits.aggregate(_results(*second)).values == {"bits_per_byte": pytest.approx(7 / LOG2 / 4)}
+
+
+@dataclasses.dataclass
+class Bounded(Double):
+    """A model that knows its context."""
+
+    context_length: int | None = None
+
+
+class OwnForward(Training):
+    """Gives every target the same log-probability wherever it stands."""
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        self.data.extend(data)
+        return [-np.asarray(datum.loss_fn_inputs["target_tokens"], np.float64) for datum in data]
+
+
+class OwnLogprobs(Sampling):
+    """Likewise."""
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        await super().compute_logprobs(prompt)
+        return [None, *(-float(token) for token in prompt.tokens()[1:])]
+
+
+@pytest.mark.parametrize(
+    ("client", "asked"),
+    [("training", [[EOS, 1, 2], [3, 4, 5], [4, 5, 6]]), ("sampling", [[EOS, 1, 2], [2, 3, 4], [4, 5, 6], [5, 6, 7]])],
+)
+@pytest.mark.parametrize("kind", ["perplexity", "bits_per_byte"])
+async def test_a_text_beyond_the_context_is_measured_in_windows(kind: str, client: str, asked: list[list[int]]) -> None:
+    """Every token once; a forward pass takes as many inputs as fit, a prompt holds the token measured last as well."""
+    forward, logprobs = OwnForward(()), OwnLogprobs()
+    model = Bounded(training=forward, sampling=logprobs, context_length=3)
+    text = "\1\2\3\4\5\6\7"
+
+    outcome = await _evaluator(kind, client=client).run(_text(text), context(model))
+
+    prompts = [datum.model_input.tokens().tolist() for datum in forward.data] or logprobs.measured
+    assert prompts == asked
+    assert outcome.measurements["weighted_logprob_sum"] == -sum(range(1, 8))
+    assert (outcome.measurements["weight_sum"], outcome.measurements["windows"]) == (7, len(asked))
+
+
+@pytest.mark.parametrize(("sample", "windows"), [(_text("abcd"), "refuse"), (_text("abc", "d"), "rolling")])
+async def test_what_is_not_to_be_cut_is_asked_for_as_it_is(sample: Sample, windows: str) -> None:
+    """A text where windows are refused, and any text with a target: the model says that it is too long."""
+    for kind in ("perplexity", "bits_per_byte"):
+        forward = OwnForward(())
+        model = Bounded(training=forward, context_length=3)
+        await _evaluator(kind, windows=windows).run(sample, context(model))
+        assert len(forward.data) == 1
 
 
 @pytest.mark.parametrize("kind", ["perplexity", "bits_per_byte"])

@@ -18,9 +18,9 @@ from crucible_worker.grading.tokens import tokens_of
 
 _LENIENT = {"nfkc": True, "fold_case": True}
 _SCHEMA = {"form": "json_schema", "json_schema": {"type": "object", "patternProperties": {"^(a+)+$": False}}}
-# Graders of math and of programs compute in processes of their own, and are tested by themselves.
+# Graders of math and of programs compute in processes of their own, and a judge is a model: tested by themselves.
 _MADE: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in registry.GRADERS if name not in ("math", "code")),
+    *((name, {}) for name in registry.GRADERS if name not in ("math", "code", "rubric")),
     *[("exact_match", _LENIENT), ("contains", _LENIENT)],
     *[("format", {"form": "marks", "marks": ["46", "a"]}), ("format", _SCHEMA)],
 ]

@@ -64,7 +64,7 @@ def test_whole_numbers_become_integers() -> None:
 def test_an_unknown_grader_is_refused_with_those_that_are_known() -> None:
     """The error names the field and every grader that there is."""
     with pytest.raises(InvalidField, match="exact_match, contains, numeric, multiple_choice, math") as caught:
-        registry.create("rubric", {}, name_field="grader", options_field="options")
+        registry.create("oracle", {}, name_field="grader", options_field="options")
 
     assert (caught.value.field, caught.value.reason) == ("grader", "UNKNOWN_GRADER")
 

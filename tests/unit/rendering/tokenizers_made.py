@@ -51,5 +51,8 @@ class HeldTokenizer:
     async def encode_chat(self, messages, *, generation_prompt):
         raise AssertionError("it has no chat template")
 
+    async def decode(self, tokens):
+        return self.held.decode(list(tokens), skip_special_tokens=True)
+
     async def render_cookbook(self, renderer, messages, *, train_on=None):
         return await asyncio.to_thread(tinker_cookbook.render, self.held, renderer, messages, train_on=train_on)

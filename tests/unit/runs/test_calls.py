@@ -6,6 +6,8 @@ import pytest
 
 from crucible_bridge.errors import BackendError, Cancelled, InvalidField
 from crucible_bridge.types import ModelInput, SamplingParams
+from crucible_worker.backends.continuations import measures_targets
+from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
 
@@ -167,3 +169,49 @@ async def test_call_that_is_cancelled_from_outside_ends():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert tries == 1
+
+
+class Words(ScriptedModel):
+    """Takes words, too."""
+
+    async def sample_text(self, input, params, num_samples=1, *, plain=False):
+        raise AssertionError("nothing is sampled")
+
+
+class Targets(ScriptedModel):
+    """Measures other tokens than a prompt's, too."""
+
+    async def compute_target_logprobs(self, prompt, targets):
+        raise AssertionError("nothing is measured")
+
+
+class Mute:
+    """Samples, and tells no likeliest tokens."""
+
+    async def sample(self, prompt, params, num_samples=1):
+        raise AssertionError("nothing is sampled")
+
+    async def compute_logprobs(self, prompt):
+        raise AssertionError("nothing is measured")
+
+
+@pytest.mark.parametrize("kind", [ScriptedModel, Words, Targets])
+async def test_likeliest_tokens_pass_the_gate(kind):
+    """Whatever else a client can do: counted and retried; one that does not tell them does not behind the gate."""
+    model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
+    gated = GatedModel(model, CallGate(10))
+
+    assert gated.sampling is not None
+    assert tells_greedy(gated.sampling)
+    assert measures_targets(gated.sampling) is (kind is Targets)
+    assert hasattr(gated.sampling, "sample_text") is (kind is Words)
+    found = await gated.sampling.compute_greedy(PROMPT)
+
+    assert (len(found), gated.calls) == (2, 2)
+    assert not tells_greedy(Mute())
+
+
+def test_a_context_is_known_behind_the_gate():
+    """Where the model knows it."""
+    assert GatedModel(ScriptedModel(context_length=9), CallGate(1)).context_length == 9
+    assert GatedModel(ScriptedModel(), CallGate(1)).context_length is None

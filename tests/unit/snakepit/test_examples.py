@@ -18,7 +18,9 @@ from tests.unit.snakepit.tools_kit import tools_of
 
 
 def adder(prompt: str) -> str:
-    """A model that adds."""
+    """A model that adds, and judges."""
+    if "JSON object" in prompt:
+        return '{"correct": {"reason": "It is.", "score": 8}, "clear": {"reason": "A child may ask.", "score": 3}}'
     left, right = prompt.rstrip("=").split("+")
     return str(int(left) + int(right))
 

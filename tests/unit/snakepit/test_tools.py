@@ -139,6 +139,38 @@ async def test_advantages_come_back_as_they_came(tools: Tools):
     np.testing.assert_array_equal(np.frombuffer(result.binary or b"", "<f8"), [0.5, 1.5])
 
 
+async def test_rollouts_come_back_as_arrays(tools: Tools):
+    """Tokens and log-probabilities of a sample are numbers, or bytes with their place among all of them."""
+    evaluator = {"kind": "rollout", "options": {"intermediates": True}}
+    dataset = [{"input": "ab", "target": "AB"}, {"input": "c", "target": "C"}]
+    await run(
+        tools,
+        "evaluate",
+        evaluation_id="e",
+        model=f"embedded:{MODEL}",
+        evaluators=[evaluator],
+        dataset=dataset,
+        sampling={"max_tokens": 4},
+    )
+
+    async def turns(**parameters: Any) -> Any:
+        result = await run(tools, "get_samples", evaluation_id="e", **parameters)
+        samples = result.value["samples"]
+        return [sample["group"]["trajectories"][0]["transitions"][0] for sample in samples], result.binary
+
+    numbers, _ = await turns()
+    described, binary = await turns(result_format="binary")
+
+    assert [turn["observation"] for turn in numbers] == [[97, 98], [99]]
+    assert [turn["action"] for turn in numbers] == [[65, 66], [67]]
+    assert [turn["reward"] for turn in numbers] == [1.0, 1.0]
+    for turn, plain in zip(described, numbers):
+        for name, dtype in (("observation", "<i4"), ("action", "<i4"), ("action_logprobs", "<f4")):
+            place = turn[name]
+            found = np.frombuffer(binary, dtype, count=place["shape"][0], offset=place["offset"])
+            assert found.tolist() == plain[name]
+
+
 async def test_an_undefined_penalty_has_no_advantages(tools: Tools):
     """Where the penalty is undefined, advantages are empty, whatever the form."""
     given = {"logprobs": [["NaN"]], "mask": [[1]], "advantages": [[0.5]], "base": [[-1.0]], "coef": 0.5}

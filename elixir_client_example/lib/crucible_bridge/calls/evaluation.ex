@@ -6,6 +6,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
   alias CrucibleBridge.Specification.Values
   alias V1.EvaluationService.Stub
 
+  # Pages end by their size, too.
+  @page 10_000
   @compared [:dataset_fingerprint, :baseline_id, :evaluator, :confidence, :max_listed]
 
   def list_evaluators(conn, opts) do
@@ -90,6 +92,20 @@ defmodule CrucibleBridge.Calls.Evaluation do
          },
          {:ok, reply} <- Connection.call(conn, Stub, :get_samples, request, Keyword.take(opts, [:timeout])) do
       {:ok, Wire.decode(reply)}
+    end
+  end
+
+  def all_samples(conn, evaluation_id, opts) do
+    with :ok <- options(opts, [:verdicts, :evaluator]), do: pages(conn, evaluation_id, opts, "", [])
+  end
+
+  defp pages(conn, evaluation_id, opts, token, read) do
+    with {:ok, page} <- get_samples(conn, evaluation_id, [page_size: @page, page_token: token] ++ opts) do
+      read = [page.samples | read]
+
+      if page.next_page_token == "",
+        do: {:ok, read |> Enum.reverse() |> Enum.concat()},
+        else: pages(conn, evaluation_id, opts, page.next_page_token, read)
     end
   end
 

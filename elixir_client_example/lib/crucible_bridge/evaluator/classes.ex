@@ -39,17 +39,7 @@ defmodule CrucibleBridge.Evaluator.Classes do
   defp samples(conn, id, request) do
     case Enum.find(request.evaluators, &(&1.kind == "accuracy")) do
       nil -> {:ok, []}
-      evaluator -> all(conn, id, evaluator.name || evaluator.kind, "", [])
-    end
-  end
-
-  defp all(conn, id, evaluator, token, pages) do
-    with {:ok, page} <- CrucibleBridge.get_samples(conn, id, evaluator: evaluator, page_size: 10_000, page_token: token) do
-      pages = [page.samples | pages]
-
-      if page.next_page_token == "",
-        do: {:ok, pages |> Enum.reverse() |> Enum.concat()},
-        else: all(conn, id, evaluator, page.next_page_token, pages)
+      evaluator -> CrucibleBridge.all_samples(conn, id, evaluator: evaluator.name || evaluator.kind)
     end
   end
 

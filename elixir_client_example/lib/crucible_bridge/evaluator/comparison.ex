@@ -24,7 +24,7 @@ defmodule CrucibleBridge.Evaluator.Comparison do
   @type t :: %__MODULE__{dataset: term(), name: String.t(), opts: keyword()}
 
   @keys ~w(win_rate win_rate_stderr undefined)a
-  @judging ~w(judge criterion judge_max_tokens judge_renderer)a
+  @options ~w(judge criterion judge_max_tokens judge_renderer renderer)a
 
   @doc "An evaluator of crucible_train's convention. Options: `:name`, put before the keys, and those of `evaluate/2`."
   @spec new(term(), keyword()) :: t()
@@ -37,8 +37,8 @@ defmodule CrucibleBridge.Evaluator.Comparison do
   Asks a client, and has its answers judged.
 
   Options: `:dataset`, whose targets are the references, `:sampling` (with at least `:max_tokens`), `:judge`, where wanted
-  `:criterion`, `:judge_max_tokens` and `:judge_renderer`, and those of `CrucibleBridge.Evaluator` but for `:metrics` and
-  `:evaluators`.
+  `:criterion`, `:judge_max_tokens`, `:judge_renderer` and `:renderer`, and those of `CrucibleBridge.Evaluator` but for
+  `:metrics` and `:evaluators`.
   """
   @spec evaluate(t(), term()) :: {:ok, %{String.t() => float()}} | {:error, Error.t()}
   @spec evaluate(term(), keyword()) :: {:ok, %{atom() => float() | map()}} | {:error, Error.t()}
@@ -55,7 +55,7 @@ defmodule CrucibleBridge.Evaluator.Comparison do
   defp measure(_client, nil, _opts), do: {:error, Error.invalid("dataset", "is missing")}
 
   defp measure(client, dataset, opts) do
-    {judging, opts} = Keyword.split(opts, @judging)
+    {judging, opts} = Keyword.split(opts, @options)
 
     if is_binary(judging[:judge]),
       do: opts |> Keyword.put(:evaluators, [{"comparison", judging}]) |> Evaluator.evaluate(client, dataset),

@@ -60,5 +60,7 @@ defmodule CrucibleBridge.Orchestrator.Shapes do
 
   defp tensor(values, dtype), do: make(Theirs.TensorData, %{data: values, dtype: dtype, shape: [length(values)]})
 
-  defp make(module, fields), do: if(Code.ensure_loaded?(module), do: struct!(module, fields), else: fields)
+  @doc "A struct of crucible_train where it is there, and the map of its fields where it is not."
+  @spec make(module(), map()) :: map()
+  def make(module, fields), do: if(Code.ensure_loaded?(module), do: struct!(module, fields), else: fields)
 end

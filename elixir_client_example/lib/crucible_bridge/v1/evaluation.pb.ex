@@ -237,6 +237,60 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :model_fingerprint, 15, type: :string, json_name: "modelFingerprint"
 end
 
+defmodule CrucibleBridge.V1.Transition.MetricsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
+defmodule CrucibleBridge.V1.Transition do
+  @moduledoc """
+  One turn of a rollout: an observation, and the action that followed it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :observation_tokens, 1, type: :int32, json_name: "observationTokens"
+  field :action_tokens, 2, type: :int32, json_name: "actionTokens"
+  field :reward, 3, type: :double
+  field :metrics, 4, repeated: true, type: CrucibleBridge.V1.Transition.MetricsEntry, map: true
+  field :stop_reason, 5, type: :string, json_name: "stopReason"
+  field :observation, 6, type: CrucibleBridge.V1.Tensor
+  field :action, 7, type: CrucibleBridge.V1.Tensor
+  field :action_logprobs, 8, type: CrucibleBridge.V1.Tensor, json_name: "actionLogprobs"
+end
+
+defmodule CrucibleBridge.V1.Trajectory.MetricsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
+defmodule CrucibleBridge.V1.Trajectory do
+  @moduledoc """
+  One rollout: its turns in order.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :transitions, 1, repeated: true, type: CrucibleBridge.V1.Transition
+  field :final_reward, 2, type: :double, json_name: "finalReward"
+  field :metrics, 3, repeated: true, type: CrucibleBridge.V1.Trajectory.MetricsEntry, map: true
+end
+
+defmodule CrucibleBridge.V1.TrajectoryGroup do
+  @moduledoc """
+  Rollouts of one problem, to be compared with each other. At most 8 MiB.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :trajectories, 1, repeated: true, type: CrucibleBridge.V1.Trajectory
+  field :tags, 2, repeated: true, type: :string
+end
+
 defmodule CrucibleBridge.V1.SampleResult.MeasurementsEntry do
   use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
@@ -269,6 +323,8 @@ defmodule CrucibleBridge.V1.SampleResult do
     repeated: true,
     type: CrucibleBridge.V1.SampleResult.MeasurementsEntry,
     map: true
+
+  field :group, 15, type: CrucibleBridge.V1.TrajectoryGroup
 end
 
 defmodule CrucibleBridge.V1.ListEvaluatorsRequest do

@@ -320,6 +320,90 @@ defmodule CrucibleBridge.V1.ProblemCounts do
   field :unscored, 4, type: :int32
 end
 
+defmodule CrucibleBridge.V1.RubricCriterion do
+  @moduledoc """
+  What an answer is judged on.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :description, 2, type: :string
+  field :weight, 3, proto3_optional: true, type: :double
+  field :min, 4, proto3_optional: true, type: :double
+  field :max, 5, proto3_optional: true, type: :double
+end
+
+defmodule CrucibleBridge.V1.RubricItem do
+  @moduledoc """
+  A response to judge, or two of them.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :id, 1, type: :string
+  field :question, 2, type: :string
+  field :response, 3, type: :bytes
+  field :references, 4, repeated: true, type: :string
+  field :other, 5, proto3_optional: true, type: :bytes
+  field :prior, 6, type: CrucibleBridge.V1.Verdict, enum: true
+end
+
+defmodule CrucibleBridge.V1.GradeRubricRequest do
+  @moduledoc """
+  Responses for a judge.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :judge, 1, type: CrucibleBridge.V1.ModelRef
+  field :items, 2, repeated: true, type: CrucibleBridge.V1.RubricItem
+  field :criteria, 3, repeated: true, type: CrucibleBridge.V1.RubricCriterion
+  field :threshold, 4, proto3_optional: true, type: :double
+  field :sampling, 5, type: CrucibleBridge.V1.SamplingParams
+  field :renderer, 6, type: :string
+  field :limits, 7, type: CrucibleBridge.V1.BatchLimits
+end
+
+defmodule CrucibleBridge.V1.CriterionScore do
+  @moduledoc """
+  What a judge said of one criterion.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :score, 2, type: :double
+  field :reason, 3, type: :string
+  field :clamped, 4, type: :bool
+end
+
+defmodule CrucibleBridge.V1.RubricGrade do
+  @moduledoc """
+  What became of an item.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :grade, 1, type: CrucibleBridge.V1.Grade
+  field :criteria, 2, repeated: true, type: CrucibleBridge.V1.CriterionScore
+  field :prompt_tokens, 3, proto3_optional: true, type: :int64, json_name: "promptTokens"
+  field :completion_tokens, 4, type: :int64, json_name: "completionTokens"
+end
+
+defmodule CrucibleBridge.V1.GradeRubricResponse do
+  @moduledoc """
+  What became of them.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :grades, 1, repeated: true, type: CrucibleBridge.V1.RubricGrade
+  field :prompt_tokens, 2, proto3_optional: true, type: :int64, json_name: "promptTokens"
+  field :completion_tokens, 3, type: :int64, json_name: "completionTokens"
+  field :judge_fingerprint, 4, type: :string, json_name: "judgeFingerprint"
+end
+
 defmodule CrucibleBridge.V1.GradingService.Service do
   @moduledoc """
   Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
@@ -338,6 +422,8 @@ defmodule CrucibleBridge.V1.GradingService.Service do
   rpc :Score, CrucibleBridge.V1.ScoreRequest, CrucibleBridge.V1.ScoreResponse
 
   rpc :GradeCode, CrucibleBridge.V1.GradeCodeRequest, CrucibleBridge.V1.GradeCodeResponse
+
+  rpc :GradeRubric, CrucibleBridge.V1.GradeRubricRequest, CrucibleBridge.V1.GradeRubricResponse
 end
 
 defmodule CrucibleBridge.V1.GradingService.Stub do

@@ -20,6 +20,7 @@ __all__ = [
     "HEADER",
     "MAX_FRAME_BYTES",
     "NOT_OPEN",
+    "TOKEN_BYTES",
     "error_from_map",
     "error_to_map",
     "floats_from_bytes",
@@ -34,6 +35,8 @@ HEADER = struct.Struct("<I")
 """Length of the body that follows, bytes."""
 MAX_FRAME_BYTES = 1 << 30
 """A longer frame is a sign of a broken pipe, not of a request."""
+TOKEN_BYTES = 8
+"""Of a token id."""
 NOT_OPEN = "MODEL_NOT_OPEN"
 """Reason of the host's error for a model that it does not hold, or no longer; the worker then opens it again."""
 

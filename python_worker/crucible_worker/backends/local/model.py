@@ -155,6 +155,11 @@ class HostedModel:
         """Its tokenizer, once it is loaded; None where there is none beside the weights."""
         return self._tokenizer
 
+    @property
+    def context_length(self) -> int | None:
+        """Tokens that fit, once it is loaded; None where the model names no limit."""
+        return None if self._facts is None else self._facts.context
+
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> tuple[SampledSequence, ...]:
@@ -226,8 +231,21 @@ class HostedModel:
         _check_known(facts, wanted, "targets")
         # What stands behind the last place changes nothing, and is not read.
         items = [(tokens_to_bytes(tokens[: places.max()]), tokens_to_bytes(wanted), tokens_to_bytes(places - 1))]
-        (values,) = await self.call("score", items=items)
+        (values,) = await self.call("score", items=items, together=False)
         return tuple(floats_from_bytes(values).tolist())
+
+    async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
+        """Likeliest token at every place of a prompt given those before it; the first is None. Equal on every call.
+
+        Of tokens that are equally likely it is the one with the lowest id.
+
+        Raises:
+            InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context.
+            BackendError: the model's logits are not finite (LOGITS_NOT_FINITE).
+        """
+        tokens = _checked(await self._known(), prompt, "prompt", room=0)
+        (likeliest,) = await self.call("greedy", items=[tokens_to_bytes(tokens[:-1])])
+        return (None, *tokens_from_bytes(likeliest).tolist())
 
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
         """Log-probabilities of `target_tokens`, float64, one array per datum. Bit-equal on every call.
@@ -235,6 +253,17 @@ class HostedModel:
         Raises:
             InvalidField: names the datum: lengths differ, tokens are unknown, the input is longer than the context.
         """
+        return await self._forward(data, together=False)
+
+    async def forward_windows(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
+        """As `forward`, but that data of one length are computed together. Bit-equal on every such call.
+
+        Raises:
+            InvalidField: as of `forward`.
+        """
+        return await self._forward(data, together=True)
+
+    async def _forward(self, data: Sequence[Datum], *, together: bool) -> tuple[np.ndarray, ...]:
         facts = await self._known()
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for index, datum in enumerate(data):
@@ -242,15 +271,17 @@ class HostedModel:
             tokens = _checked(facts, datum.model_input, f"{field}.model_input", room=0)
             targets = _checked_targets(facts, datum, tokens, f'{field}.loss_fn_inputs["target_tokens"]')
             pairs.append((tokens, targets))
-        return await self._score(pairs) if pairs else ()
+        return await self._score(pairs, together=together) if pairs else ()
 
     async def call(self, op: str, **fields: Any) -> Any:
         """Ask the host about this model."""
         return await self._models.call(op, self._checkpoint, self._fingerprint, **fields)
 
-    async def _score(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
+    async def _score(
+        self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, together: bool = False
+    ) -> tuple[np.ndarray, ...]:
         items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets), None) for tokens, targets in pairs]
-        return tuple(floats_from_bytes(values) for values in await self.call("score", items=items))
+        return tuple(floats_from_bytes(values) for values in await self.call("score", items=items, together=together))
 
     async def _known(self) -> _Facts:
         facts = self._facts
@@ -306,6 +337,10 @@ class _HostedTokenizer:
             generation_prompt=generation_prompt,
         )
         return tuple(tokens_from_bytes(tokens).tolist())
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without the special ones."""
+        return await self._model.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)))
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None

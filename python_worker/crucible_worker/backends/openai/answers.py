@@ -81,7 +81,8 @@ def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, serve
         tokens=tokens,
         logprobs=logprobs,
         stop_reason=_stop_reason(choice, server),
-        token_count=None if tokens else _count(document, logprobs, server),
+        token_count=None if tokens else _output_count(document, logprobs, server),
+        prompt_tokens=_count(document, "prompt_tokens", server),
     )
 
 
@@ -104,12 +105,16 @@ def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _count(document: dict[str, Any], logprobs: Sequence[float] | None, server: str) -> int | None:
+def _output_count(document: dict[str, Any], logprobs: Sequence[float] | None, server: str) -> int | None:
+    count = _count(document, "completion_tokens", server)
+    return len(logprobs) if count is None and logprobs is not None else count
+
+
+def _count(document: dict[str, Any], key: str, server: str) -> int | None:
+    """Tokens of a kind, where the server tells their number."""
     usage = _field(document, "usage", dict, server) or {}
-    count = _field(usage, "completion_tokens", int, server)
-    if count is None:
-        return None if logprobs is None else len(logprobs)
-    if not 0 <= count <= _MAX_INT:
+    count = _field(usage, key, int, server)
+    if count is not None and not 0 <= count <= _MAX_INT:
         raise garbage(server, "a number of tokens that is none")
     return count
 

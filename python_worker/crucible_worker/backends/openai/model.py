@@ -100,6 +100,19 @@ class RemoteModel:
         """
         return await self._scorer.score(_tokens(prompt))
 
+    async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
+        """Likeliest token at every place of a prompt given those before it; the first is None.
+
+        `UNKNOWN_TOKEN` where the server tells no more than that it is another one than the prompt's.
+
+        Raises:
+            InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
+            FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or those of the prompt's own
+                tokens alone (NO_GREEDY_TOKENS).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        return await self._scorer.likeliest(_tokens(prompt))
+
     async def _several(
         self, input: str | list[int] | Conversation, params: SamplingParams, num_samples: int, *, chat: bool
     ) -> tuple[SampledSequence, ...]:

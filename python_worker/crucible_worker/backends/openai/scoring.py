@@ -2,6 +2,9 @@
 
 vLLM answers `prompt_logprobs`; vLLM, SGLang and others say the prompt back (`echo`) with the log-probabilities of its
 tokens. A server that knows neither ignores the wish or refuses the request, so that it can only be told by trying.
+
+Asked for the likeliest token beside each of the prompt's, the same answers say which one that is: by its id, or by a
+text that is none of an id, which leaves whether it is the prompt's own.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition
+from crucible_worker.backends.base import NO_GREEDY_TOKENS, UNKNOWN_TOKEN
 from crucible_worker.backends.openai.answers import float_or_garbage, only_choice
 from crucible_worker.backends.openai.bodies import echo_body, prompt_logprobs_body
 from crucible_worker.backends.openai.failures import garbage
@@ -22,13 +26,17 @@ _IMPOSSIBLE = -9999.0
 """What vLLM writes for minus infinity, which JSON has no word for."""
 
 _Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-_Read = Callable[[dict[str, Any], Sequence[int], str], tuple[float | None, ...] | None]
+_Logprobs = tuple[float | None, ...]
+_Likeliest = tuple[int | None, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
     body: Callable[[str, Sequence[int]], dict[str, Any]]
-    read: _Read
+    read: Callable[[dict[str, Any], Sequence[int], str], _Logprobs | None]
+    """None where the answer has no log-probabilities of the prompt."""
+    read_likeliest: Callable[[dict[str, Any], _Logprobs, Sequence[int], str], _Likeliest | None]
+    """Of an answer with those log-probabilities; None where it does not tell."""
 
 
 class Scorer:
@@ -39,17 +47,38 @@ class Scorer:
         self._model = model
         self._ask = ask
         self._ways: tuple[_Way, ...] = (
-            _Way(prompt_logprobs_body, _from_prompt_logprobs),
-            _Way(echo_body, _from_echo),
+            _Way(prompt_logprobs_body, _from_prompt_logprobs, _likeliest_of_prompt_logprobs),
+            _Way(echo_body, _from_echo, _likeliest_of_echo),
         )
 
-    async def score(self, tokens: Sequence[int]) -> tuple[float | None, ...]:
+    async def likeliest(self, tokens: Sequence[int]) -> _Likeliest:
+        """Likeliest token at each place given those before it; the first is None.
+
+        `UNKNOWN_TOKEN` where it is another one than the prompt's, and told by its text alone.
+
+        Raises:
+            FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or those of the prompt's own
+                tokens alone (NO_GREEDY_TOKENS).
+            BridgeError: it could not be asked, or its answer makes no sense.
+        """
+        way, document, logprobs = await self._told(tokens)
+        if (found := way.read_likeliest(document, logprobs, tokens, self._server)) is None:
+            raise FailedPrecondition(
+                f"server {self._server!r} does not tell the likeliest tokens beside a prompt's", reason=NO_GREEDY_TOKENS
+            )
+        return found
+
+    async def score(self, tokens: Sequence[int]) -> _Logprobs:
         """Log-probability of each token given those before it, nats; the first is None.
 
         Raises:
             FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
             BridgeError: it could not be asked, or its answer makes no sense.
         """
+        return (await self._told(tokens))[-1]
+
+    async def _told(self, tokens: Sequence[int]) -> tuple[_Way, dict[str, Any], _Logprobs]:
+        """The way that works, its answer, and the log-probabilities in that."""
         refusal: BridgeError | None = None
         for way in self._ways:
             try:
@@ -63,7 +92,7 @@ class Scorer:
             found = way.read(document, tokens, self._server)
             if found is not None:
                 self._ways = (way,)
-                return found
+                return way, document, found
         if refusal is None:
             self._ways = ()  # it has answered every way without them: no need to ask again
         words = "" if refusal is None else f": {refusal.message}"
@@ -72,16 +101,49 @@ class Scorer:
         )
 
 
-def _from_prompt_logprobs(
-    document: dict[str, Any], tokens: Sequence[int], server: str
-) -> tuple[float | None, ...] | None:
+def _from_prompt_logprobs(document: dict[str, Any], tokens: Sequence[int], server: str) -> _Logprobs | None:
     """For each token a map from ids, as text, to what is known of them; the first is null."""
-    entries = only_choice(document, server).get("prompt_logprobs", document.get("prompt_logprobs"))
+    entries = _entries(document, server)
     if entries is None:
         return None
     if not isinstance(entries, list) or len(entries) != len(tokens):
         raise garbage(server, f"prompt_logprobs that do not fit the {len(tokens):,} tokens of the prompt")
     return (None, *(_of_token(entry, token, server) for entry, token in zip(entries[1:], tokens[1:])))
+
+
+def _likeliest_of_prompt_logprobs(
+    document: dict[str, Any], logprobs: _Logprobs, tokens: Sequence[int], server: str
+) -> _Likeliest | None:
+    found = [_first_rank(entry, token, server) for entry, token in zip(_entries(document, server)[1:], tokens[1:])]
+    told = [token for token in found if token is not None]
+    return (None, *told) if len(told) == len(found) else None
+
+
+def _first_rank(entry: dict[str, Any], token: int, server: str) -> int | None:
+    """The id of rank 1, or of the greatest log-probability where no ranks are told; None where one alone is known."""
+    ranks = {key: known.get("rank") for key, known in entry.items() if isinstance(known, dict)}
+    # An own token that shares the first place with another one has a rank behind that one's.
+    if first := [key for key, rank in ranks.items() if rank == 1]:
+        return _token_id(first[0], server)
+    if isinstance(ranks.get(str(token)), int):
+        return UNKNOWN_TOKEN  # its own rank alone is told, and is not the first
+    if len(entry) < 2:
+        return None
+    values = {
+        key: float_or_garbage(known.get("logprob") if isinstance(known, dict) else known, server)
+        for key, known in entry.items()
+    }
+    return _token_id(max(values, key=lambda key: values[key]), server)
+
+
+def _token_id(key: str, server: str) -> int:
+    if not key.isascii() or not key.isdigit():
+        raise garbage(server, "a token that is no id")
+    return int(key)
+
+
+def _entries(document: dict[str, Any], server: str) -> Any:
+    return only_choice(document, server).get("prompt_logprobs", document.get("prompt_logprobs"))
 
 
 def _of_token(entry: Any, token: int, server: str) -> float:
@@ -92,7 +154,7 @@ def _of_token(entry: Any, token: int, server: str) -> float:
     return _possible(float_or_garbage(value, server))
 
 
-def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> tuple[float | None, ...] | None:
+def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> _Logprobs | None:
     """A number for each token of the prompt and of what was generated; the first is null."""
     logprobs = only_choice(document, server).get("logprobs")
     values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
@@ -102,6 +164,24 @@ def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> 
     if not isinstance(values, list) or not len(tokens) <= len(values) <= len(tokens) + 1:
         raise garbage(server, f"log-probabilities that do not fit the {len(tokens):,} tokens of the prompt")
     return (None, *(_possible(float_or_garbage(value, server)) for value in values[1 : len(tokens)]))
+
+
+def _likeliest_of_echo(
+    document: dict[str, Any], logprobs: _Logprobs, tokens: Sequence[int], server: str
+) -> _Likeliest | None:
+    """A map from texts to log-probabilities for each token: whether any is greater than the token's own."""
+    tops = only_choice(document, server)["logprobs"].get("top_logprobs")
+    if not isinstance(tops, list):
+        return None
+    if not len(tokens) <= len(tops) <= len(tokens) + 1:
+        raise garbage(server, f"top_logprobs that do not fit the {len(tokens):,} tokens of the prompt")
+    found: list[int] = []
+    for top, own, token in zip(tops[1:], logprobs[1:], tokens[1:]):
+        if not isinstance(top, dict) or not top or own is None:
+            return None
+        greatest = max(_possible(float_or_garbage(value, server)) for value in top.values())
+        found.append(token if own >= greatest else UNKNOWN_TOKEN)
+    return (None, *found)
 
 
 def _possible(value: float) -> float:

@@ -123,6 +123,28 @@ class Sampler:
         prompt = tinker.ModelInput.from_ints(tokens)
         return self._client.sample(prompt, 1, params, target_prompt_logprobs=wanted).future()
 
+    def compute_greedy(self, tokens: list[int]) -> Future[tinker.SampleResponse]:
+        """Begin to ask for the likeliest token at each place, by a request that generates one token beside."""
+        params = tinker.SamplingParams(max_tokens=1)
+        prompt = tinker.ModelInput.from_ints(tokens)
+        return self._client.sample(prompt, 1, params, include_prompt_logprobs=True, topk_prompt_logprobs=1).future()
+
+    def read_greedy(self, response: tinker.SampleResponse, count: int) -> tuple[int | None, ...] | None:
+        """The likeliest tokens in a prompt of so many; None where the service told none at all.
+
+        Raises:
+            BackendError: they are not those that were asked for (BACKEND_ANSWER).
+        """
+        answer = response.topk_prompt_logprobs
+        if answer is None:
+            return None
+        if len(answer) != count or not all(answer[1:]):
+            raise garbage(self._service, f"no likeliest token at each place of a prompt of {count:,} tokens")
+        tokens = [top[0][0] for top in answer[1:] if top]
+        if not all(0 <= token <= _MAX_INT for token in tokens):
+            raise garbage(self._service, "token ids that are none")
+        return (None, *tokens)
+
     def read_targets(
         self, response: tinker.SampleResponse, count: int, targets: Sequence[tuple[int, int]]
     ) -> tuple[float, ...] | None:

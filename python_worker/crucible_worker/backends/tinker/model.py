@@ -12,7 +12,7 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
-from crucible_worker.backends.base import MAX_TEXT_BYTES, NO_TARGET_LOGPROBS, exceeds
+from crucible_worker.backends.base import MAX_TEXT_BYTES, NO_GREEDY_TOKENS, NO_TARGET_LOGPROBS, exceeds
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.requests import check_targets, each_seeded, pairs_of, tokens_of
 from crucible_worker.backends.tinker.session import Session
@@ -170,6 +170,24 @@ class _Sampling:
             raise self._no_targets("leaves them out of its answers")
         self._knows_targets = True
         return values
+
+    async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
+        """Likeliest token at every place of a prompt given those before it; the first is None.
+
+        Raises:
+            InvalidField: as of `compute_logprobs`.
+            FailedPrecondition: the service leaves them out of its answer (NO_GREEDY_TOKENS).
+            BackendError: there is no answer, or none that makes sense.
+        """
+        tokens = tokens_of(prompt)
+        if len(tokens) == 1:
+            return (None,)
+        client = await self.client.get()
+        response = await self._session.call(lambda: client.compute_greedy(tokens), self._name)
+        if (found := client.read_greedy(response, len(tokens))) is None:
+            where = f"Tinker service {self._session.service.name!r}"
+            raise FailedPrecondition(f"{where} tells no likeliest tokens of a prompt", reason=NO_GREEDY_TOKENS)
+        return found
 
     def _no_targets(self, why: str) -> FailedPrecondition:
         where = f"Tinker service {self._session.service.name!r}"

@@ -74,7 +74,9 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Send without waiting; whether anybody reads is told by what comes back."""
-        self._writer.write(pack(message))
+        # What is still read may have been said by one that has gone; asyncio would log every answer to it.
+        if not self._writer.is_closing():
+            self._writer.write(pack(message))
 
     async def receive(self, max_bytes: int) -> Any:
         """The next message; None where none comes any more, or what comes is none.

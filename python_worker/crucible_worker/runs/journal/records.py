@@ -33,6 +33,7 @@ from crucible_bridge.types import (
     parse_hub,
     parse_model,
 )
+from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
 
 __all__ = [
     "pack",
@@ -93,6 +94,7 @@ def sample_to_record(sample: SampleResult) -> bytes:
     del data["verdict"], data["evaluator"]
     data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
+    data["group"] = None if sample.group is None else group_to_record(sample.group)
     return pack(data)
 
 
@@ -100,6 +102,8 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleRes
     """Unpack what became of a sample."""
     data = msgpack.unpackb(record)
     data["problem"] = _problem_from_map(data["problem"])
+    group = data.pop("group", None)  # there were none once
+    data["group"] = None if group is None else group_from_record(group)
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 

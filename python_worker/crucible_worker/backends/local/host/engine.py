@@ -16,7 +16,7 @@ import torch
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError, InvalidField
 from crucible_bridge.types import ChatMessage
-from crucible_worker.backends.local.frames import NOT_OPEN, tokens_to_bytes
+from crucible_worker.backends.local.frames import NOT_OPEN, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, to_backend_error
 from crucible_worker.rendering import tinker_cookbook
@@ -60,7 +60,9 @@ class Engine:
                     self._answer(identity, self._encode(op, message))
                 case "render":
                     self._renderer.submit(self._render, identity, message)
-                case "score" | "sample" | "abort" | "close":
+                case "decode":
+                    self._answer(identity, self._decode(message))
+                case "score" | "greedy" | "sample" | "abort" | "close":
                     self._inbox.put((op, identity, message))
                 case _:
                     raise InternalError(f"the host has no operation {op!r}")
@@ -100,6 +102,8 @@ class Engine:
                 self._answer(identity, {"key": key, **loaded.facts()})
             case "score":
                 self._open(content).add_scoring(identity, content)
+            case "greedy":
+                self._open(content).add_greedy(identity, content)
             case "sample":
                 self._open(content).add_sampling(identity, content)
             case "abort":
@@ -170,6 +174,10 @@ class Engine:
         else:
             tokens = _encode_chat(tokenizer, message["messages"], generation_prompt=message["generation_prompt"])
         return tokens_to_bytes(np.array(tokens, dtype=np.int64))
+
+    def _decode(self, message: dict[str, Any]) -> str:
+        tokens = tokens_from_bytes(message["tokens"]).tolist()
+        return self._tokenizer(message).decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _answer_error(self, identity: int, error: Exception) -> None:
         if not isinstance(error, BridgeError):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from crucible_bridge.errors import BackendError, BridgeError
-from crucible_worker.backends.local.frames import floats_to_bytes, tokens_from_bytes
+from crucible_worker.backends.local.frames import TOKEN_BYTES, floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.batch import Batch
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows
 from crucible_worker.backends.local.host.sampling import choose
-from crucible_worker.backends.local.host.scoring import score
+from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, likeliest, score, score_together
 
 __all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
 
@@ -36,6 +37,37 @@ Answer = Callable[[int, Any], None]
 _log = logging.getLogger(__name__)
 
 
+_Item = tuple[bytes, bytes, bytes | None]
+"""Tokens, targets, and behind which token each of them comes, if that is not its own place."""
+
+
+class _Measuring(NamedTuple):
+    """Some sequences of a request, which are measured at one go."""
+
+    request: Request
+    first: int
+    """The place of the first among the request's."""
+    measure: Callable[[], Sequence[bytes]]
+    """The result of each."""
+
+
+def _runs(items: Sequence[_Item], *, together: bool) -> Iterator[tuple[int, Sequence[_Item]]]:
+    """Runs of sequences that are measured at one go, each with the place of its first one.
+
+    One sequence each; `together`, those of one length that follow each other, as far as they fit.
+    """
+    first = 0
+    while first < len(items):
+        size = len(items[first][0])
+        last = first + 1
+        if together:
+            end = min(len(items), first + max(1, POSITIONS_AT_ONCE * TOKEN_BYTES // max(1, size)))
+            while last < end and len(items[last][0]) == size:
+                last += 1
+        yield first, items[first:last]
+        first = last
+
+
 class Scheduler:
     """The work of one model. Everything is called from one thread."""
 
@@ -43,7 +75,7 @@ class Scheduler:
         self.loaded = loaded
         self._answer = answer
         self._requests: dict[int, Request] = {}
-        self._scoring: deque[tuple[Request, int, tuple[np.ndarray, np.ndarray, np.ndarray | None]]] = deque()
+        self._scoring: deque[_Measuring] = deque()
         self._waiting: deque[Row] = deque()
         self._batches: list[Batch] = []
 
@@ -55,9 +87,14 @@ class Scheduler:
     def add_scoring(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for the log-probabilities of given tokens."""
         request = self._requests[identity] = Request(identity, [None] * len(message["items"]))
-        for index, (tokens, targets, indices) in enumerate(message["items"]):
-            behind = None if indices is None else tokens_from_bytes(indices)
-            self._scoring.append((request, index, (tokens_from_bytes(tokens), tokens_from_bytes(targets), behind)))
+        for first, items in _runs(message["items"], together=message["together"]):
+            self._scoring.append(_Measuring(request, first, functools.partial(self._scored, items)))
+
+    def add_greedy(self, identity: int, message: dict[str, Any]) -> None:
+        """Take a request for the likeliest tokens behind given ones."""
+        request = self._requests[identity] = Request(identity, [None] * len(message["items"]))
+        for index, tokens in enumerate(message["items"]):
+            self._scoring.append(_Measuring(request, index, functools.partial(self._likeliest, tokens)))
 
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for samples."""
@@ -79,9 +116,19 @@ class Scheduler:
         if joining := self._next_to_join():
             self._generate(Batch(self.loaded, joining), prefill=True)
 
+    def _scored(self, items: Sequence[_Item]) -> list[bytes]:
+        tokens, targets = ([tokens_from_bytes(item[part]) for item in items] for part in (0, 1))
+        indices = items[0][2]
+        if indices is not None:
+            return [floats_to_bytes(score(self.loaded, tokens[0], targets[0], tokens_from_bytes(indices)))]
+        return [floats_to_bytes(row) for row in score_together(self.loaded, np.stack(tokens), np.stack(targets))]
+
+    def _likeliest(self, tokens: bytes) -> list[bytes]:
+        return [tokens_to_bytes(likeliest(self.loaded, tokens_from_bytes(tokens)))]
+
     def _drop_what_is_over(self) -> None:
         self._waiting = deque(row for row in self._waiting if not row.request.over)
-        self._scoring = deque(item for item in self._scoring if not item[0].over)
+        self._scoring = deque(part for part in self._scoring if not part.request.over)
         for batch in self._batches:
             batch.keep([index for index, row in enumerate(batch.rows) if not row.request.over])
         self._batches = [batch for batch in self._batches if batch.rows]
@@ -89,13 +136,14 @@ class Scheduler:
     def _score(self) -> None:
         until = time.monotonic() + SCORING_SECONDS
         while self._scoring:
-            request, index, item = self._scoring.popleft()
-            if request.over:
+            part = self._scoring.popleft()
+            if part.request.over:
                 continue
             try:
-                self._finish(request, index, floats_to_bytes(score(self.loaded, *item)))
+                for index, result in enumerate(part.measure(), part.first):
+                    self._finish(part.request, index, result)
             except Exception as error:  # whatever it is, it is answered; the host goes on
-                self._fail(request, error)
+                self._fail(part.request, error)
             if time.monotonic() >= until:
                 return
 

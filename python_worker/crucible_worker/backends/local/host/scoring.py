@@ -1,8 +1,10 @@
-"""Log-probabilities of given tokens: one sequence at a time, so that the result is the same bit for bit.
+"""Given tokens, and the likeliest in their place: one sequence at a time, so that the result is the same bit for bit.
 
 In a batch, a sequence's numbers depend in their last bits on the shape of its company: another number of rows takes
 another path through the matrix kernels. Alone, the shape is the sequence's own, whatever else is asked at the time. On
 the embedded models a batch of 64 would be five times as fast; an evaluation that is resumed would not be bit-equal.
+
+The windows of one text are asked for together by every attempt: they are each other's company, and no one else's.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from crucible_bridge.errors import BackendError
 from crucible_worker.backends.local.host.loading import LoadedModel
 
-__all__ = ["score"]
+__all__ = ["POSITIONS_AT_ONCE", "likeliest", "score", "score_together"]
 
-_POSITIONS_AT_ONCE = 512
-"""Positions whose distributions are taken to float64 at a time: 512 of a vocabulary of 150,000 take 0.6 GB."""
+POSITIONS_AT_ONCE = 512
+"""Positions whose distributions are taken to float64 at a time: 512 of a vocabulary of 150,000 take 0.6 GB. Sequences
+are computed together up to so many; a single one may have more."""
 
 
 def score(
@@ -32,17 +36,61 @@ def score(
     Returns:
         Shape (m,), float64, nats: the model's logits, normalized in float64.
     """
+    if indices is None:
+        return score_together(loaded, tokens[np.newaxis], targets[np.newaxis])[0]
     if tokens.size == 0:
         return np.empty(0, np.float64)
     inputs = torch.tensor(tokens, device=loaded.device).unsqueeze(0)
-    wanted = torch.tensor(targets, device=loaded.device).unsqueeze(1)
-    if indices is None:
-        logits = loaded.model(input_ids=inputs, use_cache=False).logits[0]
-    else:
-        logits = _behind(loaded, inputs, indices)
+    return _normalized(_behind(loaded, inputs, indices), targets)
+
+
+def score_together(loaded: LoadedModel, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Log-probability of each target given the tokens of its row up to its own place.
+
+    Args:
+        loaded: the model.
+        tokens: shape (rows, n), int64.
+        targets: shape (rows, n), int64.
+
+    Returns:
+        Shape (rows, n), float64, nats, as of `score`.
+    """
+    if tokens.size == 0:
+        return np.empty(tokens.shape, np.float64)
+    logits = loaded.model(input_ids=torch.tensor(tokens, device=loaded.device), use_cache=False).logits
+    return _normalized(logits.flatten(0, 1), targets.reshape(-1)).reshape(targets.shape)
+
+
+def likeliest(loaded: LoadedModel, tokens: np.ndarray) -> np.ndarray:
+    """The likeliest token behind each; of several it is the one with the lowest id.
+
+    Args:
+        loaded: the model.
+        tokens: shape (n,), int64.
+
+    Returns:
+        Shape (n,), int64.
+
+    Raises:
+        BackendError: the greatest logit somewhere is not finite (LOGITS_NOT_FINITE).
+    """
+    if tokens.size == 0:
+        return np.empty(0, np.int64)
+    inputs = torch.tensor(tokens, device=loaded.device).unsqueeze(0)
+    logits = loaded.model(input_ids=inputs, use_cache=False).logits[0]
+    # As they are: a wider type orders them no otherwise. What is behind the vocabulary is padding, and no token.
+    logits = logits[:, : loaded.vocabulary]
+    if not logits.amax(1).isfinite().all():
+        raise BackendError("the model's logits are not finite", reason="LOGITS_NOT_FINITE", retryable=False)
+    return logits.argmax(1).cpu().numpy()
+
+
+def _normalized(logits: torch.Tensor, targets: np.ndarray) -> np.ndarray:
+    """Log-probability of each target by its row of logits, shape (m,)."""
+    wanted = torch.tensor(targets, device=logits.device).unsqueeze(1)
     parts: list[torch.Tensor] = []
-    for start in range(0, len(targets), _POSITIONS_AT_ONCE):
-        part = slice(start, start + _POSITIONS_AT_ONCE)
+    for start in range(0, len(targets), POSITIONS_AT_ONCE):
+        part = slice(start, start + POSITIONS_AT_ONCE)
         distribution = logits[part].double()
         parts.append(distribution.gather(1, wanted[part]).squeeze(1) - distribution.logsumexp(1))
     return torch.cat(parts).cpu().numpy()

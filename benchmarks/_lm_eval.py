@@ -1,0 +1,98 @@
+"""lm-evaluation-harness as a rival: asked in each way that may serve it best, and compared number by number.
+
+LM_EVAL_PYTHON names an interpreter that has lm-eval (`make bench-lm-eval` makes one); nothing is measured without.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from _report import Claim
+
+__all__ = ["TOLERANCE", "apart", "claim", "interpreter", "rival"]
+
+TOLERANCE = 1e-4
+"""How far numbers may lie from the rival's."""
+BATCH_SIZES, THREADS = (1, 64), (1, 2)
+SCRIPT = Path(__file__).with_name("_lm_eval_rival.py")
+
+
+def interpreter(name: str) -> str | None:
+    """The one that has lm-eval; None, and a word why nothing is measured, without."""
+    python = os.environ.get("LM_EVAL_PYTHON")
+    if not python:
+        print(f"{name}: not measured, as LM_EVAL_PYTHON names no interpreter with lm-eval", file=sys.stderr)
+    return python
+
+
+def rival(
+    python: str, task: str, model: Path, documents: Sequence[Mapping[str, Any]], runs: int, folder: Path
+) -> list[dict[str, Any]]:
+    """What lm-evaluation-harness finds of a task, once for each way to run it.
+
+    Args:
+        python: the interpreter.
+        task: "choices" or "texts", see `_lm_eval_rival.py`.
+        model: directory of the checkpoint.
+        documents: of the task.
+        runs: how often each way is timed.
+        folder: to write to.
+    """
+    file = folder / f"{task}.json"
+    file.write_text(json.dumps(documents))
+    command = [python, str(SCRIPT), task, str(model), str(file), str(runs)]
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
+    found: list[dict[str, Any]] = []
+    for size, threads in itertools.product(BATCH_SIZES, THREADS):
+        done = subprocess.run(
+            [*command, str(size), str(threads)], env=offline, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"lm-eval failed:\n{done.stderr}")
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    return found
+
+
+def apart(what: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How far numbers lie from the rival's at most.
+
+    Raises:
+        SystemExit: further than `TOLERANCE`.
+    """
+    most = max(abs(mine - his) for mine, his in zip(ours, theirs, strict=True))
+    if not most <= TOLERANCE:
+        raise SystemExit(f"{what} are {most:g} apart, more than {TOLERANCE:g}")
+    return most
+
+
+def claim(
+    name: str, count: int, unit: str, seconds: Sequence[float], rivals: Sequence[Mapping[str, Any]], told: str
+) -> Claim:
+    """That so many of something take no longer than with the rival in the way that serves it best.
+
+    Args:
+        name: what is measured.
+        count: how many there are.
+        unit: of one, in the plural.
+        seconds: our runs.
+        rivals: the rival's, by the way it was run.
+        told: the claim in words.
+    """
+    best = min((one["seconds"] for one in rivals), key=statistics.median)
+    return Claim(
+        name=name,
+        ours=[count / each for each in seconds],
+        rival=[count / each for each in best],
+        unit=f"{unit}/s",
+        ratio=statistics.median(best) / statistics.median(seconds),
+        at_least=1.0,
+        claim=told,
+    )

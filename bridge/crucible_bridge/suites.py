@@ -1,0 +1,256 @@
+"""Suites: named lists of evaluators with their data sets, kept as TOML files that people edit.
+
+A file is read strictly: what is unknown, of the wrong kind or out of range is refused with its path in the file,
+`evaluations[1].evaluators[0].kind`. What it says is what a plan takes, so one file serves both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.codec.fields import child, entry
+from crucible_bridge.codec.plans import evaluation_plan_from_v1, evaluation_plan_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, Limits, PlannedEvaluation, SamplingParams
+
+__all__ = ["Suite", "SuiteMember", "load_suite", "parse_suite"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteMember:
+    """One evaluation of a suite."""
+
+    name: str
+    """Unique in its suite: up to 60 letters, digits, "_", "." and "-"."""
+    evaluation: PlannedEvaluation
+    """What it is. Its metric_prefix is "<name>/" where the file says nothing else; its labels hold `suite` and
+    `evaluation`, the two names, beside those of the file."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """Evaluations that belong together, of one model at a time."""
+
+    name: str
+    """Like a member's."""
+    description: str
+    """What it is for, in the words of its file; may be empty."""
+    members: tuple[SuiteMember, ...]
+    """At least one, in the file's order."""
+
+    @property
+    def evaluations(self) -> tuple[PlannedEvaluation, ...]:
+        """What `EvaluationPlan.evaluations` takes."""
+        return tuple(member.evaluation for member in self.members)
+
+
+def load_suite(path: Path | str) -> Suite:
+    """Read a suite's file.
+
+    Raises:
+        OSError: it cannot be read.
+        InvalidField: it is no suite; see `parse_suite`.
+    """
+    content = Path(path).read_bytes()
+    try:
+        return parse_suite(content.decode())
+    except UnicodeDecodeError as error:
+        raise InvalidField("suite", f"is not UTF-8, at byte {error.start}") from None
+
+
+def parse_suite(text: str) -> Suite:
+    """Read a suite.
+
+    Args:
+        text: TOML.
+
+    Raises:
+        InvalidField: it is no TOML, or at the path of what is unknown, missing, of the wrong kind or out of range.
+            Whether evaluators, options and data sets exist is for a worker to say.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidField("suite", f"is not TOML: {error}") from None
+    fields = _fields(document, "", _SUITE, needed=("name", "evaluations"))
+    name = fields["name"]
+    members = [_member(table, f"evaluations[{index}]", name) for index, table in enumerate(fields["evaluations"])]
+    _refuse_equal_names(members)
+    # Ranges and lengths are those of a plan, which has no more to it than this.
+    plan = EvaluationPlan(plan_id=name, run_id=name, evaluations=tuple(member.evaluation for member in members))
+    checked = evaluation_plan_from_v1(evaluation_plan_to_v1(plan)).evaluations
+    return Suite(
+        name=name,
+        description=fields.get("description", ""),
+        members=tuple(
+            dataclasses.replace(member, evaluation=evaluation) for member, evaluation in zip(members, checked)
+        ),
+    )
+
+
+def _refuse_equal_names(members: list[SuiteMember]) -> None:
+    if not members:
+        raise InvalidField("evaluations", "is empty, at least one is needed")
+    places: dict[str, int] = {}
+    for index, member in enumerate(members):
+        if places.setdefault(member.name, index) != index:
+            raise InvalidField(f"evaluations[{index}].name", f"is that of evaluations[{places[member.name]}]")
+
+
+def _member(value: Any, path: str, suite: str) -> SuiteMember:
+    fields = _fields(value, path, _MEMBER, needed=("name", "dataset", "evaluators"))
+    name = fields.pop("name")
+    fields["labels"] = {"suite": suite, "evaluation": name} | fields.get("labels", {})
+    fields.setdefault("metric_prefix", f"{name}/")
+    return SuiteMember(name=name, evaluation=PlannedEvaluation(**fields))
+
+
+_Reader = Callable[[Any, str], Any]
+"""Reads TOML's value at a path. InvalidField: it is of the wrong kind."""
+
+
+def _fields(value: Any, path: str, readers: Mapping[str, _Reader], needed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The keys of a table, each read; those that are not there are left out."""
+    if not isinstance(value, dict):
+        raise _wrong(path, value, "a table")
+    for key in value:
+        if key not in readers:
+            raise InvalidField(child(path, key[:60]), f"is unknown; there are {', '.join(readers)}")
+    for key in needed:
+        if key not in value:
+            raise InvalidField(child(path, key), "is missing")
+    return {key: readers[key](item, child(path, key)) for key, item in value.items()}
+
+
+def _name(value: Any, path: str) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise _wrong(path, value, 'a name of up to 60 letters, digits, "_", "." and "-"')
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(path, value, "a text")
+    return value
+
+
+def _whole(value: Any, path: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(path, value, "a whole number")
+    return value
+
+
+def _number(value: Any, path: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _wrong(path, value, "a number")
+    return float(value)
+
+
+def _flag(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(path, value, "true or false")
+    return value
+
+
+def _list(value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(path, value, "a list")
+    return value
+
+
+def _texts(value: Any, path: str) -> tuple[str, ...]:
+    return tuple(_text(item, f"{path}[{index}]") for index, item in enumerate(_list(value, path)))
+
+
+def _table(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(path, value, "a table")
+    return value
+
+
+def _labels(value: Any, path: str) -> dict[str, str]:
+    return {key: _text(item, entry(path, key)) for key, item in _table(value, path).items()}
+
+
+def _evaluators(value: Any, path: str) -> tuple[EvaluatorSpec, ...]:
+    return tuple(_evaluator(item, f"{path}[{index}]") for index, item in enumerate(_list(value, path)))
+
+
+def _evaluator(value: Any, path: str) -> EvaluatorSpec:
+    """A table, or the kind alone."""
+    if isinstance(value, str):
+        return EvaluatorSpec(kind=value)
+    return EvaluatorSpec(**_fields(value, path, _EVALUATOR, needed=("kind",)))
+
+
+def _dataset(value: Any, path: str) -> Dataset:
+    """A table, or what stands in its `source` alone."""
+    if isinstance(value, str):
+        return _source(value, path)
+    fields = _fields(value, path, _DATASET, needed=("source",))
+    return dataclasses.replace(fields.pop("source"), **fields)
+
+
+def _source(value: Any, path: str) -> Dataset:
+    text = _text(value, path)
+    try:
+        return Dataset.of(text)
+    except InvalidField as error:
+        # A part of the text has no path of its own here.
+        part = error.field.removeprefix("dataset").removeprefix(".")
+        raise InvalidField(path, f"{part} {error.message}".lstrip(), reason=error.reason) from None
+
+
+def _sampling(value: Any, path: str) -> SamplingParams:
+    return SamplingParams(**_fields(value, path, _SAMPLING, needed=("max_tokens",)))
+
+
+def _limits(value: Any, path: str) -> Limits:
+    return Limits(**_fields(value, path, _LIMITS))
+
+
+def _wrong(path: str, value: Any, wanted: str) -> InvalidField:
+    shown = repr(value)
+    return InvalidField(path, f"is {shown if len(shown) <= 60 else shown[:60] + '...'}, not {wanted}")
+
+
+_SUITE: Mapping[str, _Reader] = {"name": _name, "description": _text, "evaluations": _list}
+_MEMBER: Mapping[str, _Reader] = {
+    "name": _name,
+    "dataset": _dataset,
+    "evaluators": _evaluators,
+    "sampling": _sampling,
+    "limits": _limits,
+    "metric_prefix": _text,
+    "labels": _labels,
+}
+_EVALUATOR: Mapping[str, _Reader] = {"kind": _text, "name": _text, "options": _table}
+_DATASET: Mapping[str, _Reader] = {
+    "source": _source,
+    "limit": _whole,
+    "shuffle_seed": _whole,
+    "skip_malformed": _flag,
+}
+_SAMPLING: Mapping[str, _Reader] = {
+    "max_tokens": _whole,
+    "temperature": _number,
+    "top_p": _number,
+    "top_k": _whole,
+    "seed": _whole,
+    "stop": _texts,
+}
+_LIMITS: Mapping[str, _Reader] = {
+    "concurrency": _whole,
+    "deadline_ms": _whole,
+    "stall_timeout_ms": _whole,
+    "sample_timeout_ms": _whole,
+    "max_unscored_share": _number,
+    "max_unscored": _whole,
+}

@@ -1,0 +1,154 @@
+"""Answers for a judge, what it looks at, and what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types.grading import Grade
+from crucible_bridge.types.model_calls import BatchLimits
+from crucible_bridge.types.models import ModelRef, SamplingParams
+from crucible_bridge.types.results import Verdict
+
+__all__ = [
+    "DEFAULT_JUDGE_SAMPLING",
+    "MAX_CRITERION_CHARS",
+    "MAX_CRITERION_NAME_CHARS",
+    "CriterionScore",
+    "GradeRubricRequest",
+    "RubricCriterion",
+    "RubricGrade",
+    "RubricGrades",
+    "RubricItem",
+]
+
+MAX_CRITERION_NAME_CHARS = 100
+"""Of a criterion's name."""
+MAX_CRITERION_CHARS = 4_000
+"""Of its description."""
+
+DEFAULT_JUDGE_SAMPLING = SamplingParams(max_tokens=1_024)
+"""How a judge is asked where nothing is said: its likeliest judgement, thoughts included."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RubricCriterion:
+    """What an answer is judged on."""
+
+    name: str
+    """A word or a few: what a judge answers by."""
+    description: str
+    """What is looked at, and what its scores stand for."""
+    weight: float = 1.0
+    """Its share of the whole, beside the others' weights; above 0."""
+    min: float = 0.0
+    """The lowest score."""
+    max: float = 10.0
+    """The highest score."""
+
+    def checked(self, field: str) -> RubricCriterion:
+        """Itself, where a judge can be asked about it.
+
+        Raises:
+            InvalidField: the name or the description is blank or too long, the weight is not above 0, or the scale is
+                none; `field` is where it stands.
+        """
+        for key, most in (("name", MAX_CRITERION_NAME_CHARS), ("description", MAX_CRITERION_CHARS)):
+            text = getattr(self, key)
+            if not text.strip():
+                raise InvalidField(f"{field}.{key}", "is blank")
+            if len(text) > most:
+                raise InvalidField(f"{field}.{key}", f"has {len(text):,} characters, at most {most:,} are accepted")
+        if self.name != self.name.strip() or "/" in self.name or not self.name.isprintable():
+            wrong = 'holds "/", what cannot be printed, or a blank at an end'
+            raise InvalidField(f"{field}.name", wrong)
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise InvalidField(f"{field}.weight", f"is {self.weight}, it must be finite and above 0")
+        if not math.isfinite(self.min):
+            raise InvalidField(f"{field}.min", f"is {self.min}, it must be finite")
+        if not (math.isfinite(self.max - self.min) and self.max > self.min):
+            raise InvalidField(f"{field}.max", f"is {self.max}, it must be finite and above min, {self.min}")
+        return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RubricItem:
+    """A response to judge, or two of them to compare."""
+
+    id: str = ""
+    """Echoed."""
+    question: str = ""
+    """What was asked."""
+    response: str
+    """What a model answered."""
+    references: tuple[str, ...] = ()
+    """Answers that are right, for the judge to see."""
+    other: str | None = None
+    """Another response to the same question: the two are compared in both orders."""
+    prior: Verdict | None = None
+    """What another grader has said: INCORRECT stands, and no judge is asked."""
+    replaced: int = 0
+    """U+FFFD that stand for bytes that were not UTF-8; responses travel as bytes, and the worker counts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradeRubricRequest:
+    """Asks a judge about responses."""
+
+    judge: ModelRef
+    """Who judges."""
+    items: tuple[RubricItem, ...]
+    """One or more."""
+    criteria: tuple[RubricCriterion, ...]
+    """One or more, no two of the same name."""
+    threshold: float = 0.5
+    """A score from here on is CORRECT, one below it PARTIAL, and 0 INCORRECT."""
+    sampling: SamplingParams = DEFAULT_JUDGE_SAMPLING
+    """How the judge is sampled."""
+    renderer: str = "auto"
+    """How the judge is asked, as evaluators' option `renderer`."""
+    limits: BatchLimits = BatchLimits()
+    """Bounds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CriterionScore:
+    """What a judge said of one criterion."""
+
+    name: str
+    """Which."""
+    score: float
+    """Within the criterion's scale; of two responses in [0, 1], 1 where the first was preferred in both orders."""
+    reason: str = ""
+    """Why, in the judge's words, cut short."""
+    clamped: bool = False
+    """Whether what the judge said lay outside the scale, and was moved to its nearer end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RubricGrade:
+    """What became of an item."""
+
+    grade: Grade
+    """Its verdict; the score is the mean of the criteria's, each as a share of its scale, by weight."""
+    criteria: tuple[CriterionScore, ...] = ()
+    """In the order of the request; none where no judgement was had."""
+    prompt_tokens: int | None = None
+    """Tokens that the judge was asked in; None where its server did not tell."""
+    completion_tokens: int = 0
+    """Tokens that it said."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RubricGrades:
+    """What became of responses."""
+
+    grades: tuple[RubricGrade, ...]
+    """In the order of the items."""
+    prompt_tokens: int | None = None
+    """Of all items; None where one was asked without telling."""
+    completion_tokens: int = 0
+    """Of all items."""
+    judge_fingerprint: str = ""
+    """Content of the judge's checkpoint, as its backend tells."""

@@ -1,0 +1,215 @@
+"""What is typed as requests: one of flags, or those of a suite's file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.codec.evaluation import MAX_ID_BYTES
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.suites import Suite, SuiteMember, load_suite, parse_suite
+from crucible_bridge.types import (
+    Dataset,
+    EvaluateRequest,
+    EvaluatorSpec,
+    Limits,
+    ModelRef,
+    SamplingParams,
+    parse_model,
+)
+from crucible_worker import suites
+from crucible_worker.evaluators import registry
+from crucible_worker.runs.preparation import keys_of
+from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
+
+__all__ = ["DEFAULT_MAX_TOKENS", "Asked", "Typed", "asked_of", "read_evaluators"]
+
+DEFAULT_MAX_TOKENS = 256
+"""Of a sample, where neither a flag nor a suite says."""
+
+_SUITES_SAY = ("data", "evaluators", "options", "max_tokens", "temperature", "seed", "stop", "max_unscored")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """The flags of `crucible-worker evaluate` that make requests; None or empty where not given."""
+
+    model: str
+    data: str | None = None
+    evaluators: Sequence[str] = ()
+    options: Sequence[str] = ()
+    suite: str | None = None
+    only: Sequence[str] = ()
+    samples: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    stop: Sequence[str] = ()
+    max_unscored: int | None = None
+    evaluation_id: str | None = None
+    kept: bool = False
+    """Whether a state directory is given: otherwise an id is of no use."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An evaluation to run."""
+
+    request: EvaluateRequest
+    """The request."""
+    name: str = ""
+    """Of a suite's member."""
+    path: str = ""
+    """Where a suite's file has it: "evaluations[1]"."""
+
+
+def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
+    """What was asked for: the suite's name, empty where there is none, and the evaluations in order.
+
+    Raises:
+        InvalidField: at the flag that is wrong, by its field in a request, or at the path in a suite's file.
+    """
+    if typed.evaluation_id is not None and not typed.kept:
+        raise InvalidField("--id", "needs --state-dir: without it nothing is kept to go on with")
+    if typed.suite is None:
+        return "", [_asked(typed)]
+    for name in _SUITES_SAY:
+        if getattr(typed, name) not in (None, (), []):
+            flag = {"evaluators": "evaluator", "options": "option"}.get(name, name).replace("_", "-")
+            raise InvalidField(f"--{flag}", "is for the suite's file to say")
+    suite = _suite(typed.suite)
+    _refuse_unknown(suite)
+    members = list(_wanted(suite, typed.only))
+    return suite.name, [_member(member, index, typed) for index, member in members]
+
+
+def read_evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[EvaluatorSpec, ...]:
+    """Read "[NAME=]KIND" and "LABEL.KEY=VALUE"; the label is the name, or the kind where there is none.
+
+    Raises:
+        InvalidField: an option is not of this form, or of no evaluator.
+    """
+    by_label: dict[str, dict[str, Any]] = {}
+    for index, text in enumerate(options):
+        place, separator, value = text.partition("=")
+        label, dot, key = place.rpartition(".")
+        if not (separator and dot and label and key):
+            raise InvalidField(f"option[{index}]", f"is {text!r}, not EVALUATOR.KEY=VALUE")
+        by_label.setdefault(label, {})[key] = _json_or_text(value)
+    specs = []
+    for text in texts:
+        name, separator, kind = text.rpartition("=")
+        label = name if separator else kind
+        specs.append(EvaluatorSpec(kind=kind, name=name if separator else None, options=by_label.pop(label, {})))
+    if by_label:
+        raise InvalidField("option", f"names {', '.join(sorted(by_label))}, which --evaluator does not")
+    return tuple(specs)
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _asked(typed: Typed) -> Asked:
+    if typed.only:
+        raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
+    if typed.data is None or not typed.evaluators:
+        missing = "--data" if typed.data is None else "--evaluator"
+        raise InvalidField(missing, "is needed, unless --suite says what is evaluated")
+    sampling = SamplingParams(
+        max_tokens=DEFAULT_MAX_TOKENS if typed.max_tokens is None else typed.max_tokens,
+        temperature=0.0 if typed.temperature is None else typed.temperature,
+        seed=typed.seed,
+        stop=tuple(typed.stop),
+    )
+    return Asked(
+        request=EvaluateRequest(
+            evaluation_id=_checked_id(typed.evaluation_id or ""),
+            model=parse_model(typed.model),
+            evaluators=read_evaluators(typed.evaluators, typed.options),
+            dataset=dataclasses.replace(Dataset.of(typed.data), limit=typed.samples),
+            sampling=sampling,
+            limits=Limits(max_unscored=typed.max_unscored),
+        )
+    )
+
+
+def _member(member: SuiteMember, index: int, typed: Typed) -> Asked:
+    planned = member.evaluation
+    model: ModelRef = parse_model(typed.model)
+    limits = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]
+    name = f"{typed.evaluation_id}-{member.name}" if typed.evaluation_id is not None else ""
+    request = EvaluateRequest(
+        evaluation_id=_checked_id(name),
+        model=model,
+        evaluators=planned.evaluators,
+        dataset=dataclasses.replace(planned.dataset, limit=min(limits, default=None)),
+        sampling=planned.sampling,
+        limits=planned.limits,
+        metric_prefix=planned.metric_prefix,
+        labels=planned.labels,
+    )
+    return Asked(request=request, name=member.name, path=f"evaluations[{index}]")
+
+
+def _checked_id(evaluation_id: str) -> str:
+    if len(evaluation_id.encode()) > MAX_ID_BYTES:
+        raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
+    return evaluation_id
+
+
+def _suite(named: str) -> Suite:
+    """A file where it looks like one, else one that ships with the worker."""
+    if named in suites.names():
+        return parse_suite(suites.text(named))
+    if not named.endswith(".toml") and os.sep not in named:
+        known = ", ".join(suites.names())
+        raise InvalidField("--suite", f"is {named[:60]!r}, neither a file (.toml) nor one of {known}")
+    try:
+        return load_suite(Path(named))
+    except OSError as error:
+        raise InvalidField("--suite", f"is {named[:200]!r}: {error.strerror}") from error
+
+
+def _refuse_unknown(suite: Suite) -> None:
+    """Refuse a suite whose evaluators could never run, before the first one does.
+
+    Raises:
+        InvalidField: at the path in the suite's file.
+    """
+    keys: list[PlacedKeys] = []
+    for index, member in enumerate(suite.members):
+        planned, path = member.evaluation, f"evaluations[{index}]"
+        for place, spec in enumerate(planned.evaluators):
+            # One that needs what is not there fails when its turn comes, and the others stand.
+            with contextlib.suppress(FailedPrecondition), _below(path):
+                registry.create(spec, place, planned.sampling)
+        with contextlib.suppress(FailedPrecondition):
+            keys.extend(keys_of(planned, f"{path}."))
+    refuse_equal_keys(keys)
+
+
+@contextlib.contextmanager
+def _below(path: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidField as error:
+        raise InvalidField(f"{path}.{error.field}", error.message, reason=error.reason) from error
+
+
+def _wanted(suite: Suite, only: Sequence[str]) -> Iterator[tuple[int, SuiteMember]]:
+    names = [member.name for member in suite.members]
+    for name in only:
+        if name not in names:
+            raise InvalidField("--only", f"is {name[:60]!r}; {suite.name} has {', '.join(names)}")
+    for index, member in enumerate(suite.members):
+        if not only or member.name in only:
+            yield index, member

@@ -1,0 +1,59 @@
+"""Environments of users, found by the entry points of installed distributions: group `crucible_worker.environments`.
+
+An entry point names an instance of what `base.EnvironmentType` describes, and its name is what the option `environment`
+of `rl_test_set` asks for. It is imported when somebody asks for it, and runs in the worker's process with all its
+rights, but not on the worker's event loop: see `own_loop.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import cast
+
+from crucible_worker.entry_points import EntryPoints, told
+from crucible_worker.evaluators.environments.base import EnvironmentType
+
+__all__ = ["GROUP", "find", "names"]
+
+GROUP = "crucible_worker.environments"
+"""Where environments are announced."""
+
+_POINTS = EntryPoints(group=GROUP, what="environment", reason="BAD_ENVIRONMENT")
+
+
+def names() -> Sequence[str]:
+    """Names of the environments that are announced, sorted; nothing is loaded."""
+    return _POINTS.names()
+
+
+def find(name: str) -> EnvironmentType | None:
+    """Load the environment that is announced under a name; None where there is none.
+
+    Raises:
+        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_ENVIRONMENT); it
+            needs a library that is not installed (EXTRA_NOT_INSTALLED).
+    """
+    loaded = _POINTS.load(name)
+    if loaded is None:
+        return None
+    place, found = loaded
+    if isinstance(found, type):
+        raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
+    try:
+        schema, group = getattr(found, "options_schema", None), getattr(found, "group", None)
+        described = isinstance(getattr(found, "description", None), str)
+    except (Exception, SystemExit) as error:  # whatever foreign code does
+        raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
+    if not described or not isinstance(schema, dict) or not callable(group):
+        message = f"is a {type(found).__name__} at {place!r}, without a description, an options_schema or a `group`"
+        raise _POINTS.bad(name, message)
+    try:
+        json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _POINTS.bad(name, f"has options that are no JSON schema: {told(error)}") from error
+    _POINTS.check_schema(name, schema)
+    if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
+        # An option that is misspelt would otherwise be none at all.
+        raise _POINTS.bad(name, "has options that are no object with additionalProperties false")
+    return cast("EnvironmentType", found)

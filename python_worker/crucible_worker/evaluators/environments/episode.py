@@ -1,0 +1,280 @@
+"""One rollout: a model acts in an environment until that says that the episode is over, or a limit ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence
+from crucible_worker.backends.base import Model
+from crucible_worker.entry_points import told
+from crucible_worker.evaluators.answering import Answer, Answering
+from crucible_worker.evaluators.environments.base import Action, Env, Rollout, Turn
+from crucible_worker.evaluators.environments.own_loop import ForeignFailure
+from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+
+__all__ = [
+    "BAD_ENVIRONMENT",
+    "CONTEXT_OVERFLOW",
+    "MAX_METRICS",
+    "MAX_NAME_CHARS",
+    "MAX_TURNS",
+    "Asker",
+    "Caller",
+    "Shown",
+    "called_here",
+    "finite",
+    "numbers_of",
+    "play",
+    "seed_of",
+]
+
+MAX_METRICS = 256
+"""Metrics of one turn or rollout."""
+MAX_NAME_CHARS = 200
+"""Of a metric's name, and of a tag."""
+
+BAD_ENVIRONMENT = "BAD_ENVIRONMENT"
+"""Of an environment that gives what none may give: another rollout of it would be no better."""
+MAX_TURNS, CONTEXT_OVERFLOW = "max_turns", "context_overflow"
+"""Why an episode was ended that did not end itself, in the words of tinker-cookbook's stop reasons."""
+
+Shown: TypeAlias = str | Conversation | ModelInput
+"""An observation as a model can be asked it."""
+
+_STOP = "stop/"
+_NOTHING = SampledSequence(text="", tokens=(), logprobs=())
+
+
+class Caller(Protocol):
+    """Calls a function of an environment where that may run, and waits for what it gives."""
+
+    async def __call__(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        """Call it.
+
+        Raises:
+            ForeignFailure: it raised something, or gave what it must not.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """A model as it is asked in an episode."""
+
+    model: Model
+    """Who acts."""
+    answering: Answering
+    """How it is asked; `max_tokens` is of one turn."""
+
+    async def ask(self, observation: Shown, stop: Sequence[str | int], seed: int) -> Answer:
+        """Have it answer an observation.
+
+        Args:
+            observation: what it gets.
+            stop: texts or token ids that end its answer, beside those of the request and the renderer.
+            seed: of this answer, where sampling is random.
+
+        Raises:
+            BridgeError: as of `Answering`.
+            FailedPrecondition: token ids are to end the answer, and the model's server tells none (NO_TOKENS).
+        """
+        sampling = self.answering.sampling
+        texts = dict.fromkeys((*sampling.stop, *(each for each in stop if isinstance(each, str))))
+        asked = dataclasses.replace(self.answering, sampling=dataclasses.replace(sampling, stop=tuple(texts)))
+        shown = observation if not isinstance(observation, ModelInput) else _as_datum(observation)
+        answer = await asked.answer(self.model, shown, seed)
+        ids = frozenset(each for each in stop if not isinstance(each, str))
+        return _ended_at(answer, ids) if ids else answer
+
+
+async def called_here(function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+    """A caller for environments of our own, which never block; what they raise is raised."""
+    given = function(*args, **options)
+    return await given if inspect.isawaitable(given) else given
+
+
+async def play(env: Env, call: Caller, asker: Asker, *, seed: Callable[[int], int], max_turns: int) -> Rollout:
+    """Have a model act in an environment.
+
+    An episode is ended after `max_turns`, and where an observation does not fit into the model's context any more: its
+    last turn then has the metric `stop/max_turns` or `stop/context_overflow`.
+
+    Args:
+        env: used once.
+        call: where it may run.
+        asker: the model.
+        seed: of each turn, from 0.
+        max_turns: at least 1.
+
+    Raises:
+        ForeignFailure: the environment failed.
+        BridgeError: the model could not be asked; the first observation is longer than its context.
+    """
+    begun = await call(_begun, env)
+    if isinstance(begun, Rollout):
+        return begun
+    given, observation, stop = begun
+    turns: list[Turn] = []
+    while len(turns) < max_turns:
+        try:
+            answer = await asker.ask(observation, stop, seed(len(turns)))
+        except InvalidField as error:
+            if error.reason != "PROMPT_TOO_LONG" or not turns:
+                raise
+            return _ended(turns, given, CONTEXT_OVERFLOW)
+        turn, following = await call(_stepped, env, given, answer)
+        turns.append(turn)
+        given, observation, stop = following
+        if turn.episode_done:
+            return Rollout(transitions=turns, final_ob=given, stop_reason=_reason_of(turn.metrics))
+    return _ended(turns, given, MAX_TURNS)
+
+
+def seed_of(seed: int, *places: int) -> int:
+    """A seed that is a function of another one and of where it is used."""
+    text = "\0".join(map(str, (seed, *places))).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
+
+
+def numbers_of(metrics: Any, what: str) -> dict[str, float]:
+    """Metrics of an environment as floats; what is None is left out.
+
+    Raises:
+        ForeignFailure: they are none, have the name of a built-in key, or are not finite (NOT_FINITE).
+    """
+    if not isinstance(metrics, Mapping) or len(metrics) > MAX_METRICS:
+        raise ForeignFailure(BAD_ENVIRONMENT, f"gave {what} metrics that are not at most {MAX_METRICS} numbers by name")
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
+            message = f"gave a {what} metric whose name is no text of 1 to {MAX_NAME_CHARS} characters"
+            raise ForeignFailure(BAD_ENVIRONMENT, message)
+        if name in BUILT_IN_KEYS:
+            raise ForeignFailure(BAD_ENVIRONMENT, f"gave the {what} metric {name!r}, which is a built-in key")
+        if value is not None:
+            found[name] = finite(value, f"the {what} metric {name!r}")
+    return found
+
+
+def finite(value: Any, what: str) -> float:
+    """A number of an environment as a float.
+
+    Raises:
+        ForeignFailure: it is none, or not finite (NOT_FINITE).
+    """
+    if not isinstance(value, numbers.Real):
+        raise ForeignFailure(BAD_ENVIRONMENT, f"gave a {type(value).__name__} as {what}, not a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ForeignFailure("NOT_FINITE", f"gave {number} as {what}")
+    return number
+
+
+async def _begun(env: Env) -> Rollout | tuple[Any, Shown, Sequence[str | int]]:
+    initial = await env.initial_observation()
+    if isinstance(initial, tuple | list) and len(initial) == 2:
+        given, stop = initial
+        return given, _observed(given), _stops(stop)
+    reward = getattr(initial, "reward", None)
+    if reward is None:
+        raise ForeignFailure(BAD_ENVIRONMENT, f"began with a {type(initial).__name__}, not an observation and its stop")
+    turn = Turn(
+        ob=ModelInput(()),
+        ac=_action(_NOTHING, ""),
+        reward=finite(reward, "the reward"),
+        episode_done=True,
+        metrics=numbers_of(getattr(initial, "metrics", {}), "turn's"),
+        logs=getattr(initial, "logs", {}),
+        seen=ModelInput(()),
+        said=_NOTHING,
+    )
+    return Rollout(transitions=[turn], final_ob=turn.ob, stop_reason=_reason_of(turn.metrics))
+
+
+async def _stepped(env: Env, given: Any, answer: Answer) -> tuple[Turn, tuple[Any, Shown, Sequence[str | int]]]:
+    action = _action(answer.sequence, answer.said)
+    step = await env.step(list(action.tokens), extra={"stop_reason": action.stop_reason, "text": action.text})
+    for name in ("reward", "episode_done"):
+        if not hasattr(step, name):
+            raise ForeignFailure(BAD_ENVIRONMENT, f"stepped to a {type(step).__name__}, which has no {name}")
+    done = bool(step.episode_done)
+    turn = Turn(
+        ob=given,
+        ac=action,
+        reward=finite(step.reward, "the reward"),
+        episode_done=done,
+        metrics=numbers_of(getattr(step, "metrics", {}), "turn's"),
+        logs=getattr(step, "logs", {}),
+        seen=answer.prompt,
+        said=answer.sequence,
+    )
+    following = getattr(step, "next_observation", "")
+    if done:
+        return turn, (following, "", ())
+    return turn, (following, _observed(following), _stops(getattr(step, "next_stop_condition", ())))
+
+
+def _observed(observation: Any) -> Shown:
+    if isinstance(observation, str | Conversation | ModelInput):
+        return observation
+    try:
+        tokens = observation.to_ints() if hasattr(observation, "to_ints") else observation
+        return ModelInput.of(tokens)
+    except (TypeError, ValueError, InvalidField) as error:
+        message = f"observed a {type(observation).__name__}, which is neither text nor tokens: {told(error)}"
+        raise ForeignFailure(BAD_ENVIRONMENT, message) from error
+
+
+def _stops(stop: Any) -> Sequence[str | int]:
+    stops = () if stop is None else stop
+    plain = isinstance(stops, list | tuple) and all(isinstance(each, str | numbers.Integral) for each in stops)
+    if not plain or "" in stops:
+        raise ForeignFailure(BAD_ENVIRONMENT, "gave a stop condition that is no list of texts or token ids")
+    return tuple(stops)
+
+
+def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
+    said = answer.sequence
+    if not said.tokens and said.output_tokens:
+        message = "the environment ends answers by token ids, and the model's server tells none"
+        raise FailedPrecondition(message, reason="NO_TOKENS")
+    at = next((index for index, token in enumerate(said.tokens) if token in ids), None)
+    if at is None:
+        return answer
+    if at + 1 == len(said.tokens):
+        return dataclasses.replace(answer, sequence=dataclasses.replace(said, stop_reason="stop"))
+    logprobs = None if said.logprobs is None else said.logprobs[: at + 1]
+    cut = SampledSequence(text="", tokens=said.tokens[: at + 1], logprobs=logprobs, stop_reason="stop")
+    # Of the part alone nobody has told the text.
+    return dataclasses.replace(answer, sequence=cut, output="", said="", text="")
+
+
+def _as_datum(tokens: ModelInput) -> Datum:
+    return Datum(model_input=tokens, loss_fn_inputs={})
+
+
+def _action(said: SampledSequence, text: str) -> Action:
+    return Action(
+        tokens=list(said.tokens),
+        maybe_logprobs=None if said.logprobs is None else list(said.logprobs),
+        stop_reason=said.stop_reason,
+        text=text,
+    )
+
+
+def _ended(turns: list[Turn], given: Any, reason: str) -> Rollout:
+    last = turns[-1]
+    kept = {name: value for name, value in last.metrics.items() if not name.startswith(_STOP)}
+    last.metrics, last.episode_done = {**kept, f"{_STOP}{reason}": 1.0}, True
+    return Rollout(transitions=turns, final_ob=given, stop_reason=reason)
+
+
+def _reason_of(metrics: Mapping[str, float]) -> str | None:
+    return next((name.removeprefix(_STOP) for name in metrics if name.startswith(_STOP)), None)

@@ -1,0 +1,145 @@
+"""Foreign coroutines on an event loop of their own, on a thread of its own: one that blocks holds up nobody else.
+
+A thread cannot be ended from outside. One whose work is given up is asked to stop, and has `CLEANUP_SECONDS` for what
+it has to give back; if it still blocks then, an exception is raised in it, which ends whatever loops in Python. What
+sleeps or waits in C comes to that when it wakes, and is left alone until then: so many threads at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from crucible_bridge.errors import BackendError, BridgeError
+from crucible_worker.entry_points import told
+
+__all__ = ["CLEANUP_SECONDS", "MAX_STUCK_THREADS", "ForeignFailure", "OwnLoop", "guarded_call"]
+
+CLEANUP_SECONDS = 10.0
+"""How long a group of environments may take to give back what it holds."""
+MAX_STUCK_THREADS = 32
+"""Threads that came to no end: with so many, no further group is begun."""
+
+_SETTLE_SECONDS = 1.0  # for tasks that are cancelled to end, and for a thread to leave its loop
+
+_log = structlog.get_logger(__name__)
+_stuck: set[threading.Thread] = set()
+
+
+class ForeignFailure(Exception):
+    """Foreign code raised something, or gave what it must not."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        """Take what it is counted by, the name of its class or a reason, and what it said."""
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class OwnLoop:
+    """A loop with its thread; to be closed on the loop that made it."""
+
+    def __init__(self) -> None:
+        """Begin.
+
+        Raises:
+            BackendError: too many threads came to no end (reason ENVIRONMENTS_STUCK).
+        """
+        _stuck.difference_update([thread for thread in _stuck if not thread.is_alive()])
+        if len(_stuck) >= MAX_STUCK_THREADS:
+            message = f"{len(_stuck)} environments block their threads and do not end: the worker has to be restarted"
+            raise BackendError(message, reason="ENVIRONMENTS_STUCK", retryable=False)
+        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._overdue: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._live, name="environment", daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a function there, and wait for what it gives if that can be awaited; may be cancelled.
+
+        Raises:
+            ForeignFailure: it raised something.
+        """
+        given = asyncio.run_coroutine_threadsafe(guarded_call(function, args, options), self._loop)
+        return await asyncio.wrap_future(given)
+
+    def close(self, cleanup: Callable[[], Any] | None) -> None:
+        """Cancel what goes on there, have it clean up and end; does not wait."""
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._end(cleanup)))
+        self._overdue = self._home.call_later(CLEANUP_SECONDS + 2 * _SETTLE_SECONDS, self._break_off)
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of a loop that was closed, but not for longer than it may take."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLEANUP_SECONDS + 2 * _SETTLE_SECONDS):
+                await self._ended.wait()
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+            # A worker that has ended in the meantime waits for nobody.
+            with contextlib.suppress(RuntimeError):
+                self._home.call_soon_threadsafe(self._has_ended)
+
+    def _has_ended(self) -> None:
+        self._ended.set()
+        if self._overdue is not None:
+            self._overdue.cancel()
+
+    async def _end(self, cleanup: Callable[[], Any] | None) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=_SETTLE_SECONDS)
+        try:
+            if cleanup is not None:
+                await asyncio.wait_for(guarded_call(cleanup, (), {}), CLEANUP_SECONDS)
+            await self._loop.shutdown_asyncgens()
+        except TimeoutError:
+            _log.warning("environment_cleanup_timeout", seconds=CLEANUP_SECONDS)
+        except ForeignFailure as failure:
+            _log.warning("environment_cleanup_failed", kind=failure.kind, message=failure.message)
+        finally:
+            self._loop.stop()
+
+    def _break_off(self) -> None:
+        if self._thread.is_alive() and self._thread.ident is not None:
+            _stuck.add(self._thread)
+            _log.warning("environment_stuck", stuck=len(_stuck))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
+
+
+async def guarded_call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Call a function of a user, and wait for what it gives if that can be awaited.
+
+    Raises:
+        ForeignFailure: it raised something, whatever that is.
+    """
+    try:
+        given = function(*args, **options)
+        return await given if inspect.isawaitable(given) else given
+    except ForeignFailure:
+        raise
+    except BridgeError as error:
+        raise ForeignFailure(error.reason, error.message) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancels this call: let through, it would look as if the sample had been.
+        raise ForeignFailure("CancelledError", "was cancelled by what it waited for") from error
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever foreign code does
+        raise ForeignFailure(type(error).__name__, told(error)) from error

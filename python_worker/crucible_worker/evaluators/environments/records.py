@@ -1,0 +1,117 @@
+"""Groups as samples' results carry them, and what is counted of those."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import (
+    Metrics,
+    ModelInput,
+    Problem,
+    SampleResult,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
+    Verdict,
+)
+from crucible_worker.evaluators.base import Outcome
+from crucible_worker.evaluators.environments.base import Rollout, Turn
+from crucible_worker.evaluators.environments.group import Failure, Group
+
+__all__ = ["MAX_OUTPUT_CHARS", "described", "errors_of", "outcome_of", "unseen_turns", "without_observations"]
+
+MAX_OUTPUT_CHARS = 100_000
+"""Of what the model said in a group's first rollout, as a record shows it."""
+
+_ERRORS, _UNSEEN = "rollout_errors/", "unseen_turns"
+_OBSERVATIONS = ("/ob_tokens_per_turn", "/total_ob_tokens")
+_NOTHING = ModelInput(())
+
+
+def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
+    """What became of a sample: the score is the mean of its rollouts' total rewards."""
+    counted = {f"{_ERRORS}{kind}": float(count) for kind, count in sorted(group.failures.items())}
+    if group.failure is not None:
+        return Outcome(verdict=group.failure.verdict, problem=_problem(group.failure), measurements=counted)
+    turns = [turn for rollout in group.rollouts for turn in rollout.transitions]
+    try:
+        trajectories = tuple(
+            Trajectory(
+                transitions=tuple(_transition(turn, intermediates) for turn in rollout.transitions),
+                final_reward=reward,
+                metrics=metrics,
+            )
+            for rollout, reward, metrics in zip(group.rollouts, group.rewards, group.metrics, strict=True)
+        )
+    except InvalidField as error:
+        problem = Problem(reason=error.reason, message=error.message, field=error.field)
+        return Outcome(verdict=Verdict.ERROR, problem=problem, measurements=counted)
+    unseen = sum(turn.seen is None for turn in turns)
+    return Outcome(
+        verdict=Verdict.MEASURED,
+        score=math.fsum(each.total_reward for each in trajectories) / len(trajectories),
+        output=_said(group.rollouts[0]),
+        stop_reason="length" if any(turn.said.stop_reason == "length" for turn in turns) else "stop",
+        output_tokens=sum(turn.said.output_tokens for turn in turns),
+        measurements={**counted, _UNSEEN: float(unseen)} if unseen else counted,
+        group=TrajectoryGroup(trajectories=trajectories, tags=group.tags),
+    )
+
+
+def errors_of(result: SampleResult) -> Mapping[str, int]:
+    """Failed rollouts of a sample by kind; what the engine has found of it is a kind, too."""
+    counted = {
+        name.removeprefix(_ERRORS): int(count)
+        for name, count in result.measurements.items()
+        if name.startswith(_ERRORS)
+    }
+    if result.group is None and not counted:
+        return {"unknown" if result.problem is None else result.problem.reason: 1}
+    return counted
+
+
+def unseen_turns(result: SampleResult) -> int:
+    """Turns of a sample whose observations nobody has counted in tokens."""
+    return int(result.measurements.get(_UNSEEN, 0.0))
+
+
+def without_observations(metrics: Metrics) -> Metrics:
+    """Metrics whose counts of observation tokens are undefined, as the model's server does not tell them."""
+    missing = [key for key in metrics.values if key.startswith("env/") and key.endswith(_OBSERVATIONS)]
+    values = {key: value for key, value in metrics.values.items() if key not in missing}
+    return Metrics(
+        values, {**metrics.undefined, **dict.fromkeys(missing, "the model's server counts no prompt tokens")}
+    )
+
+
+def described(result: SampleResult) -> str:
+    """What a sample without rollouts says of itself, short enough for a problem."""
+    why = "" if result.problem is None else f"{result.problem.reason}: {result.problem.message}"
+    return shorten(f"sample {result.sample_id!r} failed: {why}", MAX_PROBLEM_BYTES)
+
+
+def _problem(failure: Failure) -> Problem:
+    return Problem(
+        reason=shorten(failure.kind, MAX_PROBLEM_BYTES),
+        message=shorten(failure.message, MAX_PROBLEM_BYTES),
+        retryable=failure.retryable,
+    )
+
+
+def _transition(turn: Turn, intermediates: bool) -> Transition:
+    made = Transition.of(
+        _NOTHING if turn.seen is None else turn.seen,
+        turn.said,
+        reward=turn.reward,
+        metrics=turn.metrics,
+        intermediates=intermediates,
+    )
+    return dataclasses.replace(made, observation=None) if turn.seen is None else made
+
+
+def _said(rollout: Rollout) -> str:
+    return "\n".join(turn.ac.text for turn in rollout.transitions)[:MAX_OUTPUT_CHARS]

@@ -1,0 +1,143 @@
+"""Which tasks of Inspect may be run: code, all of it, and so what the operator names and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+
+__all__ = [
+    "Allowed",
+    "TaskName",
+    "missing_extra",
+    "nothing_allowed",
+    "parse_task",
+    "share",
+    "shared",
+    "unshare",
+]
+
+_FILE = re.compile(r"(?P<file>[^@\0\n]+\.py)@(?P<task>[A-Za-z_]\w*)")
+# Without dots: Inspect looks for what it does not find in the package among files.
+_INSTALLED = re.compile(r"(?P<package>[\w-]+)/(?P<task>[\w-]+(/[\w-]+)*)")
+_MAX_SHOWN = 200  # characters of a name that an error repeats
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TaskName:
+    """A task as a sample names it."""
+
+    place: str
+    """The file below a root, or the package."""
+    task: str
+    """Its name there."""
+    in_file: bool
+    """Whether `place` is a file."""
+
+    @property
+    def label(self) -> str:
+        """What its keys begin with, without a slash: the task's own name."""
+        return self.task.replace("/", ".")
+
+
+def parse_task(text: str) -> TaskName:
+    """Read "PACKAGE/NAME" or "FILE.py@NAME".
+
+    Raises:
+        InvalidField: it is neither.
+    """
+    if found := _FILE.fullmatch(text):
+        return TaskName(place=found["file"], task=found["task"], in_file=True)
+    if found := _INSTALLED.fullmatch(text):
+        return TaskName(place=found["package"], task=found["task"], in_file=False)
+    raise InvalidField("input", f'is {text[:_MAX_SHOWN]!r}, neither "PACKAGE/TASK" nor "FILE.py@TASK"')
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What the operator allows; belongs to the event loop that uses it first."""
+
+    roots: tuple[Path, ...] = ()
+    """Folders below which files with tasks may lie."""
+    packages: tuple[str, ...] = ()
+    """Packages whose installed tasks may be run: "inspect_evals"."""
+    network: bool = False
+    """Whether tasks may fetch data sets from the hub; only what its cache holds is read otherwise."""
+    turns: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(1))
+    """As many as tasks may run at once."""
+
+    def locate(self, name: TaskName) -> str:
+        """What Inspect finds a task by.
+
+        Raises:
+            PermissionDenied: the package is not allowed (TASK_NOT_ALLOWED), or the path leads out of the roots
+                (PATH_OUT_OF_ROOT).
+            NotFound: no root has such a file (TASK_NOT_FOUND).
+        """
+        if name.in_file:
+            return f"{_resolved(self.roots, name.place)}@{name.task}"
+        if name.place not in self.packages:
+            known = ", ".join(self.packages) or "none"
+            message = f"tasks of {name.place!r} are not allowed by --inspect-package; allowed packages: {known}"
+            raise PermissionDenied(message, reason="TASK_NOT_ALLOWED")
+        return f"{name.place}/{name.task}"
+
+
+def _resolved(roots: Sequence[Path], path: str) -> Path:
+    # An escape is answered alike whatever is there: the answer must not tell what exists outside.
+    escaped = False
+    for root in roots:
+        try:
+            real_root = root.resolve()
+            candidate = (real_root / path).resolve()
+            inside, there = candidate.is_relative_to(real_root), candidate.is_file()
+        except (OSError, RuntimeError):  # a name that is too long, links that go round
+            continue
+        if not inside:
+            escaped = True
+        elif there:
+            return candidate
+    if escaped:
+        message = f"the file {path[:_MAX_SHOWN]!r} leads out of the folders of --inspect-root"
+        raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT")
+    raise NotFound(f"there is no file {path[:_MAX_SHOWN]!r} below a folder of --inspect-root", reason="TASK_NOT_FOUND")
+
+
+def missing_extra() -> str:
+    """What to install, where Inspect is not; empty where it is."""
+    if importlib.util.find_spec("inspect_ai") is not None:
+        return ""
+    return "Inspect is not installed: pip install 'crucible-bridge[inspect]'"
+
+
+def nothing_allowed() -> FailedPrecondition:
+    """The error of a worker whose operator allows no task."""
+    return FailedPrecondition(
+        "this worker runs no Inspect task: tasks are code, and its operator allows none by --inspect-root or "
+        "--inspect-package",
+        reason="NO_INSPECT_TASKS",
+    )
+
+
+_shared: list[Allowed] = []
+
+
+def share(allowed: Allowed) -> None:
+    """Have evaluators of this process run these tasks, until `unshare`; of several the last."""
+    _shared.append(allowed)
+
+
+def unshare(allowed: Allowed) -> None:
+    """Have evaluators run them no more."""
+    if allowed in _shared:
+        _shared.remove(allowed)
+
+
+def shared() -> Allowed | None:
+    """What evaluators of this process may run; None where that is nothing."""
+    return _shared[-1] if _shared else None

@@ -1,0 +1,99 @@
+"""The worker's side of a task's questions: each becomes a call of a model, and its answer what the task reads."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import ChatMessage, Conversation, Problem, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Model
+from crucible_worker.rendering import answer_of, sample_answers, without_thinking
+
+__all__ = ["Answers"]
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Answers:
+    """Answers the questions of one task.
+
+    Args:
+        models: who is asked, by the name that the task has for each.
+        renderers: how each is asked, by the same names.
+        seed: of the sample that the task is.
+        keep_thinking: whether thoughts are told.
+    """
+
+    def __init__(
+        self, models: Mapping[str, Model], renderers: Mapping[str, str], *, seed: int, keep_thinking: bool
+    ) -> None:
+        self._models, self._renderers, self._seed, self._keep_thinking = models, renderers, seed, keep_thinking
+        self._asked: collections.Counter[bytes] = collections.Counter()
+        self.output_tokens = 0
+        """Generated so far, of all models together."""
+        self.cut = False
+        """Whether an answer was cut."""
+        self.first_problem: Problem | None = None
+        """Why the first question that was not answered was not."""
+
+    async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """What is said to a question: `choices`, or an `error` that names its reason."""
+        try:
+            choices = await self._sampled(question)
+        except BridgeError as error:
+            problem = problem_of(error)
+            if self.first_problem is None:
+                self.first_problem = problem
+            return {"error": f"{problem.reason}: {problem.message}"}
+        return {"choices": [self._told(choice, self._renderers[question["which"]]) for choice in choices]}
+
+    async def _sampled(self, question: Mapping[str, Any]) -> list[SampledSequence]:
+        which, count = question["which"], question["sampling"]["count"]
+        messages = tuple(ChatMessage(role, content) for role, content in question["messages"])
+        # One message of a user is text: a model without a chat template can be asked that.
+        plain = len(messages) == 1 and messages[0].role == "user"
+        answers = await sample_answers(
+            self._models[which],
+            messages[0].content if plain else Conversation(messages),
+            self._params(question),
+            count,
+            renderer=self._renderers[which],
+        )
+        if len(answers) != count:
+            message = f"was asked for {count} answers and gave {len(answers)}"
+            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+        return list(answers)
+
+    def _params(self, question: Mapping[str, Any]) -> SamplingParams:
+        given = question["sampling"]
+        temperature = float(given["temperature"])
+        return SamplingParams(
+            max_tokens=given["max_tokens"],
+            temperature=temperature,
+            top_p=1.0 if given["top_p"] is None else float(given["top_p"]),
+            top_k=given["top_k"],
+            stop=tuple(given["stop"]),
+            seed=self._drawn(question) if temperature > 0 else None,
+        )
+
+    def _drawn(self, question: Mapping[str, Any]) -> int:
+        """A seed of the question and of how often it was asked before: epochs differ, and another run is the same."""
+        text = json.dumps([self._seed, question["which"], question["messages"], question["sampling"]])
+        digest = hashlib.sha256(text.encode()).digest()
+        self._asked[digest] += 1
+        drawn = hashlib.sha256(digest + self._asked[digest].to_bytes(8, "big")).digest()
+        return int.from_bytes(drawn[:8], "big") >> 1
+
+    def _told(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
+        cut = choice.stop_reason == "length"
+        self.cut = self.cut or cut
+        self.output_tokens += choice.output_tokens
+        text = answer_of(_SURROGATES.sub("\ufffd", choice.text), renderer)
+        said = text if self._keep_thinking else without_thinking(text)
+        return {"text": said, "cut": cut, "tokens": choice.output_tokens}

@@ -1,0 +1,311 @@
+"""The evaluator `inspect`: what tasks of Inspect AI find of a model, every scorer and every metric of them.
+
+One sample of the data set is one task. Inspect runs users' code and one evaluation at a time in a process, so each task
+has a process of its own, which asks the worker for every answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
+from crucible_bridge.types import (
+    EvaluatorInfo,
+    EvaluatorKind,
+    Metrics,
+    ModelRef,
+    OrchestratorModel,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    parse_model,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.inspect.allowed import (
+    Allowed,
+    TaskName,
+    missing_extra,
+    nothing_allowed,
+    parse_task,
+    shared,
+)
+from crucible_worker.evaluators.inspect.answers import Answers
+from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
+from crucible_worker.evaluators.inspect.process import run_in_process
+from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+
+__all__ = ["MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "Inspect", "InspectType"]
+
+MAX_CONNECTIONS = 1_024
+"""Answers of one task that are waited for at once."""
+MAX_EPOCHS = 1_000
+"""How often a task's samples are run."""
+MAX_LIMIT = 1_000_000_000
+"""Samples of a task."""
+DEFAULT_TEMPERATURE, DEFAULT_MAX_TOKENS = 1.0, 1_000
+"""How a model is sampled where neither the request nor the task says."""
+
+GRADER = "grader"
+"""The role in which tasks that have answers judged by a model ask for it."""
+_MODEL, _JUDGE = "model", "judge"
+_REMOVE, _KEEP = "remove", "keep"
+_METADATA = ("limit", "epochs", "task_args")
+"""Options that a sample's metadata may have for its own task, as JSON."""
+
+_LIMIT = {
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "maximum": MAX_LIMIT,
+    "default": None,
+    "description": "Samples of each task, the first ones; all if null.",
+}
+_EPOCHS = {
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "maximum": MAX_EPOCHS,
+    "default": None,
+    "description": "How often each sample of a task is run; as the task says if null.",
+}
+
+_INFO = EvaluatorInfo(
+    kind="inspect",
+    kinds=(EvaluatorKind.SAMPLING,),
+    description="Runs tasks of Inspect AI, one for each sample, and reports every metric of every scorer.",
+    options_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "limit": dict(_LIMIT),
+            "epochs": dict(_EPOCHS),
+            "task_args": {
+                "type": "object",
+                "default": {},
+                "description": (
+                    "Arguments of those tasks that take them; a sample's metadata may have some for its own, as JSON."
+                ),
+            },
+            "max_connections": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_CONNECTIONS,
+                "default": 32,
+                "description": "Answers of each task that are waited for at once.",
+            },
+            "renderer": dict(RENDERER_OPTION),
+            "thinking": {
+                "type": "string",
+                "enum": [_REMOVE, _KEEP],
+                "default": _REMOVE,
+                "description": "remove: a task does not see thoughts, as of `accuracy`. keep: it does.",
+            },
+            _JUDGE: {
+                "type": ["string", "null"],
+                "minLength": 1,
+                "default": None,
+                "examples": ["openai:SERVER/MODEL", "local:PATH"],
+                "description": f"The model in the role of {GRADER!r}; if null, tasks that have it are their own judge.",
+            },
+            "judge_max_tokens": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 65_536,
+                "default": 1_024,
+                "description": "Tokens of a judgement, with its thoughts.",
+            },
+            "judge_renderer": {
+                **RENDERER_OPTION,
+                "description": "How the judge is asked: as `renderer`, of the judge.",
+            },
+        },
+        "additionalProperties": False,
+    },
+    keys={
+        "<task>/<scorer>/<metric>": "as the metric has it",
+        "<task>/samples": "samples, epochs included",
+        "<task>/errored_samples": "samples",
+        "<task>/truncated_samples": "samples",
+    },
+    score_goal=None,  # a task's metric may be an error rate
+)
+
+
+class InspectType:
+    """The kind `inspect`."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is, and what is missing here where it cannot be used."""
+        missing = missing_extra() or ("" if shared() is not None else nothing_allowed().message)
+        return dataclasses.replace(_INFO, unavailable=missing)
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+        """Make one; without `sampling` the tasks say how the model is sampled.
+
+        Raises:
+            InvalidField: the judge is no model of this worker.
+            FailedPrecondition: a renderer needs a library that is not installed.
+        """
+        check_renderer(options["renderer"])
+        check_renderer(options["judge_renderer"])
+        return Inspect(options=options, sampling=sampling, judge=_judge(options[_JUDGE]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Inspect:
+    """Runs one task for each sample."""
+
+    options: Mapping[str, Any]
+    """As the schema has them."""
+    sampling: SamplingParams | None
+    """How the model is sampled, whatever a task says; None where that is the task's to say."""
+    judge: ModelRef | None = None
+    """Who has the role of the grader."""
+
+    @property
+    def repeats(self) -> int:
+        """Once: epochs are the task's."""
+        return 1
+
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """The judge, where there is one."""
+        return {} if self.judge is None else {_JUDGE: self.judge}
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot generate, and any where no task can be run.
+
+        Raises:
+            FailedPrecondition: Inspect is not installed (EXTRA_NOT_INSTALLED), no task is allowed here
+                (NO_INSPECT_TASKS), or the model lacks a sampling client (MISSING_CLIENT).
+        """
+        if missing := missing_extra():
+            raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+        _allowed()
+        _check_client(model, "the model")
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        for judge in others.values():
+            _check_client(judge, "the judge")
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a sample that names no task, or whose metadata holds no options of one.
+
+        Raises:
+            InvalidField: names what is wrong.
+        """
+        _name_of(sample)
+        self._options_of(sample)
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Run the task that a sample names, when its turn has come.
+
+        Returns:
+            MEASURED, with the task's headline metric as the score and every metric among the measurements; UNDECIDED
+            where that metric has no finite value; ERROR where the task is not allowed or not there, did not come to its
+            end, or every sample of it failed. The records of the task's samples are the output, as JSON.
+
+        Raises:
+            InvalidField: as of `check_sample`.
+            FailedPrecondition: as of `check`.
+        """
+        allowed, name = _allowed(), _name_of(sample)
+        options = self._options_of(sample)
+        answers = Answers(
+            {_MODEL: context.model, GRADER: context.others.get(_JUDGE, context.model)},
+            {_MODEL: self.options["renderer"], GRADER: self.options["judge_renderer"]},
+            seed=context.seed,
+            keep_thinking=self.options["thinking"] == _KEEP,
+        )
+        try:
+            order = self._order(allowed.locate(name), options)
+            async with allowed.turns:
+                found = await run_in_process(order, answers.answer, network=allowed.network)
+        except BridgeError as error:  # of the task or its process, not of a model: the result bears the task's name
+            return not_run(name.label, problem_of(error))
+        return outcome_of(name.label, found, answers)
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """Every metric of every task under the task's own key."""
+        return task_metrics(results)
+
+    def _order(self, task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        defaults = {"temperature": DEFAULT_TEMPERATURE, "max_tokens": DEFAULT_MAX_TOKENS}
+        return {
+            "task": task,
+            "task_args": options["task_args"],
+            "own_args": options["own_args"],
+            "limit": options["limit"],
+            "epochs": options["epochs"],
+            "max_connections": self.options["max_connections"],
+            "defaults": defaults,
+            "config": {} if self.sampling is None else _config(self.sampling),
+            "roles": [] if self.judge is None else [GRADER],
+            "role_defaults": {"temperature": 0.0, "max_tokens": self.options["judge_max_tokens"]},
+        }
+
+    def _options_of(self, sample: Sample) -> dict[str, Any]:
+        own = {name: _parsed(name, sample.metadata[name]) for name in _METADATA if name in sample.metadata}
+        options = {name: self.options[name] for name in _METADATA}
+        args = own.get("task_args", {})
+        return {**options, **own, "task_args": {**options["task_args"], **args}, "own_args": list(args)}
+
+
+def _allowed() -> Allowed:
+    allowed = shared()
+    if allowed is None:
+        raise nothing_allowed()
+    return allowed
+
+
+def _check_client(model: Model, who: str) -> None:
+    if model.sampling is None:
+        raise FailedPrecondition(f"inspect needs a sampling client, which {who} lacks", reason="MISSING_CLIENT")
+
+
+def _name_of(sample: Sample) -> TaskName:
+    if not isinstance(sample.input, str):
+        raise InvalidField("input", "is no text: each sample names a task")
+    return parse_task(sample.input)
+
+
+def _parsed(name: str, text: str) -> Any:
+    """An option of a sample's metadata, which holds text alone."""
+    field = f'metadata["{name}"]'
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidField(field, f"is not JSON: {shorten(str(error), MAX_PROBLEM_BYTES)}") from error
+    if name == "task_args":
+        if not isinstance(value, dict):
+            raise InvalidField(field, "is no object")
+        return value
+    most = MAX_LIMIT if name == "limit" else MAX_EPOCHS
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise InvalidField(field, f"is {text[:60]!r}, not a whole number from 1 to {most:,}")
+    return value
+
+
+def _judge(text: str | None) -> ModelRef | None:
+    if text is None:
+        return None
+    field = f'options["{_JUDGE}"]'
+    try:
+        judge = parse_model(text)
+    except InvalidField as error:
+        raise InvalidField(field, error.message, reason=error.reason) from error
+    if isinstance(judge, OrchestratorModel):
+        raise InvalidField(field, "is the orchestrator's own, and a judge has to be the worker's")
+    return judge
+
+
+def _config(sampling: SamplingParams) -> dict[str, Any]:
+    """What rules over the task's own; stop strings only where there are some, as a task's are part of its form."""
+    config = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "top_p": sampling.top_p}
+    top_k = {} if sampling.top_k is None else {"top_k": sampling.top_k}
+    return {**config, **top_k, **({"stop_seqs": list(sampling.stop)} if sampling.stop else {})}

@@ -1,0 +1,147 @@
+"""What a task has found, as the result of a sample; and the metrics of all tasks."""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import Metrics, Problem, SampleResult, Verdict
+from crucible_worker.evaluators.base import Outcome
+from crucible_worker.evaluators.inspect.answers import Answers
+
+__all__ = ["COUNTS", "MAX_METRICS", "not_run", "outcome_of", "task_metrics"]
+
+COUNTS = ("samples", "errored_samples", "truncated_samples")
+"""What is counted of each task, by the names of its keys."""
+MAX_METRICS = 1_000
+"""Of one task, all scorers together."""
+
+_UNDEFINED = "undefined"
+"""The last part of a measurement that says that the metric before it has no value."""
+_MAX_PART_BYTES = 200
+
+
+def outcome_of(label: str, message: Mapping[str, Any], answers: Answers) -> Outcome:
+    """The result of a sample whose task has ended.
+
+    Args:
+        label: the task's name.
+        message: what its process said last.
+        answers: what it was answered.
+    """
+    if message["op"] == "failed":
+        text = shorten(message["message"], MAX_PROBLEM_BYTES)
+        return not_run(label, Problem(reason="INSPECT_FAILED", message=text))
+    named = _named(message["scores"])
+    measurements: dict[str, float] = {key: float(message[key.partition("_")[0]]) for key in COUNTS}
+    if len(named) > MAX_METRICS:
+        text = f"the task has {len(named):,} metrics, at most {MAX_METRICS:,} are kept"
+        problem = Problem(reason="TOO_MANY_METRICS", message=text)
+        return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, measurements=measurements)
+    for key, (_, value) in named.items():
+        measurements[key if value is not None else f"{key}/{_UNDEFINED}"] = 1.0 if value is None else value
+    headline = next((key for key, (place, _) in named.items() if place == message["headline"]), "")
+    score = named[headline][1] if headline else None
+    problem = _problem(message, headline, score, answers)
+    return Outcome(
+        verdict=_verdict(problem),
+        score=score if problem is None else None,
+        output=json.dumps({"samples": message["records"], "left_out": message["records_left_out"]}),
+        extracted=headline,
+        method=label,
+        stop_reason="length" if answers.cut else "stop",
+        output_tokens=answers.output_tokens,
+        problem=problem,
+        measurements=measurements,
+    )
+
+
+def not_run(label: str, problem: Problem) -> Outcome:
+    """The result of a sample whose task did not come to its end."""
+    return Outcome(verdict=Verdict.ERROR, method=label, problem=problem)
+
+
+def task_metrics(results: Iterable[SampleResult]) -> Metrics:
+    """Metrics of all tasks, each behind the name of its task.
+
+    Two samples that are one task have the sample's id behind it, in brackets; a task that did not come so far as to
+    have a name has the sample's id alone.
+    """
+    found = [(result.method or _part(result.sample_id), result) for result in results]
+    names = collections.Counter(label for label, _ in found)
+    values: dict[str, float] = {}
+    undefined: dict[str, str] = {}
+    for label, result in found:
+        task = label if names[label] == 1 else f"{label}[{_part(result.sample_id)}]"
+        for name in COUNTS:
+            if name not in result.measurements:
+                undefined[f"{task}/{name}"] = _why_not_run(result)
+        for name, value in result.measurements.items():
+            if name.count("/") == 2:
+                key = f"{task}/{name.removesuffix(f'/{_UNDEFINED}')}"
+                undefined[key] = "is not finite, or no sample has such a score"
+            else:
+                values[f"{task}/{name}"] = value
+    return Metrics.of(values, undefined)
+
+
+def _named(scores: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[Any], float | None]]:
+    """Every metric by its key, with its place in the log, and its value where it has one."""
+    scores = list(scores)
+    views = collections.Counter(score["scorer"] for score in scores)
+    named: dict[str, tuple[list[Any], float | None]] = {}
+    for score in scores:
+        scorer = _part(score["scorer"])
+        if views[score["scorer"]] > 1:
+            # One scorer, read in several ways: by several reducers of epochs, or by none.
+            scorer = f"{scorer}[{_part(score['reducer'] or 'all')}]"
+        for metric, value in score["metrics"].items():
+            place = [score["scorer"], score["reducer"], metric]
+            named[_unused(f"{scorer}/{_part(metric)}", named)] = (place, value)
+        if score["unscored"]:
+            key = _unused(f"{scorer}/unscored_samples", named)
+            named[key] = ([score["scorer"], score["reducer"], None], float(score["unscored"]))
+    return named
+
+
+def _unused(key: str, taken: Mapping[str, Any]) -> str:
+    """The key, or where it is taken the first one of those with a number behind it that is not."""
+    number, free = 2, key
+    while free in taken:
+        free, number = f"{key}#{number}", number + 1
+    return free
+
+
+def _part(text: str) -> str:
+    """A name as a part of a key: a slash would make two of it."""
+    return shorten(text.replace("/", "."), _MAX_PART_BYTES) or "unnamed"
+
+
+def _problem(message: Mapping[str, Any], headline: str, score: float | None, answers: Answers) -> Problem | None:
+    if message["errored"] and message["errored"] >= message["samples"]:
+        text = f"every sample of the task failed, the first with: {message['first_error']}"
+        first = answers.first_problem
+        return Problem(
+            reason="INSPECT_SAMPLES_FAILED" if first is None else first.reason,
+            message=shorten(text, MAX_PROBLEM_BYTES),
+            retryable=first is not None and first.retryable,
+        )
+    if score is not None:
+        return None
+    text = f"{headline} has no finite value" if headline else "the task has no scorer"
+    return Problem(reason="UNDECIDED", message=text)
+
+
+def _verdict(problem: Problem | None) -> Verdict:
+    if problem is None:
+        return Verdict.MEASURED
+    return Verdict.UNDECIDED if problem.reason == "UNDECIDED" else Verdict.ERROR
+
+
+def _why_not_run(result: SampleResult) -> str:
+    if result.problem is None:
+        return "the task did not come to its end"
+    return f"the task did not come to its end: {result.problem.reason}"

@@ -1,0 +1,43 @@
+"""What the evaluator and the process of a task say to each other: length-prefixed JSON.
+
+The evaluator begins with an order. The process then asks (`op` "ask", with an `id` that the answer bears) until it ends
+with one message, `op` "found" or "failed".
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["HEADER", "MAX_FRAME_BYTES", "pack", "unpack"]
+
+HEADER = struct.Struct("<I")
+"""Length of the body that follows, bytes."""
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""A longer frame is not read: no prompt that a model has room for is."""
+
+
+def pack(message: Mapping[str, Any]) -> bytes:
+    """A frame: header and body. Text may hold what is no valid Unicode, numbers are finite.
+
+    Raises:
+        ValueError: a number is not finite, or the frame would be longer than `MAX_FRAME_BYTES`.
+    """
+    body = json.dumps(message, allow_nan=False).encode()
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"a message of {len(body):,} bytes, at most {MAX_FRAME_BYTES:,} are sent")
+    return HEADER.pack(len(body)) + body
+
+
+def unpack(body: bytes) -> dict[str, Any]:
+    """A frame's body as a map.
+
+    Raises:
+        ValueError: it is no map in JSON.
+    """
+    message = json.loads(body)
+    if not isinstance(message, dict):
+        raise ValueError(f"a message that is a {type(message).__name__}")
+    return message

@@ -1,0 +1,47 @@
+"""Entry of a task's process: die with the worker, take the order, then import what is heavy and run the task."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+
+from crucible_worker.evaluators.inspect.host.line import Line
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Run one task for the worker at the other end of a socket."""
+    parser = argparse.ArgumentParser(prog="crucible_worker.evaluators.inspect.host", description=__doc__)
+    parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
+    parser.add_argument("--socket", type=int, required=True, help="file descriptor of the socket")
+    arguments = parser.parse_args()
+    _die_with(arguments.parent)
+    os.set_inheritable(arguments.socket, False)
+    asyncio.run(_serve(socket.socket(fileno=arguments.socket)))
+
+
+def _die_with(parent: int) -> None:
+    """Be killed when the worker dies, however it dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+async def _serve(end: socket.socket) -> None:
+    line = await Line.over(end)
+    order = await line.receive()
+    # Only now: this takes a second.
+    from crucible_worker.evaluators.inspect.host.running import run_task
+
+    await line.tell(await run_task(order, line))
+    # The end of this process is the worker's to bring about, as soon as it has read what was told.
+    await line.closed()
+
+
+if __name__ == "__main__":
+    main()

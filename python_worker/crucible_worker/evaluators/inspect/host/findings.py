@@ -1,0 +1,99 @@
+"""What is read of a log of Inspect: every scorer, every metric, and what became of every sample."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from inspect_ai.log import EvalResults, EvalSample, EvalScore  # pyright: ignore[reportMissingImports]
+
+__all__ = ["MAX_RECORDS_BYTES", "findings"]
+
+MAX_RECORDS_BYTES = 512 * 1024
+"""Of the records of samples, as JSON; those behind it are left out, and counted."""
+
+_CUT = ("max_tokens", "model_length")
+_MAX_SHOWN = 500  # characters of a sample's error
+
+
+def findings(results: EvalResults | None, samples: Sequence[EvalSample]) -> dict[str, Any]:
+    """A log, as a message.
+
+    Args:
+        results: of its scorers; None where every sample has failed.
+        samples: all that were run, failed ones included.
+
+    Returns:
+        `scores`: of each scorer and reducer its metrics, null where one is not finite or no sample has a score.
+        `headline`: scorer, reducer and metric that sum the task up, null where there are none. `samples`, `errored`,
+        `truncated`: counts, epochs included. `records`: one for each sample, as far as there is room. `first_error`:
+        of the first sample that failed.
+    """
+    errors = [sample.error.message for sample in samples if sample.error is not None]
+    headline = None if results is None else results.headline
+    records, left_out = _records(samples)
+    return {
+        "op": "found",
+        "scores": [] if results is None else [_score(score) for score in results.scores],
+        "headline": None
+        if headline is None
+        else [_scorer(headline.scorer, headline.score), headline.reducer, headline.metric],
+        "samples": len(samples),
+        "errored": len(errors),
+        "truncated": sum(_stop_reason(sample) in _CUT for sample in samples),
+        "records": records,
+        "records_left_out": left_out,
+        "first_error": errors[0][:_MAX_SHOWN] if errors else "",
+    }
+
+
+def _score(score: EvalScore) -> dict[str, Any]:
+    none_scored = score.scored_samples == 0
+    return {
+        "scorer": _scorer(score.scorer, score.name),
+        "reducer": score.reducer,
+        "scored": score.scored_samples,
+        "unscored": score.unscored_samples,
+        "metrics": {
+            name: float(metric.value) if math.isfinite(metric.value) and not none_scored else None
+            for name, metric in score.metrics.items()
+        },
+    }
+
+
+def _scorer(scorer: str, score: str) -> str:
+    """A scorer's name; one that gives several numbers has those of them behind it, which others may use, too."""
+    return scorer if scorer == score else f"{scorer}.{score}"
+
+
+def _records(samples: Sequence[EvalSample]) -> tuple[list[dict[str, Any]], int]:
+    records: list[dict[str, Any]] = []
+    room = MAX_RECORDS_BYTES
+    for sample in samples:
+        record = {
+            "id": sample.id,
+            "epoch": sample.epoch,
+            "scores": {name: _plain(score.value) for name, score in (sample.scores or {}).items()},
+            "stop_reason": _stop_reason(sample),
+            "error": None if sample.error is None else sample.error.message[:_MAX_SHOWN],
+        }
+        room -= len(json.dumps(record))
+        if room < 0:
+            break
+        records.append(record)
+    return records, len(samples) - len(records)
+
+
+def _stop_reason(sample: EvalSample) -> str:
+    return sample.output.stop_reason if sample.output.choices else ""
+
+
+def _plain(value: Any) -> Any:
+    """A score's value as JSON has it: null for what is not finite."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

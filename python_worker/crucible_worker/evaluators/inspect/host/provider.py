@@ -1,0 +1,114 @@
+"""The worker's model as Inspect sees it: a model API whose every answer is asked of the worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
+    ChatCompletionChoice,
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageTool,
+    ContentReasoning,
+    ContentText,
+    GenerateConfig,
+    ModelAPI,
+    ModelOutput,
+    ModelUsage,
+    modelapi,
+)
+
+from crucible_worker.evaluators.inspect.host.line import Line
+
+__all__ = ["CannotAsk", "WorkerModel"]
+
+_UNSUPPORTED = (
+    "best_of",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "prompt_logprobs",
+    "response_schema",
+    "extra_body",
+)
+"""Of how a task wants to be answered: what is passed over in silence would make another task of it."""
+
+
+class CannotAsk(Exception):
+    """The worker's model cannot be asked like this, or did not answer; ends the sample that asks."""
+
+    def __repr__(self) -> str:
+        # By which Inspect tells of it.
+        return str(self)
+
+
+@modelapi(name="crucible")
+class WorkerModel(ModelAPI):
+    """One of the worker's models.
+
+    Args:
+        line: where it is asked.
+        which: which one: "model", or the role that another one has in the task.
+    """
+
+    def __init__(self, line: Line, which: str) -> None:
+        super().__init__(which)
+        self._line, self._which = line, which
+
+    async def generate(
+        self, input: list[ChatMessage], tools: list[Any], tool_choice: Any, config: GenerateConfig
+    ) -> ModelOutput:
+        """Ask the worker, which counts, bounds and repeats calls as those of every evaluator.
+
+        Raises:
+            CannotAsk: with the worker's reason, or because of tools, pictures or a parameter that it does not know.
+        """
+        if tools:
+            raise CannotAsk("TOOLS_UNSUPPORTED: the task gives the model tools, and the worker's models call none")
+        for name in _UNSUPPORTED:
+            if getattr(config, name, None):
+                raise CannotAsk(f"PARAMETER_UNSUPPORTED: the task asks for {name}, which the worker's models lack")
+        messages = [(message.role, _text(message)) for message in input]
+        try:
+            answer = await self._line.ask(which=self._which, messages=messages, sampling=_sampling(config))
+        except ValueError as error:
+            raise CannotAsk(f"PROMPT_TOO_LONG: {error}") from error
+        if (error := answer.get("error")) is not None:
+            raise CannotAsk(error)
+        tokens = sum(choice["tokens"] for choice in answer["choices"])
+        return ModelOutput(
+            model=self.model_name,
+            choices=[
+                ChatCompletionChoice(
+                    message=ChatMessageAssistant(content=choice["text"], model=self.model_name, source="generate"),
+                    stop_reason="max_tokens" if choice["cut"] else "stop",
+                )
+                for choice in answer["choices"]
+            ],
+            usage=ModelUsage(output_tokens=tokens, total_tokens=tokens),
+        )
+
+
+def _sampling(config: GenerateConfig) -> dict[str, Any]:
+    return {
+        "max_tokens": config.max_tokens,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "top_k": config.top_k,
+        "stop": config.stop_seqs or [],
+        "seed": config.seed,
+        "count": config.num_choices or 1,
+    }
+
+
+def _text(message: ChatMessage) -> str:
+    if isinstance(message, ChatMessageTool) or getattr(message, "tool_calls", None):
+        raise CannotAsk("TOOLS_UNSUPPORTED: the conversation holds calls of tools, and the worker's models call none")
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if not isinstance(part, ContentText | ContentReasoning):
+            raise CannotAsk(f"CONTENT_UNSUPPORTED: a message holds content of type {part.type}, and text is accepted")
+    return "\n".join(part.text for part in message.content if isinstance(part, ContentText))

@@ -1,0 +1,75 @@
+"""A task of Inspect from its order to what was found; whatever its code does wrong is told, not raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inspect_ai import eval_async  # pyright: ignore[reportMissingImports]
+from inspect_ai.model import GenerateConfig, Model  # pyright: ignore[reportMissingImports]
+
+from crucible_worker.evaluators.inspect.host.findings import findings
+from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.provider import WorkerModel
+
+__all__ = ["run_task"]
+
+_MAX_SHOWN = 500  # characters of a task's own error
+
+
+async def run_task(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
+    """Run a task as it is ordered.
+
+    Returns:
+        The message that tells what was found (`findings`), or why there is nothing.
+    """
+    try:
+        return await _run(order, line)
+    except (Exception, SystemExit) as error:  # whatever foreign code does
+        return _failed(f"{type(error).__name__}: {error}")
+
+
+async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
+    if own := set(order["own_args"]):
+        # Inspect would pass over those that the task does not take.
+        (log,) = await eval_async(order["task"], task_args=order["task_args"], run_samples=False, **_quietly(order))
+        if unknown := own - log.eval.task_args_passed.keys():
+            return _failed(f"the task takes no argument {', '.join(sorted(unknown))}")
+    logs = await eval_async(
+        order["task"],
+        model=_model(line, "model", order["defaults"]),
+        model_roles={role: _model(line, role, order["role_defaults"]) for role in order["roles"]},
+        task_args=order["task_args"],
+        limit=order["limit"],
+        epochs=order["epochs"],
+        # A sample that fails ends itself alone, is tried once, and is counted.
+        fail_on_error=False,
+        retry_on_error=0,
+        max_connections=order["max_connections"],
+        **_quietly(order),
+        **order["config"],
+    )
+    if len(logs) != 1:
+        return _failed(f"{len(logs)} tasks have this name")
+    (log,) = logs
+    if log.status != "success":
+        return _failed(f"it was left {log.status}" if log.error is None else log.error.message)
+    return findings(log.results, log.samples or [])
+
+
+def _quietly(order: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "log_dir": order["log_dir"],
+        "log_level": "critical",
+        "log_realtime": False,
+        "score_display": False,
+        "ctl_server": False,
+    }
+
+
+def _model(line: Line, which: str, defaults: Mapping[str, Any]) -> Model:
+    return Model(WorkerModel(line, which), GenerateConfig(**defaults))
+
+
+def _failed(message: str) -> dict[str, Any]:
+    return {"op": "failed", "message": message[:_MAX_SHOWN]}

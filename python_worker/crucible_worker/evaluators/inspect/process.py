@@ -1,0 +1,198 @@
+"""A task's process as the evaluator sees it: started for one task, gone with it.
+
+It leads a process group of its own, which is killed whatever ends the task: its last word, a cancel, a time-out. It
+dies with the worker. It has a folder for what it writes, and of the worker's environment what is named here alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.errors import BackendError
+from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
+
+__all__ = ["TASK_ENDED", "run_in_process"]
+
+TASK_ENDED = "INSPECT_ENDED"
+"""Reason of the error of a task whose process ended before it told what was found."""
+
+_PASSED = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "XDG_CACHE_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+"""Variables that the process gets of the worker's: none of them is ever a secret."""
+_HOST = "crucible_worker.evaluators.inspect.host"
+
+Answer = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def run_in_process(order: Mapping[str, Any], answer: Answer, *, network: bool) -> dict[str, Any]:
+    """Run a task in a process of its own, which is gone afterwards, and with it what it wrote.
+
+    Args:
+        order: what to run, without the place of its logs.
+        answer: answers a question; any number is asked at once.
+        network: whether data sets may be fetched.
+
+    Returns:
+        The message that the process ends with.
+
+    Raises:
+        BackendError: it could not be started, ended too early (both retryable), or said what makes no sense.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="crucible-inspect-"))
+    process: subprocess.Popen[bytes] | None = None
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            process = _start(theirs, folder, network=network)
+        return await _conversation(process, ours, {**order, "log_dir": str(folder / "logs")}, answer)
+    finally:
+        # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
+        if process is not None:
+            _kill(process)
+        ours.close()
+        await asyncio.to_thread(_clear, process, folder)
+
+
+async def _conversation(
+    process: subprocess.Popen[bytes], end: socket.socket, order: Mapping[str, Any], answer: Answer
+) -> dict[str, Any]:
+    end.setblocking(False)
+    reader, writer = await asyncio.open_unix_connection(sock=end)
+    loop, pidfd = asyncio.get_running_loop(), os.pidfd_open(process.pid)
+    answering: set[asyncio.Task[None]] = set()
+
+    def ended() -> None:
+        # Whatever the process has started may hold the other end open.
+        loop.remove_reader(pidfd)
+        reader.feed_eof()
+
+    def answered(task: asyncio.Task[None]) -> None:
+        answering.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            reader.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    loop.add_reader(pidfd, ended)
+    try:
+        writer.write(pack(order))
+        while (message := await _next(reader))["op"] == "ask":
+            task = asyncio.create_task(_reply(writer, message, answer))
+            answering.add(task)
+            task.add_done_callback(answered)
+        return message
+    except (asyncio.IncompleteReadError, ConnectionError):
+        _kill(process)
+        code = await asyncio.to_thread(process.wait)
+        ending = f"signal {-code}" if code < 0 else f"exit status {code}"
+        raise BackendError(f"the task's process ended ({ending})", reason=TASK_ENDED, retryable=True) from None
+    finally:
+        for task in answering:
+            task.cancel()
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+        writer.transport.abort()
+
+
+async def _next(reader: asyncio.StreamReader) -> dict[str, Any]:
+    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+    if length > MAX_FRAME_BYTES:
+        raise _nonsense(f"a message of {length:,} bytes")
+    try:
+        message = unpack(await reader.readexactly(length))
+    except ValueError as error:
+        raise _nonsense("what is no message") from error
+    if message.get("op") not in ("ask", "found", "failed"):
+        raise _nonsense("a message of no known kind")
+    return message
+
+
+async def _reply(writer: asyncio.StreamWriter, question: Mapping[str, Any], answer: Answer) -> None:
+    frame = pack({"id": question["id"], **await answer(question)})
+    with contextlib.suppress(ConnectionError):  # the process is gone, which its reader is told
+        writer.write(frame)
+        await writer.drain()
+
+
+def _start(end: socket.socket, folder: Path, *, network: bool) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", _HOST, f"--parent={os.getpid()}", f"--socket={end.fileno()}"],
+            stdin=subprocess.DEVNULL,
+            # What a task prints may be anything, and is nothing that the worker's log asks for.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=_furnished(folder),
+            env=_environment(folder, network=network),
+            pass_fds=(end.fileno(),),
+            start_new_session=True,
+        )
+    except OSError as error:
+        message = f"the task's process cannot be started: {error.strerror}"
+        raise BackendError(message, reason="INSPECT_NOT_STARTED", retryable=True) from error
+
+
+def _furnished(folder: Path) -> Path:
+    """The folder with an empty `.env`: Inspect reads the first that it finds from there upwards."""
+    (folder / ".env").touch()
+    for name in ("data", "run", "state", "tmp"):
+        (folder / name).mkdir(mode=0o700)
+    return folder
+
+
+def _environment(folder: Path, *, network: bool) -> dict[str, str]:
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    offline = {} if network else {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    return {
+        **passed,
+        **offline,
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "INSPECT_DISPLAY": "none",
+        "INSPECT_LOG_DIR": str(folder / "logs"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(folder / "tmp"),
+        "XDG_DATA_HOME": str(folder / "data"),
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    # Not yet waited for, its id is nobody else's: the group is its own.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _clear(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
+    if process is not None:
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _nonsense(what: str) -> BackendError:
+    return BackendError(f"the task's process said {what}", reason="INSPECT_PROTOCOL", retryable=False)

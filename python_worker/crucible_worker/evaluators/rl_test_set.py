@@ -1,0 +1,198 @@
+"""The evaluator `rl_test_set`: what a model earns in environments, one group of rollouts for each sample.
+
+See `crucible_worker.metrics.trajectory` for the keys `env/<tag>/...`, and `environments` for what an environment is.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from crucible_bridge.errors import BackendError, InvalidField
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import EvaluatorInfo, Metrics, ModelRef, Sample, SampleResult, SamplingParams
+from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.answering import KEEP_THINKING, Answering, check_sampling_client
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.environments import group
+from crucible_worker.evaluators.environments.base import GroupBuilder
+from crucible_worker.evaluators.environments.episode import Asker, Caller, called_here
+from crucible_worker.evaluators.environments.options import RL_TEST_SET, Chosen, chosen
+from crucible_worker.evaluators.environments.own_loop import OwnLoop
+from crucible_worker.evaluators.environments.problems import Problem, Rules
+from crucible_worker.evaluators.environments.records import (
+    described,
+    errors_of,
+    outcome_of,
+    unseen_turns,
+    without_observations,
+)
+from crucible_worker.evaluators.graded import check_judge, check_question, grader_for, judges_of
+from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
+from crucible_worker.rendering import check_input
+
+__all__ = ["RLTestSet", "RLTestSetType"]
+
+_ERRORS = "rollout_errors/"
+_TOTAL, _SKIPPED = "total", "groups_skipped"
+
+
+class RLTestSetType:
+    """The kind `rl_test_set`."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is."""
+        return RL_TEST_SET
+
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> RLTestSet:
+        """Make one.
+
+        Raises:
+            InvalidField: `sampling` is missing; there is no such environment or grader, or an option is wrong; several
+                rollouts of a problem are asked for without a temperature, which would all be the same.
+            FailedPrecondition: an environment, grader or renderer cannot be used.
+        """
+        if sampling is None:
+            raise InvalidField("sampling", "is missing, and rl_test_set samples answers: give at least max_tokens")
+        answering = Answering(sampling=sampling, renderer=options["renderer"], thinking=options["thinking"])
+        return RLTestSet(chosen=chosen(options, sampling), answering=answering)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RLTestSet:
+    """Makes a group of rollouts of each sample."""
+
+    chosen: Chosen
+    """What the options say."""
+    answering: Answering
+    """How the model is asked."""
+    fallen: list[str] = dataclasses.field(default_factory=list)
+    """With fail_fast, the samples that have failed: behind them none is begun. Nothing but a short cut: where it is not
+    known, the others are run and the evaluator fails all the same."""
+
+    @property
+    def repeats(self) -> int:
+        """Once: the rollouts of a sample are one group."""
+        return 1
+
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """The grader's judge, where it asks one."""
+        return judges_of(self.chosen.grader)
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot generate.
+
+        Raises:
+            FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
+        """
+        check_sampling_client(model, "rl_test_set")
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        check_judge(others, "rl_test_set")
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse what a problem cannot be; what a user's environment makes of a sample is its own business.
+
+        Raises:
+            InvalidField: names the conversation or the datum.
+        """
+        if self.chosen.environment is None:
+            check_input(sample.input, self.answering.renderer)
+            check_question(self.chosen.grader, sample)
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Make the group of one sample; the score is the mean of its rollouts' total rewards.
+
+        Raises:
+            Cancelled: the evaluation has ended.
+            BackendError: too many environments block their threads (reason ENVIRONMENTS_STUCK).
+        """
+        self.check(context.model)
+        if self.fallen:
+            raise BackendError(
+                f"was not begun: the sample {shorten(self.fallen[0], MAX_PROBLEM_BYTES)!r} has failed",
+                reason="FAILED_FAST",
+                retryable=True,
+            )
+        asker = Asker(model=context.model, answering=self.answering)
+        async with self._problem(sample, context) as (make, call):
+            found = await group.run(
+                make, call, asker, self.chosen.tolerance, seed=context.seed, max_turns=self.chosen.max_turns
+            )
+        if found.failure is not None and self._fails_fast:
+            self.fallen.append(sample.id)
+        return outcome_of(found, intermediates=self.chosen.intermediates)
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """The keys `env/<tag>/...` over the groups that stand, and `rollout_errors/...` where something failed.
+
+        Raises:
+            BackendError: with fail_fast, a sample has failed (reason ROLLOUT_FAILED).
+            InvalidField: a key would be there twice, or there would be too many.
+        """
+        totals, unseen = TrajectoryTotals(), 0
+        errors: collections.Counter[str] = collections.Counter()
+        skipped, first = 0, ""
+        for result in results:
+            errors.update(errors_of(result))
+            if result.group is None:
+                skipped, first = skipped + 1, first or described(result)
+            else:
+                totals.add(result.group)
+                unseen += unseen_turns(result)
+        if skipped and self._fails_fast:
+            raise BackendError(first, reason="ROLLOUT_FAILED", retryable=False)
+        metrics = without_observations(totals.metrics()) if unseen else totals.metrics()
+        counted = {f"rollout_errors/{kind}": float(count) for kind, count in sorted(errors.items())}
+        if errors or skipped:
+            counted |= {
+                "rollout_errors/total": float(errors.total()),
+                "rollout_errors/groups_skipped": float(skipped),
+            }
+        return Metrics({**metrics.values, **counted}, metrics.undefined)
+
+    @property
+    def _fails_fast(self) -> bool:
+        return self.chosen.tolerance.strategy is group.Strategy.FAIL_FAST
+
+    @contextlib.asynccontextmanager
+    async def _problem(
+        self, sample: Sample, context: SampleContext
+    ) -> AsyncIterator[tuple[Callable[[], GroupBuilder], Caller]]:
+        """What makes the sample's problem, and where that and all that comes of it may run."""
+        chosen = self.chosen
+        if chosen.environment is None:
+            rules = Rules(
+                grader=grader_for(chosen.grader, sample, context),
+                format=chosen.format,
+                format_coef=chosen.format_coef,
+                keep_thinking=self.answering.thinking == KEEP_THINKING,
+            )
+            problem = Problem(sample=sample, rules=rules, size=chosen.group_size, tag_by=chosen.tag_by)
+            yield lambda: problem, called_here
+            return
+        environment, made = chosen.environment, list[GroupBuilder]()
+
+        def make() -> GroupBuilder:
+            made.append(environment.group(sample, chosen.environment_options, chosen.group_size))
+            return made[0]
+
+        own = OwnLoop()
+        try:
+            yield make, own.call
+        finally:
+            own.close(lambda: _cleaned_up(made))
+        await own.wait_closed()
+
+
+async def _cleaned_up(made: list[Any]) -> None:
+    for builder in made:
+        cleanup = getattr(builder, "cleanup", None)
+        if cleanup is not None:
+            await cleanup()

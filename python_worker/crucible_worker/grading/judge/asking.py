@@ -1,0 +1,221 @@
+"""Items before a judge: what is decided without one, what it is asked, and what becomes of its answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from crucible_bridge.errors import BackendError
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import (
+    CriterionScore,
+    Grade,
+    Problem,
+    RubricCriterion,
+    RubricGrade,
+    RubricItem,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.grading.judge.content import says_nothing
+from crucible_worker.grading.judge.fence import Fence, digest_mark
+from crucible_worker.grading.judge.rubric import (
+    MAX_REASON_CHARS,
+    BadJudgement,
+    pair_question,
+    preferences_of,
+    question,
+    scores_of,
+    share,
+    weighted,
+)
+from crucible_worker.rendering import answer_of, ask, without_thinking
+
+__all__ = [
+    "BOTH_ORDERS",
+    "JUDGED",
+    "MAX_JUDGED_CHARS",
+    "NO_CONTENT",
+    "PRIOR",
+    "Judge",
+    "Rubric",
+    "Said",
+    "spent",
+    "too_long",
+]
+
+MAX_JUDGED_CHARS = 100_000
+"""Of all texts that one judgement is about; above, an item is UNDECIDED. Judges with a shorter context refuse less."""
+
+JUDGED, BOTH_ORDERS = "judged", "both orders"
+NO_CONTENT, PRIOR = "no content", "prior"
+"""How verdicts come about."""
+
+_SHOWN_CHARS = 200  # of a judgement that is none
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """An answer of a judge."""
+
+    text: str
+    """Without its thoughts."""
+    prompt_tokens: int | None
+    """Tokens of the question; None where they are its server's, and that does not tell."""
+    completion_tokens: int
+    """Tokens of the answer, thoughts included."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A model that judges."""
+
+    model: Model
+    """It."""
+    sampling: SamplingParams
+    """How it is sampled."""
+    renderer: str = "auto"
+    """How it is asked."""
+
+    async def ask(self, question: str) -> Said:
+        """Have it answer.
+
+        Raises:
+            BridgeError: it could not be asked, or gave other than one answer (BACKEND_ANSWER).
+        """
+        asked = await ask(self.model, question, self.sampling, renderer=self.renderer)
+        if len(asked.answers) != 1:
+            message = f"the judge was asked for one answer and gave {len(asked.answers)}"
+            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+        (answer,) = asked.answers
+        return Said(
+            text=without_thinking(answer_of(answer.text, self.renderer)),
+            prompt_tokens=answer.prompt_tokens if asked.prompt is None else asked.prompt.tokens().size,
+            completion_tokens=answer.output_tokens,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rubric:
+    """What is judged, and from where on it is right."""
+
+    criteria: tuple[RubricCriterion, ...]
+    """One or more."""
+    threshold: float
+    """A score from here on is CORRECT, one below it PARTIAL, and 0 INCORRECT."""
+
+    async def grade(self, item: RubricItem, judge: Judge, mark: str | None = None) -> RubricGrade:
+        """Have an item judged.
+
+        Args:
+            item: what is to be judged.
+            judge: who judges.
+            mark: of the lines that part the texts; a digest of them if None.
+
+        Raises:
+            BridgeError: the judge could not be asked.
+        """
+        started = time.perf_counter_ns()
+        decided = self._without_judge(item)
+        found = await self._judged(item, judge, mark) if decided is None else decided
+        grade = dataclasses.replace(found.grade, id=item.id, duration_ns=time.perf_counter_ns() - started)
+        return dataclasses.replace(found, grade=grade)
+
+    def _without_judge(self, item: RubricItem) -> RubricGrade | None:
+        """What needs no model: it costs no token, and cannot be talked over."""
+        if item.prior is Verdict.INCORRECT:
+            return _unasked(_grade(Verdict.INCORRECT, 0.0, PRIOR))
+        texts = _texts(item)
+        if reason := too_long(texts):
+            return _unasked(Grade(verdict=Verdict.UNDECIDED, reason=reason))
+        if says_nothing(item.response, item.references):
+            return self._refused(item, 0.0, "the response says nothing")
+        if item.other is not None and says_nothing(item.other, item.references):
+            return self._refused(item, 1.0, "the other response says nothing")
+        return None
+
+    def _refused(self, item: RubricItem, score: float, reason: str) -> RubricGrade:
+        criteria = tuple(
+            CriterionScore(name=criterion.name, score=criterion.min if item.other is None else score, reason=reason)
+            for criterion in self.criteria
+        )
+        verdict = Verdict.CORRECT if score else Verdict.INCORRECT
+        return _unasked(_grade(verdict, score, NO_CONTENT, reason), criteria)
+
+    async def _judged(self, item: RubricItem, judge: Judge, mark: str | None) -> RubricGrade:
+        fence = Fence(mark or digest_mark(_texts(item)))
+        said = [await judge.ask(asked) for asked in self._questions(item, fence)]
+        grade, scores = self._found([one.text for one in said], JUDGED if item.other is None else BOTH_ORDERS)
+        prompt_tokens, completion_tokens = spent(said)
+        return RubricGrade(
+            grade=grade, criteria=scores, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens
+        )
+
+    def _found(self, said: Sequence[str], method: str) -> tuple[Grade, tuple[CriterionScore, ...]]:
+        try:
+            scores, shares = self._read(said)
+        except BadJudgement as wrong:
+            return _invalid(str(wrong), said), ()
+        score = weighted(self.criteria, shares)
+        verdict = Verdict.CORRECT if score >= self.threshold else Verdict.PARTIAL if score > 0 else Verdict.INCORRECT
+        clamped = [found.name for found in scores if found.clamped]
+        reason = f"moved to its scale: {', '.join(clamped)}" if clamped else ""
+        return _grade(verdict, score, method, reason), scores
+
+    def _questions(self, item: RubricItem, fence: Fence) -> list[str]:
+        if item.other is None:
+            return [question(item.question, item.response, item.references, self.criteria, fence)]
+        # Judges have a liking for a place.
+        orders = ((item.response, item.other), (item.other, item.response))
+        return [pair_question(item.question, *order, item.references, self.criteria, fence) for order in orders]
+
+    def _read(self, said: Sequence[str]) -> tuple[tuple[CriterionScore, ...], list[float]]:
+        """Scores of the criteria, and each as a share of its scale."""
+        if len(said) == 1:
+            scores = scores_of(said[0], self.criteria)
+            return scores, [share(criterion, found.score) for criterion, found in zip(self.criteria, scores)]
+        before, behind = (preferences_of(one, self.criteria) for one in said)
+        scores = tuple(
+            CriterionScore(
+                name=first.name,
+                score=(first.score + 1 - second.score) / 2,
+                reason=f"{first.reason} / {second.reason}"[:MAX_REASON_CHARS],
+            )
+            for first, second in zip(before, behind)
+        )
+        return scores, [found.score for found in scores]
+
+
+def spent(said: Sequence[Said]) -> tuple[int | None, int]:
+    """Tokens of questions, None where one of them is not known, and of answers."""
+    known = [one.prompt_tokens for one in said if one.prompt_tokens is not None]
+    return sum(known) if len(known) == len(said) else None, sum(one.completion_tokens for one in said)
+
+
+def too_long(texts: Sequence[str]) -> str:
+    """Why texts are not shown to a judge; empty where they may be."""
+    count = sum(map(len, texts))
+    if count <= MAX_JUDGED_CHARS:
+        return ""
+    return f"the texts have {count:,} characters, a judge is shown at most {MAX_JUDGED_CHARS:,}"
+
+
+def _texts(item: RubricItem) -> list[str]:
+    return [item.question, item.response, *item.references, *(() if item.other is None else (item.other,))]
+
+
+def _grade(verdict: Verdict, score: float, method: str, reason: str = "") -> Grade:
+    return Grade(verdict=verdict, score=score, method=method, reason=reason)
+
+
+def _unasked(grade: Grade, criteria: tuple[CriterionScore, ...] = ()) -> RubricGrade:
+    return RubricGrade(grade=grade, criteria=criteria, prompt_tokens=0)
+
+
+def _invalid(wrong: str, said: Sequence[str]) -> Grade:
+    ends = " and ".join(repr(one.strip()[-_SHOWN_CHARS:]) for one in said)
+    message = shorten(f"the judgement {wrong}: {ends}", MAX_PROBLEM_BYTES)
+    problem = Problem(reason="INVALID_JUDGEMENT", message=message)
+    return Grade(verdict=Verdict.ERROR, method=JUDGED, reason=message, problem=problem)

@@ -1,0 +1,126 @@
+"""Answers that say nothing: some judges hold a bare "Solution:" for right, so they are never asked about one."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from crucible_worker.grading.judge.fence import readable
+
+__all__ = ["says_nothing"]
+
+_MAX_CHARS = 200  # of an answer that may be made of openings alone
+_OPENINGS = (
+    "let us solve this problem step by step",
+    "let us solve this step by step",
+    "let us think about this step by step",
+    "let us think step by step",
+    "let us go step by step",
+    "let us break it down",
+    "let us break this down",
+    "let us begin",
+    "let us start",
+    "let s solve this problem step by step",
+    "let s solve this step by step",
+    "let s think about this step by step",
+    "let s think step by step",
+    "let s go step by step",
+    "let s break it down",
+    "let s break this down",
+    "let s begin",
+    "let s start",
+    "step by step",
+    "thought process",
+    "thinking process",
+    "reasoning process",
+    "reasoning",
+    "thoughts",
+    "thought",
+    "analysis",
+    "explanation",
+    "proof",
+    "here is the solution",
+    "here is the answer",
+    "here is my answer",
+    "here s the solution",
+    "the solution is",
+    "the final answer is",
+    "the answer is",
+    "the solution",
+    "the answer",
+    "final solution",
+    "final answer",
+    "final response",
+    "solution",
+    "answer",
+    "response",
+    "assistant",
+    "output",
+    "result",
+    "respuesta final",
+    "respuesta",
+    "la respuesta es",
+    "solución",
+    "vamos a resolver este problema paso a paso",
+    "paso a paso",
+    "réponse",
+    "la réponse est",
+    "lösung",
+    "antwort",
+    "die antwort ist",
+    "schritt für schritt",
+    "resposta",
+    "solução",
+    "risposta",
+    "soluzione",
+    "ответ",
+    "решение",
+    "解",
+    "解答",
+    "解析",
+    "答",
+    "答案",
+    "答え",
+    "思考过程",
+    "让我们一步一步地思考",
+    "让我们一步一步地解决这个问题",
+    "かいせつ",
+    "解説",
+    "ステップバイステップで考えましょう",
+    "풀이",
+    "정답",
+    "답",
+)
+"""Words that open an answer, and are none: letters and digits alone, case folded. Those of published attacks on judges
+("master keys"), their like in other languages, and what a chat template would have opened an answer with."""
+
+# Longest first, and never given back: linear in the answer.
+_ONLY_OPENINGS = re.compile(f"(?:(?>{'|'.join(sorted(_OPENINGS, key=len, reverse=True))})(?: |$))++")
+
+
+def says_nothing(response: str, references: Sequence[str] = ()) -> bool:
+    """Whether a response has no content: nothing to be seen, punctuation alone, or words that only open an answer.
+
+    One that is among the references, but for case and white space, has: "Solution" may be what was asked for.
+    """
+    text = readable(response)
+    if len(text) > _MAX_CHARS:
+        return not any(map(_is_content, text)) and response not in references
+    text = unicodedata.normalize("NFC", text)  # of a short text alone: many marks on one letter take their time
+    if any(_folded(text) == _folded(reference) for reference in references):
+        return False
+    if not any(map(_is_content, text)):
+        return True
+    words = " ".join("".join(c if c.isalnum() else " " for c in text.casefold()).split())
+    return _ONLY_OPENINGS.fullmatch(words) is not None
+
+
+def _is_content(character: str) -> bool:
+    # Letters, numbers and symbols ("+", "$"), but for those that only change a letter: "^", "`".
+    category = unicodedata.category(character)
+    return category[0] in "LNS" and category != "Sk"
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,153 @@
+"""The grader `rubric`: a model judges a response by criteria, after another grader where that is wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict
+from crucible_worker.backends.base import Model
+from crucible_worker.grading import registry
+from crucible_worker.grading.base import AsksJudge, Grade, Grader
+from crucible_worker.grading.direct import undecided
+from crucible_worker.grading.judge.asking import Judge, Rubric
+from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
+from crucible_worker.rendering import check_renderer
+
+__all__ = [
+    "BoundRubric",
+    "RubricGrader",
+    "measurements_of",
+    "method_of",
+    "question_text",
+    "rubric_of",
+    "token_measurements",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RubricGrader:
+    """Has a judge grade responses, once it is bound to it."""
+
+    judge: ModelRef
+    """Who judges."""
+    rubric: Rubric
+    """By what."""
+    sampling: SamplingParams
+    """How the judge is sampled."""
+    renderer: str = "auto"
+    """How it is asked."""
+    partial: bool = False
+    """Whether the judge's score is the grade's."""
+    first: Grader | None = None
+    """Who decides before it, where it can."""
+
+    async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
+        """Refuse: there is no model to ask.
+
+        Raises:
+            FailedPrecondition: always (reason NO_JUDGE).
+        """
+        raise FailedPrecondition("the grader rubric asks a judge, which is not at hand here", reason="NO_JUDGE")
+
+    def bound(self, judge: Model, question: str | Conversation) -> Grader:
+        """The grader of responses to one question."""
+        asked = Judge(model=judge, sampling=self.sampling, renderer=self.renderer)
+        return BoundRubric(grader=self, judge=asked, question=question_text(question))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BoundRubric:
+    """Has a judge grade responses to one question."""
+
+    grader: RubricGrader
+    """How."""
+    judge: Judge
+    """By whom."""
+    question: str
+    """What was asked."""
+
+    async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
+        """Judge one response; the targets are shown as reference answers, and choices play no part for the judge.
+
+        What comes first is asked first: only what it cannot decide goes to the judge, so that no judge overturns it.
+
+        Raises:
+            BridgeError: the judge could not be asked.
+        """
+        if self.grader.first is not None:
+            decided = await self.grader.first.grade(response, targets, choices)
+            if decided.verdict is not Verdict.UNDECIDED:
+                return decided
+        if any(not target.strip() for target in targets):
+            return undecided("a target is empty")
+        item = RubricItem(question=self.question, response=response, references=tuple(targets))
+        found = await self.grader.rubric.grade(item, self.judge)
+        grade = found.grade
+        if grade.verdict is Verdict.PARTIAL and not self.grader.partial:
+            grade = dataclasses.replace(grade, verdict=Verdict.INCORRECT)
+        score = grade.score
+        if score is not None and not self.grader.partial:
+            score = float(grade.verdict is Verdict.CORRECT)
+        return Grade(
+            verdict=grade.verdict,
+            score=score,
+            method=method_of(found),
+            reason=grade.reason,
+            problem=grade.problem,
+            measurements=measurements_of(found),
+        )
+
+
+def rubric_of(options: Mapping[str, Any]) -> Grader:
+    """A grader of options that fit `RUBRIC_SCHEMA`.
+
+    Raises:
+        InvalidField: the judge, a criterion, or the grader that comes first cannot be used; the path begins at the
+            options.
+        FailedPrecondition: the judge's renderer needs a library that is not installed, or the first grader does.
+    """
+    check_renderer(options["judge_renderer"])
+    first = None
+    if "first" in options:
+        first = registry.create(
+            options["first"], options["first_options"], name_field='["first"]', options_field='["first_options"]'
+        )
+        if isinstance(first, AsksJudge):
+            raise InvalidField('["first"]', "asks a judge itself")
+    return RubricGrader(
+        judge=judge_of(options, ""),
+        rubric=Rubric(criteria=criteria_of(options["criteria"], '["criteria"]'), threshold=options["threshold"]),
+        sampling=judge_sampling_of(options),
+        renderer=options["judge_renderer"],
+        partial=options["partial"],
+        first=first,
+    )
+
+
+def question_text(question: str | Conversation) -> str:
+    """A question as a judge is shown it: of a conversation every message, with its role."""
+    if isinstance(question, Conversation):
+        return "\n\n".join(f"{message.role}: {message.content}" for message in question.messages)
+    return question
+
+
+def measurements_of(found: RubricGrade) -> Mapping[str, float]:
+    """Scores by criterion and tokens of the judge, for a sample's record."""
+    scores = {f"rubric/{score.name}": score.score for score in found.criteria}
+    return {**scores, **token_measurements(found.prompt_tokens, found.completion_tokens)}
+
+
+def token_measurements(prompt_tokens: int | None, completion_tokens: int) -> Mapping[str, float]:
+    """Tokens of a judge, for a sample's record; those of questions only where they are known."""
+    completion = {"judge_completion_tokens": float(completion_tokens)}
+    return completion if prompt_tokens is None else {**completion, "judge_prompt_tokens": float(prompt_tokens)}
+
+
+def method_of(found: RubricGrade) -> str:
+    """How the verdict came about, with the judge's reasons."""
+    said = "; ".join(f"{score.name} {score.score:g}: {score.reason}" for score in found.criteria)
+    return shorten(f"{found.grade.method}: {said}", MAX_PROBLEM_BYTES) if said else found.grade.method

@@ -1,0 +1,197 @@
+"""What a judge is asked by criteria, and how its answer is read.
+
+A judge answers with a JSON object, `{"<criterion>": {"reason": "...", "score": 7}, ...}`, or for two responses
+`{"<criterion>": {"reason": "...", "better": "A"}, ...}`. It may say other things before it and put it in a code block;
+the object that ends what it says counts, and it has to have exactly these keys. Anything else is no judgement: a score
+is never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import CriterionScore, RubricCriterion
+from crucible_worker.grading.judge.fence import Fence
+
+__all__ = [
+    "MAX_CRITERIA",
+    "MAX_JUDGEMENT_CHARS",
+    "MAX_REASON_CHARS",
+    "BadJudgement",
+    "pair_question",
+    "preferences_of",
+    "question",
+    "scores_of",
+    "share",
+    "weighted",
+]
+
+MAX_CRITERIA = 32
+"""Criteria of one rubric."""
+MAX_JUDGEMENT_CHARS = 65_536
+"""Of what a judge says, beside its thoughts."""
+MAX_REASON_CHARS = 300
+"""Of a reason that is kept."""
+
+_MAX_OBJECTS = 512  # braces that are tried as the beginning of the object: more are in no answer that is in order
+_PREFERENCES = {"a": 1.0, "tie": 0.5, "b": 0.0}
+
+
+class BadJudgement(Exception):
+    """What a judge said is no judgement; the message says why, and goes on a sentence about it."""
+
+
+def question(
+    asked: str, response: str, references: Sequence[str], criteria: Sequence[RubricCriterion], fence: Fence
+) -> str:
+    """What a judge is asked of one response."""
+    scales = [f", from {criterion.min:g} to {criterion.max:g}" for criterion in criteria]
+    form = {criterion.name: f"<number from {criterion.min:g} to {criterion.max:g}>" for criterion in criteria}
+    texts = [*_shown(asked, references, fence), fence.text("response", response)]
+    opening = "A response is to be judged by criteria, each by itself."
+    return _question(opening, texts, criteria, scales, "score", form, fence)
+
+
+def pair_question(
+    asked: str, a: str, b: str, references: Sequence[str], criteria: Sequence[RubricCriterion], fence: Fence
+) -> str:
+    """What a judge is asked of two responses."""
+    form = {criterion.name: '"<A, B or tie>"' for criterion in criteria}
+    texts = [*_shown(asked, references, fence), fence.text("response A", a), fence.text("response B", b)]
+    opening = "Two responses are to be compared by criteria, each by itself: which one is the better?"
+    return _question(opening, texts, criteria, [""] * len(criteria), "better", form, fence)
+
+
+def scores_of(said: str, criteria: Sequence[RubricCriterion]) -> tuple[CriterionScore, ...]:
+    """The scores that a judge gives, within their scales, in the order of the criteria.
+
+    Raises:
+        BadJudgement: it gives none.
+    """
+    found: list[CriterionScore] = []
+    for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "score")):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadJudgement(f"gives {criterion.name!r} a score that is no number")
+        # A whole number may have more digits than a float can hold.
+        score = min(max(value, criterion.min), criterion.max)
+        found.append(
+            CriterionScore(name=criterion.name, score=float(score), reason=_short(reason), clamped=score != value)
+        )
+    return tuple(found)
+
+
+def preferences_of(said: str, criteria: Sequence[RubricCriterion]) -> tuple[CriterionScore, ...]:
+    """Which response a judge prefers by each criterion: 1 where A, 0 where B, 0.5 for a tie.
+
+    Raises:
+        BadJudgement: it does not say.
+    """
+    found: list[CriterionScore] = []
+    for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "better")):
+        preference = _PREFERENCES.get(value.lower()) if isinstance(value, str) else None
+        if preference is None:
+            raise BadJudgement(f'says of {criterion.name!r} neither "A" nor "B" nor "tie"')
+        found.append(CriterionScore(name=criterion.name, score=preference, reason=_short(reason)))
+    return tuple(found)
+
+
+def share(criterion: RubricCriterion, score: float) -> float:
+    """A score as a share of its scale, in [0, 1]."""
+    return (score - criterion.min) / (criterion.max - criterion.min)
+
+
+def weighted(criteria: Sequence[RubricCriterion], shares: Sequence[float]) -> float:
+    """The mean of shares by the criteria's weights, in [0, 1]."""
+    _, exponent = math.frexp(max(criterion.weight for criterion in criteria))
+    # At most 1 each, so that no sum of them is infinite, and by a power of two, so that none is rounded.
+    weights = [math.ldexp(criterion.weight, -exponent) for criterion in criteria]
+    whole = math.fsum(weight * part for weight, part in zip(weights, shares)) / math.fsum(weights)
+    return min(max(whole, 0.0), 1.0)
+
+
+def _shown(asked: str, references: Sequence[str], fence: Fence) -> list[str]:
+    texts = [fence.text("question", asked)] if asked.strip() else []
+    for number, reference in enumerate(references, start=1):
+        title = "reference answer" if len(references) == 1 else f"reference answer {number}"
+        texts.append(fence.text(title, reference))
+    return texts
+
+
+def _question(
+    opening: str,
+    texts: Sequence[str],
+    criteria: Sequence[RubricCriterion],
+    scales: Sequence[str],
+    key: str,
+    form: Mapping[str, str],
+    fence: Fence,
+) -> str:
+    listed = "".join(
+        f"- {json.dumps(criterion.name, ensure_ascii=False)}{scale}: {criterion.description}\n"
+        for criterion, scale in zip(criteria, scales)
+    )
+    entries = ", ".join(
+        f'{json.dumps(name, ensure_ascii=False)}: {{"reason": "<one short sentence>", "{key}": {value}}}'
+        for name, value in form.items()
+    )
+    return (
+        f"{opening}\n{fence.told()}\n\nCriteria:\n{listed}\n{''.join(texts)}{fence.end()}\n"
+        f"Answer with one JSON object in this form, with exactly these keys, and nothing behind it:\n{{{entries}}}\n"
+    )
+
+
+def _entries(said: str, criteria: Sequence[RubricCriterion], key: str) -> list[tuple[Any, str]]:
+    """What stands under a key for each criterion, with the reason."""
+    judged = _last_object(said)
+    if missing := [criterion.name for criterion in criteria if criterion.name not in judged]:
+        raise BadJudgement(f"lacks {missing[0]!r}")
+    if len(judged) > len(criteria):
+        raise BadJudgement("has keys that are no criteria")
+    entries: list[tuple[Any, str]] = []
+    for criterion in criteria:
+        entry = judged[criterion.name]
+        if not isinstance(entry, dict) or entry.keys() != {"reason", key} or not isinstance(entry["reason"], str):
+            raise BadJudgement(f'has under {criterion.name!r} something else than "reason" and "{key}"')
+        entries.append((entry[key], entry["reason"]))
+    return entries
+
+
+def _last_object(said: str) -> dict[str, Any]:
+    """The JSON object with which a text ends."""
+    if len(said) > MAX_JUDGEMENT_CHARS:
+        raise BadJudgement(f"is longer than {MAX_JUDGEMENT_CHARS:,} characters")
+    text = said.rstrip().removesuffix("```").rstrip()
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+    start = len(text)
+    # From behind: an object within the last one ends before it, so that the first one to end the text is whole.
+    for _ in range(_MAX_OBJECTS):
+        start = text.rfind("{", 0, start)
+        if start < 0:
+            break
+        try:
+            found, end = decoder.raw_decode(text, start)
+        except json.JSONDecodeError:
+            continue
+        except (ValueError, RecursionError):  # digits without end, or objects within objects without end
+            break
+        if end == len(text):
+            return found
+    raise BadJudgement("does not end with a JSON object")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise BadJudgement("has a key twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise BadJudgement(f"holds {name}, which JSON does not have")
+
+
+def _short(reason: str) -> str:
+    text = " ".join(reason.split())
+    return text if len(text) <= MAX_REASON_CHARS else text[: MAX_REASON_CHARS - 3] + "..."

@@ -1,0 +1,53 @@
+"""Mean or sum of the scores of samples that may have been asked several times, with its standard error.
+
+Scores x_ij of repeat j of sample i, an unscored one (None) not counted; N scored answers in C samples that have one, p
+their mean. The standard error is that of `crucible_worker.metrics.accuracy`, clustered by sample:
+
+    mean  p            sqrt(V),  V = C / (C - 1) * sum_i (sum_j (x_ij - p))^2 / N^2
+    sum   p N          N sqrt(V)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+
+from crucible_bridge.types import Metrics
+from crucible_worker.metrics.accuracy import clustered_variance
+
+__all__ = ["Reduce", "reduced"]
+
+
+class Reduce(enum.StrEnum):
+    """What becomes of the scores."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    NONE = "none"
+
+
+def reduced(scores: Sequence[Sequence[float | None]], reduce: Reduce) -> Metrics:
+    """Reduce the scores of a data set.
+
+    Args:
+        scores: for each sample, in the data set's order, the scores of its repeats; None where unscored.
+        reduce: how; NONE leaves them to whoever reads them, and gives no metric.
+
+    Returns:
+        `score_<reduce>` and `score_<reduce>_stderr`, in the unit of the scores. Both are undefined where nothing is
+        scored, the latter also where only one sample is.
+    """
+    if reduce is Reduce.NONE:
+        return Metrics({})
+    key, stderr = f"score_{reduce}", f"score_{reduce}_stderr"
+    clusters = [scored for sample in scores if (scored := [score for score in sample if score is not None])]
+    if not clusters:
+        return Metrics.all_undefined((key, stderr), "no sample was scored")
+    total = math.fsum(score for cluster in clusters for score in cluster)
+    counted = sum(map(len, clusters))
+    variance = clustered_variance(clusters, total / counted, counted)
+    value, scale = (total, counted) if reduce is Reduce.SUM else (total / counted, 1)
+    if variance is None:
+        return Metrics.of({key: value}, {stderr: "only one sample was scored"})
+    return Metrics.of({key: value, stderr: scale * math.sqrt(variance)})

@@ -1,0 +1,105 @@
+"""Responses before a judge, asked for directly: a batch, of which every item has its grade or its problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import secrets
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.types import (
+    Grade,
+    GradeRubricRequest,
+    OrchestratorModel,
+    Problem,
+    RubricGrade,
+    RubricGrades,
+    RubricItem,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.grading.judge.asking import Judge, Rubric
+from crucible_worker.grading.judge.fence import MARK_CHARS
+from crucible_worker.grading.judge.rubric import MAX_CRITERIA
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+from crucible_worker.runs.batches import Ask, ask_all, at_field
+from crucible_worker.runs.model_calls import Backends, bounds_of
+from crucible_worker.runs.specification import sample_seed
+
+__all__ = ["ask_rubric"]
+
+
+async def ask_rubric(
+    backends: Backends, request: GradeRubricRequest, *, limits: WorkerLimits, received: float
+) -> RubricGrades:
+    """Have responses judged.
+
+    The mark that fences them is drawn for each request: whoever wrote them cannot know it.
+
+    Args:
+        backends: by the kind of reference that they open.
+        request: what is judged.
+        limits: the worker's.
+        received: when the request came, by the event loop's clock: its deadline counts from there.
+
+    Raises:
+        InvalidField: there are too many items or criteria, the judge is the orchestrator's, the renderer is none, or a
+            bound is beyond the worker's.
+        BridgeError: see `ask_all`, the judge's at `judge`.
+    """
+    bounds = bounds_of(request.limits, len(request.items), "items", limits=limits, received=received)
+    _check(request)
+    rubric = Rubric(criteria=request.criteria, threshold=request.threshold)
+    mark = secrets.token_hex(MARK_CHARS // 2)
+
+    def asker(model: Model) -> Ask[RubricItem, RubricGrade]:
+        if model.sampling is None:
+            raise FailedPrecondition("does not sample", reason="MISSING_CLIENT", field="judge")
+
+        async def ask(index: int, item: RubricItem) -> RubricGrade:
+            judge = Judge(model=model, sampling=_seeded(request.sampling, index), renderer=request.renderer)
+            try:
+                return await rubric.grade(item, judge, mark)
+            except BridgeError as error:
+                # What the judge was asked is made of the item: its prompt is no field that the caller knows.
+                field = "judge" if error.field == "model" else f"items[{index}]"
+                raise at_field(error, field, own=error.field) from error
+
+        return ask
+
+    answers = await ask_all(backends, request.judge, request.items, asker, bounds=bounds, field="judge")
+    grades = tuple(
+        _failed(item, result) if isinstance(result, Problem) else result
+        for item, result in zip(request.items, answers.results)
+    )
+    known = [grade.prompt_tokens for grade in grades if grade.prompt_tokens is not None]
+    return RubricGrades(
+        grades=grades,
+        prompt_tokens=sum(known) if len(known) == len(grades) else None,
+        completion_tokens=sum(grade.completion_tokens for grade in grades),
+        judge_fingerprint=answers.model_fingerprint,
+    )
+
+
+def _check(request: GradeRubricRequest) -> None:
+    if len(request.criteria) > MAX_CRITERIA:
+        raise InvalidField("criteria", f"has {len(request.criteria):,}, at most {MAX_CRITERIA:,} are accepted")
+    if isinstance(request.judge, OrchestratorModel):
+        raise InvalidField("judge", "is the orchestrator's own, and a judge has to be the worker's")
+    if re.search(RENDERER_OPTION["pattern"], request.renderer) is None:
+        raise InvalidField("renderer", f"is {request.renderer[:60]!r}, which is no renderer")
+    check_renderer(request.renderer)
+
+
+def _seeded(sampling: SamplingParams, index: int) -> SamplingParams:
+    """How the judge is sampled for an item: each has a seed of its own, where sampling is random."""
+    if sampling.temperature == 0:
+        return sampling
+    seed = secrets.randbits(63) if sampling.seed is None else sample_seed(sampling.seed, str(index), 0)
+    return dataclasses.replace(sampling, seed=seed)
+
+
+def _failed(item: RubricItem, problem: Problem) -> RubricGrade:
+    return RubricGrade(grade=Grade(id=item.id, verdict=Verdict.ERROR, reason=problem.message, problem=problem))

@@ -1,0 +1,58 @@
+"""A task's process without Inspect: the task that is ordered says what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES
+from crucible_worker.evaluators.inspect.host import __main__ as host
+from crucible_worker.evaluators.inspect.host.line import Line
+
+
+async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
+    match order["task"]:
+        case "ask":
+            questions = (line.ask(text=text) for text in order["texts"])
+            return {"op": "found", "answers": [answer["said"] for answer in await asyncio.gather(*questions)]}
+        case "stop asking":
+            asyncio.get_running_loop().create_task(line.ask(text="nobody waits for this"))
+            await line.ask(text="once")
+            return {"op": "found"}
+        case "environment":
+            return {"op": "found", "variables": dict(os.environ), "files": os.listdir("."), "folder": os.getcwd()}
+        case "exit":
+            os._exit(3)
+        case "hang":
+            await line.ask(pid=os.getpid())
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while True:
+                signal.pause()
+        case "leave a process":
+            # It holds the line open.
+            descriptor = line._writer.get_extra_info("socket").fileno()
+            left = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_fds=(descriptor,))
+            await line.ask(pid=left.pid)
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "speak of too much":
+            line._writer.write(HEADER.pack(MAX_FRAME_BYTES + 1))
+        case "speak no JSON":
+            line._writer.write(HEADER.pack(3) + b"{,}")
+        case "speak of nothing":
+            return {"op": "sing"}
+    return await asyncio.get_running_loop().create_future()
+
+
+async def _serve(end: Any) -> None:
+    line = await Line.over(end)
+    await line.tell(await _run(await line.receive(), line))
+    await line.closed()
+
+
+if __name__ == "__main__":
+    host._serve = _serve
+    host.main()

@@ -1,0 +1,203 @@
+"""Tasks of Inspect for the tests: small, on local data, and each with one thing that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from inspect_ai import Epochs, Task, task  # pyright: ignore[reportMissingImports]
+from inspect_ai.dataset import Sample, json_dataset  # pyright: ignore[reportMissingImports]
+from inspect_ai.model import GenerateConfig, get_model  # pyright: ignore[reportMissingImports]
+from inspect_ai.scorer import (  # pyright: ignore[reportMissingImports]
+    SampleScore,
+    Score,
+    Target,
+    accuracy,
+    includes,
+    match,
+    mean,
+    metric,
+    model_graded_qa,
+    scorer,
+    stderr,
+)
+from inspect_ai.solver import (  # pyright: ignore[reportMissingImports]
+    Generate,
+    TaskState,
+    generate,
+    solver,
+    system_message,
+    use_tools,
+)
+from inspect_ai.tool import tool  # pyright: ignore[reportMissingImports]
+
+_QUESTIONS = Path(__file__).with_name("questions.jsonl")
+"""Words, and what becomes of them in capitals; the third target is another word's."""
+
+
+def _questions() -> Any:
+    return json_dataset(str(_QUESTIONS))
+
+
+@task
+def capitals(system: str = "", temperature: float | None = None) -> Task:
+    """Words to be said in capitals, read by two scorers."""
+    steps = [system_message(system), generate()] if system else [generate()]
+    config = GenerateConfig(temperature=temperature)
+    return Task(dataset=_questions(), solver=steps, scorer=[match(), includes()], config=config)
+
+
+@metric
+def lowest() -> Any:
+    """The lowest score; a name that another metric of the same scorer has, too."""
+
+    def compute(scores: list[SampleScore]) -> float:
+        return min(score.score.as_float() for score in scores)
+
+    return compute
+
+
+@metric
+def never() -> Any:
+    """A metric that is no number."""
+
+    def compute(scores: list[SampleScore]) -> float:
+        return float("nan")
+
+    return compute
+
+
+@scorer(metrics={"length": [mean(), stderr()], "a/b": [mean(), lowest(), lowest()]})
+def measured() -> Any:
+    """Two numbers for each answer, one of them with a slash in its name."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        said = state.output.completion
+        return Score(value={"length": len(said), "a/b": said.count("A")})
+
+    return score
+
+
+@scorer(metrics=[never(), accuracy()])
+def odd() -> Any:
+    """A metric that is no number beside one that is; answers with an M have no score."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        said = state.output.completion
+        return Score(value=float("nan") if "M" in said else float(said == target.text))
+
+    return score
+
+
+@task
+def many() -> Task:
+    """One scorer twice, one with numbers by name, and one whose first metric is not finite."""
+    return Task(dataset=_questions(), solver=generate(), scorer=[match(), match(location="any"), measured(), odd()])
+
+
+@task
+def undecided() -> Task:
+    """The metric that sums it up is no number."""
+    return Task(dataset=_questions(), solver=generate(), scorer=odd())
+
+
+@task
+def repeated() -> Task:
+    """Three epochs, read by two reducers."""
+    return Task(dataset=_questions(), solver=generate(), scorer=match(), epochs=Epochs(3, ["mean", "at_least_2"]))
+
+
+@task
+def judged() -> Task:
+    """Answers that a model judges, in the role of the grader."""
+    return Task(dataset=_questions(), solver=generate(), scorer=model_graded_qa())
+
+
+@task
+def several_answers() -> Task:
+    """Two answers to one question, of which the second is read."""
+
+    @solver
+    def second() -> Any:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            answers = await get_model().generate(state.input, config=GenerateConfig(num_choices=2, stop_seqs=["!"]))
+            state.output = answers
+            state.output.completion = answers.choices[1].message.text
+            return state
+
+        return solve
+
+    return Task(dataset=_questions(), solver=second(), scorer=match())
+
+
+@tool
+def clock() -> Any:
+    """Tells the time."""
+
+    async def execute() -> str:
+        """Tell the time."""
+        return "now"
+
+    return execute
+
+
+@task
+def with_tools() -> Task:
+    """Gives the model a tool."""
+    return Task(dataset=_questions(), solver=[use_tools(clock()), generate()], scorer=match())
+
+
+@solver
+def misbehaving(how: str) -> Any:
+    """Does what no task should, once the model has answered."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        state = await generate(state)
+        if how == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "exit":
+            os._exit(3)
+        if how == "hang":
+            while True:  # no cancellation is heard in here
+                time.sleep(1)  # noqa: ASYNC251 - that is what is wrong with it
+        if how == "print":
+            print("noise", file=sys.stdout, flush=True)
+            os.write(1, b"more noise")
+        if how == "environment":
+            Path(os.environ["TMPDIR"], "left").touch()
+            state.output.completion = " ".join(sorted(os.environ))
+        return state
+
+    return solve
+
+
+@task
+def bad(how: str) -> Task:
+    """See `misbehaving`."""
+    return Task(dataset=_questions(), solver=misbehaving(how), scorer=match())
+
+
+@task
+def broken() -> Task:
+    """Cannot be made."""
+    raise RuntimeError("this task is broken")
+
+
+@task
+def environment() -> Task:
+    """Says which variables its process has."""
+    return Task(dataset=[Sample(id="e", input="?", target="")], solver=misbehaving("environment"), scorer=spoken())
+
+
+@scorer(metrics=[accuracy()])
+def spoken() -> Any:
+    """Its value is what was said."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        return Score(value=state.output.completion)
+
+    return score

@@ -1,0 +1,211 @@
+"""The process of a task of Inspect: what it may ask, what it gets of the worker's, and that nothing of it is left."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import BackendError
+from crucible_worker.evaluators.inspect import process
+from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
+
+GONE_SECONDS = 10.0
+"""For the kernel to take a killed process away, on a machine that has other things to do; a bound, no expectation."""
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where tasks have their folders; their processes follow the script of `scripted_host`."""
+    monkeypatch.setattr(process, "_HOST", "tests.inspect_tasks.scripted_host")
+    paths = (Path(__file__).parents[2], *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+async def _said(question: Any) -> dict[str, Any]:
+    return {"said": question["text"].upper()}
+
+
+async def _run(task: str, answer: Any = _said, **order: Any) -> dict[str, Any]:
+    return await run_in_process({"task": task, **order}, answer, network=False)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    return "State:\tZ" not in status
+
+
+async def _gone(pid: int) -> None:
+    async with asyncio.timeout(GONE_SECONDS):
+        while _is_there(pid):
+            await asyncio.sleep(0.005)
+
+
+async def test_questions_are_answered_side_by_side(folders: Path) -> None:
+    """Each answer reaches the question that it belongs to, whatever the order, and the folder is gone at the end."""
+    waiting = asyncio.Event()
+
+    async def answer(question: Any) -> dict[str, Any]:
+        if question["text"] == "a":
+            await waiting.wait()
+        else:
+            waiting.set()
+        return await _said(question)
+
+    assert await _run("ask", answer, texts=["a", "b\ud800"]) == {"op": "found", "answers": ["A", "B\ud800"]}
+    assert list(folders.iterdir()) == []
+
+
+async def test_the_last_word_ends_it_whatever_is_still_asked() -> None:
+    """A question that the task no longer waits for is taken back."""
+    taken_back = asyncio.Event()
+
+    async def answer(question: Any) -> dict[str, Any]:
+        if question["text"] != "once":
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                taken_back.set()
+        return {"said": ""}
+
+    assert await _run("stop asking", answer) == {"op": "found"}
+    async with asyncio.timeout(GONE_SECONDS):
+        await taken_back.wait()
+
+
+async def test_nothing_of_the_worker_reaches_it_but_what_is_named(
+    monkeypatch: pytest.MonkeyPatch, folders: Path
+) -> None:
+    """Neither keys nor tokens, whatever they are called, and it writes into its own folder."""
+    for name in ("TINKER_API_KEY", "HF_TOKEN", "CRUCIBLE_TOKEN_FILE", "HTTPS_PROXY", "INSPECT_EVAL_MODEL"):
+        monkeypatch.setenv(name, "canary-5d1e")
+    monkeypatch.setenv("HF_HOME", "/cache")
+
+    found = await _run("environment")
+
+    variables = found["variables"]
+    assert "canary-5d1e" not in str(variables)
+    assert (variables["HF_HOME"], variables["HF_HUB_OFFLINE"], variables["HF_HUB_DISABLE_IMPLICIT_TOKEN"]) == (
+        "/cache",
+        "1",
+        "1",
+    )
+    folder = Path(found["folder"])
+    assert folder.parent == folders
+    assert ".env" in found["files"]
+    own = [variables[name] for name in ("TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "INSPECT_LOG_DIR")]
+    assert all(Path(path).is_relative_to(folder) for path in own)
+
+
+async def test_the_network_is_asked_for_data_where_the_worker_may() -> None:
+    """As for the worker's own data sets."""
+    found = await run_in_process({"task": "environment"}, _said, network=True)
+
+    assert not {"HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"} & found["variables"].keys()
+
+
+async def test_one_that_ends_too_early_is_told_of() -> None:
+    """With its exit status, as something that may go better another time."""
+    with pytest.raises(BackendError, match="exit status 3") as caught:
+        await _run("exit")
+
+    assert (caught.value.reason, caught.value.retryable) == (TASK_ENDED, True)
+
+
+async def test_one_that_is_killed_takes_along_what_it_started(folders: Path) -> None:
+    """Though that holds its line open."""
+    started: list[int] = []
+
+    async def answer(question: Any) -> dict[str, Any]:
+        started.append(question["pid"])
+        return {}
+
+    with pytest.raises(BackendError, match="signal 9"):
+        await _run("leave a process", answer)
+
+    await _gone(started[0])
+    assert list(folders.iterdir()) == []
+
+
+async def test_a_cancel_ends_one_that_hears_nothing() -> None:
+    """Killed before anything is waited for."""
+    hanging: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def answer(question: Any) -> dict[str, Any]:
+        hanging.set_result(question["pid"])
+        return {}
+
+    task = asyncio.create_task(_run("hang", answer))
+    pid = await hanging
+    assert _is_there(pid)
+
+    task.cancel()
+    # Killed in the turn of the loop in which it is cancelled: whoever waits for it no longer finds it at work.
+    await asyncio.sleep(0)
+
+    await _gone(pid)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("task", ["speak of too much", "speak no JSON", "speak of nothing"])
+async def test_nonsense_is_refused(task: str) -> None:
+    """It would be the same another time."""
+    with pytest.raises(BackendError) as caught:
+        await _run(task)
+
+    assert (caught.value.reason, caught.value.retryable) == ("INSPECT_PROTOCOL", False)
+
+
+async def test_a_bug_in_answering_is_told_as_one() -> None:
+    """The task does not wait for ever for an answer that nobody gives."""
+
+    async def answer(question: Any) -> dict[str, Any]:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError):
+        await _run("ask", answer, texts=["a"])
+
+
+async def test_one_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyPatch, folders: Path) -> None:
+    """As something that may go better another time; nothing is left of it."""
+    monkeypatch.setattr(process.sys, "executable", "/no/python")
+
+    with pytest.raises(BackendError, match="cannot be started") as caught:
+        await _run("ask", texts=[])
+
+    assert (caught.value.reason, caught.value.retryable) == ("INSPECT_NOT_STARTED", True)
+    assert list(folders.iterdir()) == []
+
+
+async def test_it_dies_with_the_worker(tmp_path: Path) -> None:
+    """By a SIGKILL of the worker, too, which closes nothing in order."""
+    pid_file = tmp_path / "pid"
+    program = f"""
+import asyncio, pathlib, sys
+from crucible_worker.evaluators.inspect import process
+process._HOST = "tests.inspect_tasks.scripted_host"
+async def answer(question):
+    pathlib.Path({str(pid_file)!r}).write_text(str(question["pid"]))
+    print(flush=True)
+    return {{}}
+asyncio.run(process.run_in_process({{"task": "hang"}}, answer, network=False))
+"""
+    worker = await asyncio.create_subprocess_exec(process.sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    assert worker.stdout is not None
+    assert await worker.stdout.readline()
+    pid = int(pid_file.read_text())
+    assert _is_there(pid)
+
+    worker.send_signal(signal.SIGKILL)
+
+    await worker.wait()
+    await _gone(pid)

@@ -1,0 +1,436 @@
+"""Tasks of Inspect through a worker: every scorer is read, nothing vanishes, and whatever a task does stays with it."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import BackendError
+from crucible_bridge.types import (
+    Evaluation,
+    EvaluationState,
+    EvaluatorSpec,
+    Limits,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.testing import STALL, Call, ScriptedModel, run_worker
+from tests.distributions import lay_out
+from tests.service.evaluation_kit import asked, failing, rig, samples_of
+
+pytestmark = pytest.mark.inspect
+
+TASKS = Path(__file__).parents[1] / "inspect_tasks"
+BOUND_SECONDS = 30.0
+"""For what must come to an end, on a machine that has other things to do; a bound, no expectation."""
+
+
+def task(name: str, **fields: Any) -> Sample:
+    """A sample that names a task of the tests."""
+    return Sample(input=f"tasks.py@{name}", **fields)
+
+
+def request(*samples: Sample, **fields: Any) -> Any:
+    """Evaluation `e` of these tasks; the tasks say how the model is sampled."""
+    options = fields.pop("options", {})
+    return asked(
+        **{
+            "evaluators": [EvaluatorSpec(kind="inspect", options=options)],
+            "dataset": samples,
+            "sampling": None,
+            **fields,
+        }
+    )
+
+
+async def evaluated(
+    model: ScriptedModel | None, *samples: Sample, **fields: Any
+) -> tuple[Evaluation, list[SampleResult]]:
+    """An evaluation that has ended, and what became of its tasks."""
+    async with rig(model, inspect_roots=[TASKS]) as r:
+        evaluation = await r.evaluation.evaluate(request(*samples, **fields))
+        return evaluation, await samples_of(r.worker.bridge)
+
+
+def records(result: SampleResult) -> list[dict[str, Any]]:
+    """Of the samples of a task."""
+    found = json.loads(result.output)
+    assert found["left_out"] == 0
+    return found["samples"]
+
+
+@pytest.mark.parametrize("name", ["capitals", "many", "undecided", "repeated"])
+async def test_metrics_are_those_of_inspect_itself(name: str) -> None:
+    """Every metric of every scorer, reducer and number has the value that Inspect gives by itself."""
+    alone = await asyncio.create_subprocess_exec(
+        sys.executable,
+        TASKS / "inspect_alone.py",
+        f"{TASKS / 'tasks.py'}@{name}",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    (evaluation, _), (_, told) = await asyncio.gather(evaluated(None, task(name)), alone.communicate())
+    there = json.loads(told.splitlines()[-1])
+    reducers = {reducer for _, _, reducer, _, _ in there}
+
+    expected: dict[str, float | None] = {}
+    for scorer, score, reducer, metric, value in there:
+        of = scorer if score == scorer else f"{scorer}.{score}".replace("/", ".")
+        of = f"{of}[{reducer}]" if len(reducers) > 1 else of
+        expected[f"{name}/{of}/{metric}"] = value if value == value else None
+
+    counts = ("samples", "errored_samples", "truncated_samples", "unscored_samples")
+    metrics = evaluation.metrics
+    found = {**metrics.values, **dict.fromkeys(metrics.undefined)}
+    assert {key: value for key, value in found.items() if not key.endswith(counts)} == expected
+
+
+async def test_tasks_of_one_data_set_keep_to_their_own_keys() -> None:
+    """Where tinker-cookbook names keys by the data set, so that two tasks on one overwrite each other."""
+    evaluation, results = await evaluated(
+        None, task("capitals"), task("many"), task("repeated", metadata={"epochs": "2"})
+    )
+
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert {key.partition("/")[0] for key in evaluation.metrics.values} == {"capitals", "many", "repeated"}
+    assert evaluation.metrics.values["repeated/samples"] == 6
+    assert evaluation.metrics.values["many/odd/accuracy"] == 1.0
+    assert "many/odd/never" in evaluation.metrics.undefined
+    assert evaluation.metrics.values["many/odd/unscored_samples"] == 1
+    assert [(result.method, result.verdict, result.extracted) for result in results] == [
+        ("capitals", Verdict.MEASURED, "match/accuracy"),
+        ("many", Verdict.MEASURED, "match/accuracy"),
+        ("repeated", Verdict.MEASURED, "match[mean]/accuracy"),
+    ]
+    assert [record["scores"]["match"] for record in records(results[0])] == ["C", "C", "I"]
+
+
+async def test_one_task_with_two_arguments_has_the_keys_of_both() -> None:
+    """Each behind its sample's id; arguments of a sample go before those of the options."""
+    asked_for: list[str] = []
+    evaluation, _ = await evaluated(
+        ScriptedModel(fault=lambda call: asked_for.append(call.text)),
+        task("capitals", id="plain"),
+        task("capitals", id="with/more", metadata={"task_args": '{"system": "!"}', "limit": "1"}),
+        options={"limit": 2, "task_args": {"system": "?", "colour": "of another task"}},
+    )
+
+    values = evaluation.metrics.values
+    assert (values["capitals[plain]/samples"], values["capitals[with.more]/samples"]) == (2, 1)
+    assert sorted(asked_for) == ["!alpha", "?alpha", "?beta"]
+
+
+async def test_samples_that_fail_are_counted_and_left_out_of_the_metrics() -> None:
+    """Where they vanish in tinker-cookbook; the records name the reason."""
+    evaluation, (result,) = await evaluated(ScriptedModel(fault=failing("beta")), task("capitals"))
+
+    values = evaluation.metrics.values
+    assert (values["capitals/samples"], values["capitals/errored_samples"]) == (3, 1)
+    assert values["capitals/match/accuracy"] == 0.5
+    assert [record["error"] for record in records(result)] == [None, "BACKEND_DOWN: is out of order", None]
+
+
+async def test_a_task_whose_every_sample_fails_has_no_metric() -> None:
+    """It is an ERROR with the model's reason, and goes on another time where that may help."""
+    evaluation, (result,) = await evaluated(ScriptedModel(fault=failing(retryable=True)), task("capitals"))
+
+    assert result.problem is not None
+    assert (result.verdict, result.problem.reason, result.problem.retryable) == (Verdict.ERROR, "BACKEND_DOWN", True)
+    assert "is out of order" in result.problem.message
+    assert evaluation.metrics.values == {
+        "capitals/samples": 3,
+        "capitals/errored_samples": 3,
+        "capitals/truncated_samples": 0,
+    }
+    assert evaluation.results[0].n_errors == 1
+
+
+async def test_answers_that_are_cut_are_told_as_such() -> None:
+    """Where tinker-cookbook tells Inspect that the model stopped by itself."""
+    evaluation, (result,) = await evaluated(None, task("capitals"), sampling=SamplingParams(max_tokens=4))
+
+    assert [record["stop_reason"] for record in records(result)] == ["max_tokens", "stop", "max_tokens"]
+    assert evaluation.metrics.values["capitals/truncated_samples"] == 2
+    assert (result.stop_reason, result.output_tokens) == ("length", 12)
+    assert evaluation.results[0].n_truncated == 1
+
+
+@dataclasses.dataclass(kw_only=True)
+class Watched(ScriptedModel):
+    """Remembers how it was sampled."""
+
+    params: list[SamplingParams] = dataclasses.field(default_factory=list)
+
+    @property
+    def sampling(self) -> "Watched":
+        return self
+
+    async def sample(self, prompt: Any, params: SamplingParams, num_samples: int = 1) -> Any:
+        self.params.append(params)
+        return await super().sample(prompt, params, num_samples)
+
+
+async def test_the_request_rules_how_the_model_is_sampled() -> None:
+    """Without it the task does; and where that says nothing, temperature 1 and 1,000 tokens."""
+    model = Watched()
+    cold = {"task_args": '{"temperature": 0.25}', "limit": "1"}
+    async with rig(model, inspect_roots=[TASKS]) as r:
+        for number, sampling in enumerate([None, SamplingParams(max_tokens=7, top_k=5, stop=("x",))]):
+            await r.evaluation.evaluate(
+                request(
+                    task("capitals", metadata=cold),
+                    task("capitals", id="b", metadata={"limit": "1"}),
+                    evaluation_id=f"e{number}",
+                    sampling=sampling,
+                )
+            )
+
+    by_task, ruled = model.params[:2], model.params[2:]
+    assert sorted((params.temperature, params.max_tokens, params.top_k) for params in by_task) == [
+        (0.25, 1_000, None),
+        (1.0, 1_000, None),
+    ]
+    assert all(params.seed is not None for params in by_task)
+    wanted = SamplingParams(max_tokens=7, top_k=5, stop=("x",))
+    assert ruled == [wanted, wanted]
+
+
+async def test_epochs_are_drawn_with_seeds_of_their_own_and_the_same_another_time() -> None:
+    """Whatever order they come in."""
+    model = Watched()
+    async with rig(model, inspect_roots=[TASKS]) as r:
+        for number in range(2):
+            await r.evaluation.evaluate(request(task("repeated"), evaluation_id=f"e{number}"))
+
+    first, second = ({params.seed for params in model.params[start : start + 9]} for start in (0, 9))
+    assert len(first) == 9
+    assert first == second
+
+
+async def test_a_task_may_ask_for_several_answers_at_once() -> None:
+    """By the parameters of Inspect."""
+    model = Watched()
+    evaluation, _ = await evaluated(model, task("several_answers"))
+
+    assert evaluation.metrics.values["several_answers/match/accuracy"] == 2 / 3
+    assert {params.stop for params in model.params} == {("!",)}
+
+
+async def test_a_judge_is_another_model_of_the_worker() -> None:
+    """In the role of the grader, which the model itself has where no judge is named."""
+    judge = ScriptedModel(answer=lambda prompt: "GRADE: C" if "ALPHA" in prompt else "GRADE: I")
+    async with run_worker({"m": ScriptedModel(), "j": judge}, inspect_roots=[TASKS]) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(
+            request(task("judged"), options={"judge": "embedded:j", "judge_max_tokens": 64})
+        )
+
+    assert evaluation.metrics.values["judged/model_graded_qa/accuracy"] == 1 / 3
+    assert judge.counts["sample"] == 3
+
+
+INSTALLED = """
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import match
+from inspect_ai.solver import generate
+
+
+@task
+def greeting() -> Task:
+    return Task(dataset=[Sample(input="hello", target="HELLO")], solver=generate(), scorer=match())
+"""
+
+
+async def test_installed_tasks_are_run_where_their_package_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of the package, which announces them to Inspect; others stay refused."""
+    # What Inspect takes for installed.
+    site = tmp_path / "site-packages"
+    lay_out(site, "own_evals", INSTALLED, "inspect_ai", {"own_evals": "own_evals"})
+    monkeypatch.setenv("PYTHONPATH", f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+    async with rig(None, inspect_packages=["own_evals"]) as r:
+        samples = [Sample(input="own_evals/greeting"), Sample(input="inspect_evals/gsm8k"), task("capitals")]
+        evaluation = await r.evaluation.evaluate(request(*samples))
+        _, *others = await samples_of(r.worker.bridge)
+
+    assert evaluation.metrics.values["greeting/match/accuracy"] == 1.0
+    assert [other.problem and other.problem.reason for other in others] == ["TASK_NOT_ALLOWED", "TASK_NOT_FOUND"]
+
+
+async def test_the_line_of_the_readme_runs() -> None:
+    """On an embedded model, as it stands, from the folder of the checkout."""
+    pytest.importorskip("torch", reason="the extra `local` is not installed: no embedded model can be asked")
+    root = TASKS.parents[1]
+    (line,) = re.findall(r"^\| `inspect` \| `(crucible-worker .+)` \|$", (root / "README.md").read_text(), re.MULTILINE)
+    assert line in (root / "docs" / "inspect.md").read_text()
+    program, *arguments = shlex.split(line)
+    assert program == "crucible-worker"
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "crucible_worker", *arguments, "--json", cwd=root, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+
+    values = json.loads(told)["metrics"]
+    assert process.returncode == 0
+    assert values["additions/samples"] == 24
+    assert values["additions/match/accuracy"] == values["additions/includes/accuracy"] > 0.5
+
+
+def bad(how: str, **fields: Any) -> Sample:
+    """A sample whose task misbehaves."""
+    return task("bad", metadata={"task_args": json.dumps({"how": how})}, **fields)
+
+
+_NOTHING = [
+    (task("with_tools"), "INSPECT_SAMPLES_FAILED", "TOOLS_UNSUPPORTED"),
+    (task("broken"), "INSPECT_FAILED", "this task is broken"),
+    (task("nowhere"), "INSPECT_FAILED", "not found"),
+    (task("capitals", metadata={"task_args": '{"colour": 1}'}), "INSPECT_FAILED", "no argument colour"),
+    (bad("exit"), "INSPECT_ENDED", "exit status 3"),
+    (bad("die"), "INSPECT_ENDED", "signal 9"),
+    (Sample(input="elsewhere.py@x"), "TASK_NOT_FOUND", "no file"),
+    (Sample(input="../service/serving.py@x"), "PATH_OUT_OF_ROOT", "leads out"),
+    (Sample(input="inspect_evals/gsm8k"), "TASK_NOT_ALLOWED", "allowed packages: none"),
+]
+"""Tasks that come to nothing, with reason and message."""
+
+
+async def test_a_task_that_comes_to_nothing_is_an_error_of_its_own() -> None:
+    """With a reason, and undefined in the metrics; the others stand."""
+    evaluation, results = await evaluated(None, *(sample for sample, _, _ in _NOTHING), task("capitals", id="good"))
+
+    for result, (sample, reason, message) in zip(results[:-1], _NOTHING, strict=True):
+        assert result.problem is not None, sample
+        assert (result.verdict, result.problem.reason) == (Verdict.ERROR, reason), sample
+        assert message in result.problem.message
+        assert result.problem.retryable is (reason == "INSPECT_ENDED")
+    assert results[-1].verdict is Verdict.MEASURED
+    assert evaluation.metrics.values["capitals[good]/match/accuracy"] == 2 / 3
+    assert evaluation.metrics.values["with_tools/errored_samples"] == 3
+    assert {key.partition("/")[0] for key in evaluation.metrics.undefined} == {
+        *("broken", "nowhere", "capitals[3]", "bad[4]", "bad[5]", "x[6]", "x[7]", "gsm8k")
+    }
+
+
+async def test_what_a_task_prints_gets_into_nobodys_way() -> None:
+    """Neither into the worker's log nor between the messages of its process."""
+    evaluation, _ = await evaluated(None, bad("print"))
+
+    assert evaluation.metrics.values["bad/match/accuracy"] == 2 / 3
+
+
+async def test_no_secret_of_the_worker_is_there_for_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a task need a key to ask the model."""
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-0f3a")
+    _, (result,) = await evaluated(None, task("environment"))
+
+    (record,) = records(result)
+    assert "PATH" in record["scores"]["spoken"]
+    assert "OPENAI_API_KEY" not in record["scores"]["spoken"]
+
+
+def hosts() -> set[int]:
+    """Processes of tasks that are children of this one."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            parent = re.search(r"^PPid:\t(\d+)$", status.read_text(), re.MULTILINE)
+            command = status.with_name("cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent is not None and int(parent[1]) == os.getpid() and b"evaluators.inspect.host" in command:
+            found.add(int(status.parent.name))
+    return found
+
+
+async def _none_left() -> None:
+    async with asyncio.timeout(BOUND_SECONDS):
+        while hosts():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_process_that_is_killed_amid_its_work_is_told_of() -> None:
+    """As an error that may pass another time, in place of the half that it has found."""
+    calls: list[str] = []
+
+    def kill_at_first(call: Call) -> BackendError | None:
+        calls.append(call.text)
+        if len(calls) == 1:
+            for pid in hosts():
+                os.kill(pid, signal.SIGKILL)
+        return None
+
+    _, (result,) = await evaluated(ScriptedModel(fault=kill_at_first), task("capitals"))
+
+    assert result.problem is not None
+    assert (result.problem.reason, result.problem.retryable) == ("INSPECT_ENDED", True)
+    await _none_left()
+
+
+async def test_a_task_that_hangs_has_its_time() -> None:
+    """Which is that of a sample; its process is gone afterwards."""
+    async with rig(ScriptedModel(), inspect_roots=[TASKS]) as r:
+        evaluation = await r.evaluation.evaluate(request(bad("hang"), limits=Limits(sample_timeout_ms=4_000)))
+        (result,) = await samples_of(r.worker.bridge)
+
+    assert result.problem is not None
+    assert result.problem.reason == "SAMPLE_TIMEOUT"
+    assert evaluation.metrics.undefined["0/samples"] == "the task did not come to its end: SAMPLE_TIMEOUT"
+    await _none_left()
+
+
+@pytest.mark.parametrize("how", ["hang", "stall"])
+async def test_a_cancel_ends_the_process_too(how: str) -> None:
+    """Whether the task computes or waits for the model."""
+    model = ScriptedModel(fault=lambda call: STALL if how == "stall" else None)
+    async with rig(model, inspect_roots=[TASKS]) as r:
+        await r.evaluation.start_evaluation(request(bad("hang")))
+        async with asyncio.timeout(BOUND_SECONDS):
+            while not model.counts["sample"]:
+                await asyncio.sleep(0.01)
+        assert hosts()
+        await r.evaluation.cancel_evaluation("e")
+        evaluation = await r.ended("e")
+        await _none_left()
+
+    assert evaluation.state is EvaluationState.CANCELLED
+
+
+async def test_a_drain_leaves_no_process_behind() -> None:
+    """The evaluation is interrupted, its task runs again when it goes on."""
+    model = ScriptedModel(fault=lambda call: STALL)
+    async with rig(model, inspect_roots=[TASKS]) as r:
+        await r.evaluation.start_evaluation(request(task("capitals")))
+        async with asyncio.timeout(BOUND_SECONDS):
+            while not model.counts["sample"]:
+                await asyncio.sleep(0.01)
+    await _none_left()
+
+
+async def test_tasks_take_their_turns() -> None:
+    """No more of them run at once than the worker lets."""
+    peak = 0
+
+    def look(call: Call) -> None:
+        nonlocal peak
+        peak = max(peak, len(hosts()))
+
+    async with rig(ScriptedModel(fault=look), inspect_roots=[TASKS], max_inspect_tasks=1) as r:
+        samples = [task("capitals", id=str(number), metadata={"limit": "1"}) for number in range(3)]
+        evaluation = await r.evaluation.evaluate(request(*samples))
+
+    assert evaluation.metrics.values["capitals[2]/samples"] == 1
+    assert peak == 1

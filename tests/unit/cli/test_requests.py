@@ -1,0 +1,168 @@
+"""What flags and suites ask for, and what of it is refused before anything runs."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.suites import parse_suite
+from crucible_bridge.types import Dataset, EmbeddedModel, SamplingParams
+from crucible_worker import suites
+from crucible_worker.cli.requests import Typed, asked_of
+
+MODEL = "embedded:arithmetic@600"
+PLAIN = Typed(model=MODEL, data="builtin:arithmetic", evaluators=("nll",))
+SUITE = """
+name = "mine"
+
+[[evaluations]]
+name = "likelihood"
+dataset = { source = "builtin:arithmetic", limit = 8 }
+evaluators = ["nll"]
+
+[[evaluations]]
+name = "sums"
+dataset = "builtin:arithmetic"
+evaluators = ["accuracy"]
+sampling = { max_tokens = 4 }
+"""
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Typed:
+    """Flags that name a suite."""
+    file = tmp_path / "mine.toml"
+    file.write_text(SUITE)
+    return Typed(model=MODEL, suite=str(file), kept=True)
+
+
+def test_flags_have_defaults():
+    """Greedy, with 256 tokens."""
+    _, (asked,) = asked_of(PLAIN)
+
+    assert asked.request.sampling == SamplingParams(max_tokens=256, temperature=0.0)
+    assert (asked.name, asked.path, asked.request.evaluation_id) == ("", "", "")
+
+
+def test_a_suite_is_a_request_for_each_evaluation(typed: Typed):
+    """All of one model, each with what its file says."""
+    name, asked = asked_of(typed)
+
+    assert name == "mine"
+    assert [(each.name, each.path) for each in asked] == [("likelihood", "evaluations[0]"), ("sums", "evaluations[1]")]
+    assert {each.request.model for each in asked} == {EmbeddedModel("arithmetic@600")}
+    assert [each.request.metric_prefix for each in asked] == ["likelihood/", "sums/"]
+    assert asked[1].request.sampling == SamplingParams(max_tokens=4)
+    assert asked[1].request.labels == {"suite": "mine", "evaluation": "sums"}
+
+
+def test_samples_are_at_most_those_of_the_suite(typed: Typed):
+    """--samples shortens a data set, and never lengthens it."""
+    _, asked = asked_of(dataclasses.replace(typed, samples=10))
+
+    assert [each.request.dataset.limit for each in asked] == [8, 10]
+
+
+def test_an_id_is_that_of_each_evaluation(typed: Typed):
+    """ID-NAME in a suite, the id itself without; none is made up here."""
+    _, several = asked_of(dataclasses.replace(typed, evaluation_id="run-7"))
+    _, (one,) = asked_of(dataclasses.replace(PLAIN, evaluation_id="run-7", kept=True))
+
+    assert [each.request.evaluation_id for each in several] == ["run-7-likelihood", "run-7-sums"]
+    assert one.request.evaluation_id == "run-7"
+    assert asked_of(typed)[1][0].request.evaluation_id == ""
+
+
+def test_only_takes_some(typed: Typed):
+    """In the suite's order, with their places in its file."""
+    _, asked = asked_of(dataclasses.replace(typed, only=("sums",)))
+
+    assert [(each.name, each.path) for each in asked] == [("sums", "evaluations[1]")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data": None}, "--data is needed, unless --suite"),
+        ({"evaluators": ()}, "--evaluator is needed, unless --suite"),
+        ({"only": ("sums",)}, "--only names evaluations of a suite"),
+        ({"evaluation_id": "run-7"}, "--id needs --state-dir"),
+        ({"evaluation_id": "x" * 201, "kept": True}, "--id makes 'xxx.*at most 200 bytes"),
+    ],
+)
+def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
+    """The flag stands first in what is said."""
+    with pytest.raises(InvalidField, match=f"^{told}"):
+        asked_of(dataclasses.replace(PLAIN, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data": "builtin:arithmetic"}, "--data is for the suite's file to say"),
+        ({"evaluators": ("nll",)}, "--evaluator is for"),
+        ({"options": ("nll.client=auto",)}, "--option is for"),
+        ({"max_tokens": 8}, "--max-tokens is for"),
+        ({"temperature": 0.0}, "--temperature is for"),
+        ({"seed": 0}, "--seed is for"),
+        ({"stop": ("x",)}, "--stop is for"),
+        ({"max_unscored": 0}, "--max-unscored is for"),
+        ({"only": ("gsm8k",)}, "--only is 'gsm8k'; mine has likelihood, sums"),
+        ({"suite": "maths"}, "--suite is 'maths', neither a file .* nor one of chat, code, math, tool_use"),
+        ({"suite": "absent.toml"}, "--suite is 'absent.toml': No such file or directory"),
+    ],
+)
+def test_flags_do_not_overrule_a_suite(changes: dict[str, Any], told: str, typed: Typed):
+    """One place says what an evaluation is."""
+    with pytest.raises(InvalidField, match=f"^{told}"):
+        asked_of(dataclasses.replace(typed, **changes))
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "field"),
+    [
+        ('["nll"]', '["charm"]', "evaluations[0].evaluators[0].kind"),
+        ('["nll"]', '[{ kind = "nll", options = { n = 1 } }]', 'evaluations[0].evaluators[0].options["n"]'),
+        ("sampling = { max_tokens = 4 }", "", "evaluations[1].sampling"),
+        ('["nll"]', '["nll", "nll"]', "evaluations[0].evaluators[1].name"),
+    ],
+    ids=["kind", "option", "no sampling", "equal keys"],
+)
+def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: str, tmp_path: Path):
+    """Before the first evaluation runs, not when its turn comes."""
+    file = tmp_path / "mine.toml"
+    file.write_text(SUITE.replace(line, instead))
+
+    with pytest.raises(InvalidField) as caught:
+        asked_of(Typed(model=MODEL, suite=str(file)))
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_a_suite_that_ships_is_read_and_its_evaluators_are_there(name: str):
+    """By its name, with every kind, grader and option known, and no key twice."""
+    suite = parse_suite(suites.text(name))
+    asked_name, asked = asked_of(Typed(model=MODEL, suite=name))
+
+    assert suite.name == asked_name == name
+    assert suite.description
+    assert [each.name for each in asked] == [member.name for member in suite.members]
+    sources = [str(type(each.request.dataset.source).__name__) for each in asked]
+    assert set(sources) == {"HubDataset", "JsonlDataset"}, "public benchmarks and own data"
+    assert "training" in [each.name for each in asked]
+
+
+def test_a_suite_that_does_not_ship_has_no_text():
+    """Nothing but a name of the list is looked up as a file."""
+    with pytest.raises(KeyError):
+        suites.text("../suites/math")
+
+
+def test_the_data_set_is_that_of_the_flag():
+    """Read as everywhere else."""
+    _, (asked,) = asked_of(dataclasses.replace(PLAIN, samples=3))
+
+    assert asked.request.dataset == dataclasses.replace(Dataset.of("builtin:arithmetic"), limit=3)

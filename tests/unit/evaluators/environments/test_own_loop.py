@@ -1,0 +1,191 @@
+"""Foreign code on a loop and a thread of its own: what it raises, what it holds up, and how it ends."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import BackendError, InvalidField
+from crucible_worker.evaluators.environments import own_loop
+from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever blocks is given up after a moment."""
+    monkeypatch.setattr(own_loop, "CLEANUP_SECONDS", 0.05)
+    monkeypatch.setattr(own_loop, "_SETTLE_SECONDS", 0.05)
+
+
+@contextlib.asynccontextmanager
+async def _own(cleanup: Any = None) -> AsyncIterator[OwnLoop]:
+    own = OwnLoop()
+    try:
+        yield own
+    finally:
+        own.close(cleanup)
+    await own.wait_closed()
+
+
+def _threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "environment"]
+
+
+async def test_functions_and_coroutines_run_on_one_thread_which_ends() -> None:
+    """Not on that of the caller; nothing is left of it."""
+
+    async def where(*, also: str) -> Any:
+        await asyncio.sleep(0)
+        return threading.current_thread(), asyncio.get_running_loop(), also
+
+    async with _own() as own:
+        thread, loop, also = await own.call(where, also="x")
+        assert await own.call(threading.current_thread) is thread
+        assert thread is not threading.current_thread()
+        assert loop is not asyncio.get_running_loop()
+        assert also == "x"
+
+    thread.join(5)
+    assert not thread.is_alive()
+    assert loop.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (ValueError("no luck"), "ValueError", "ValueError: no luck"),
+        (SystemExit(3), "SystemExit", "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt", "KeyboardInterrupt: "),
+        (asyncio.CancelledError(), "CancelledError", "was cancelled by what it waited for"),
+        (InvalidField("input", "is no sum"), "INVALID_FIELD", "is no sum"),
+        (ForeignFailure("BAD_ENVIRONMENT", "odd"), "BAD_ENVIRONMENT", "odd"),
+    ],
+)
+async def test_whatever_is_raised_is_a_failure_with_a_kind(error: BaseException, kind: str, message: str) -> None:
+    """Also what would end a thread, or look like a cancellation; the loop goes on."""
+
+    async def raises() -> None:
+        raise error
+
+    async with _own() as own:
+        with pytest.raises(ForeignFailure) as caught:
+            await own.call(raises)
+        assert (caught.value.kind, caught.value.message) == (kind, message)
+        assert await own.call(lambda: 1) == 1
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_there() -> None:
+    """And cleaning up comes behind it."""
+    begun, seen = asyncio.Event(), list[str]()
+    home = asyncio.get_running_loop()
+
+    async def waits() -> None:
+        home.call_soon_threadsafe(begun.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("cancelled")
+
+    async def cleanup() -> None:
+        seen.append("cleaned up")
+
+    async with _own(cleanup) as own:
+        task = asyncio.create_task(own.call(waits))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert seen == ["cancelled", "cleaned up"]
+
+
+async def test_a_thread_that_blocks_holds_up_nobody() -> None:
+    """Not the caller's loop, and no other thread."""
+    free = threading.Event()
+
+    async with _own() as blocked, _own() as other:
+        task = asyncio.create_task(blocked.call(free.wait))
+        assert await other.call(lambda: 1) == 1
+        assert not task.done()
+        free.set()
+        assert await task is True
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_loop_in_python_is_broken() -> None:
+    """When it was given up and had its time: the thread cleans up and ends."""
+    begun = threading.Event()
+    cleaned = threading.Event()
+
+    def turns() -> None:
+        begun.set()
+        while True:
+            pass
+
+    own = OwnLoop()
+    task = asyncio.create_task(own.call(turns))
+    await asyncio.to_thread(begun.wait)
+    (thread,) = _threads()
+    task.cancel()
+    own.close(cleaned.set)
+
+    await asyncio.to_thread(thread.join, 20)
+    assert not thread.is_alive()
+    assert cleaned.is_set()
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Lets what is stuck go, at the latest at the end."""
+    monkeypatch.setattr(own_loop, "_stuck", set())
+    free = threading.Event()
+    yield free
+    free.set()
+    for thread in _threads():
+        thread.join(20)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_so_many_stuck_threads_are_borne(stuck: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one more there is no further group, until one of them wakes."""
+    monkeypatch.setattr(own_loop, "MAX_STUCK_THREADS", 2)
+    for _ in range(2):
+        own, begun = OwnLoop(), threading.Event()
+        task = asyncio.create_task(own.call(lambda begun=begun: begun.set() or stuck.wait()))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        own.close(None)
+        await own.wait_closed()
+    async with asyncio.timeout(20):
+        while len(own_loop._stuck) < 2:
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(BackendError) as caught:
+        OwnLoop()
+    assert (caught.value.reason, caught.value.retryable) == ("ENVIRONMENTS_STUCK", False)
+
+    stuck.set()
+    for thread in _threads():
+        await asyncio.to_thread(thread.join, 20)
+    async with _own() as own:
+        assert await own.call(lambda: 1) == 1
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("error", [None, ValueError("no luck")])
+async def test_cleaning_up_may_fail_or_never_end(error: Exception | None) -> None:
+    """The thread ends all the same, and so does whoever waits for it."""
+
+    async def cleanup() -> None:
+        if error is not None:
+            raise error
+        await asyncio.Event().wait()
+
+    async with _own(cleanup) as own:
+        thread = await own.call(threading.current_thread)
+
+    await asyncio.to_thread(thread.join, 20)
+    assert not thread.is_alive()

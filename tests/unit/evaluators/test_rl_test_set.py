@@ -1,0 +1,190 @@
+"""The evaluator `rl_test_set`: what is recorded of a group, and what is counted of the records."""
+
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    EvaluatorSpec,
+    ModelInput,
+    Problem,
+    Sample,
+    SampledSequence,
+    SampleResult,
+    SamplingParams,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
+    Verdict,
+)
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.rl_test_set import RLTestSet
+from crucible_worker.testing import ScriptedModel
+
+SAMPLING = SamplingParams(max_tokens=32, temperature=1.0)
+
+
+def _made(**options: Any) -> RLTestSet:
+    made = registry.create(EvaluatorSpec(kind="rl_test_set", options=options), 0, SAMPLING)
+    assert isinstance(made, RLTestSet)
+    return made
+
+
+async def _run(model: Any, sample: Sample | None = None, **options: Any) -> Outcome:
+    asked = Sample(id="s", input="a", targets=("A",)) if sample is None else sample
+    return await _made(**options).run(asked, SampleContext(model=model, repeat=0, seed=3))
+
+
+def _result(outcome: Outcome | None = None, **fields: Any) -> SampleResult:
+    if outcome is not None:
+        fields = {"verdict": outcome.verdict, "group": outcome.group, "measurements": outcome.measurements, **fields}
+    return SampleResult(evaluator="rl_test_set", **{"sample_id": "s", **fields})
+
+
+class Server(ScriptedModel):
+    """A model whose server makes the tokens, and tells their number alone."""
+
+    tokenizer = None  # type: ignore[assignment] - it lies with the server
+
+    @property
+    def sampling(self) -> "Server":
+        return self
+
+    async def sample_text(
+        self, input: Any, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
+    ) -> Any:
+        text = input if isinstance(input, str) else input.messages[-1].content
+        return [SampledSequence(text=text.upper(), tokens=(), token_count=len(text))]
+
+
+async def test_tokens_that_nobody_counted_leave_their_keys_undefined() -> None:
+    """Of prompts that a server makes of words; what it counts is reported, and nothing is 0."""
+    outcome = await _run(Server())
+
+    metrics = _made().aggregate([_result(outcome)])
+
+    assert outcome.measurements == {"unseen_turns": 1.0}
+    assert set(metrics.undefined) == {"env/all/total_ob_tokens", "env/all/ob_tokens_per_turn"}
+    assert "server" in metrics.undefined["env/all/total_ob_tokens"]
+    assert metrics.values["env/all/total_ac_tokens"] == 1.0
+    assert metrics.values["env/all/reward/total"] == 1.0
+
+
+async def test_intermediates_need_tokens() -> None:
+    """A server that tells their number alone has none: the sample is an error that says so."""
+    outcome = await _run(Server(), intermediates=True)
+
+    assert (outcome.verdict, outcome.group) == (Verdict.ERROR, None)
+    assert outcome.problem is not None
+    assert "tells their number alone" in outcome.problem.message
+
+
+@pytest.mark.parametrize(("said", "score"), [("<think>A</think>", 0.0), ("<think>x</think>A", 1.0)])
+async def test_a_thought_is_no_answer(said: str, score: float) -> None:
+    """One that holds nothing else is wrong, whatever a grader makes of nothing; the record shows it."""
+    model = ScriptedModel(answer=lambda text: said)
+
+    outcome = await _run(model, Sample(input="a", targets=("A|^$",)), grader="regex", thinking="remove")
+
+    assert (outcome.score, outcome.output) == (score, said)
+    assert (await _run(ScriptedModel(answer=lambda text: "<think>A"), thinking="keep")).score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "formed", "reward"), [("stop", "A!", 1.0), ("stop", "A", 0.5), ("length", "A!", 0.5)]
+)
+async def test_the_reward_of_a_problem(stop_reason: str, formed: str, reward: float) -> None:
+    """A wrong form costs format_coef, and so does an answer that was cut."""
+
+    class Model(ScriptedModel):
+        @property
+        def sampling(self) -> "Model":
+            return self
+
+        async def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> Any:
+            return [SampledSequence(text=formed, tokens=(1,), stop_reason=stop_reason)]
+
+    outcome = await _run(
+        Model(),
+        grader="contains",
+        format="format",
+        format_options={"form": "marks", "marks": ["!"]},
+        format_coef=0.5,
+    )
+
+    assert outcome.score == reward
+
+
+def _of_tokens() -> Sample:
+    return Sample(input=Datum(model_input=[97], loss_fn_inputs={}), targets=("A",))
+
+
+async def test_conversations_and_tokens_are_problems() -> None:
+    """They are asked as every other evaluator asks them."""
+    chat = Sample(input=Conversation((ChatMessage("user", "a"),)), targets=("A",))
+
+    assert (await _run(ScriptedModel(), chat)).score == 1.0
+    assert (await _run(ScriptedModel(), _of_tokens())).score == 1.0
+
+
+def test_a_judge_is_one_of_the_others() -> None:
+    """A grader's judge is opened by the engine; that of a form is refused."""
+    judged = {"grader": "rubric", "grader_options": {"judge": "openai:s/m"}}
+
+    made = _made(**judged)
+    assert set(made.others) == {"grader_options.judge"}
+    with pytest.raises(InvalidField, match="a judge reads text"):
+        made.check_sample(_of_tokens())
+    assert not _made().others
+    with pytest.raises(InvalidField) as caught:
+        _made(format="rubric", format_options={"judge": "openai:s/m"})
+    assert caught.value.field == 'evaluators[0].options["format"]'
+
+
+def test_a_model_that_cannot_generate_is_refused() -> None:
+    """Before the first sample."""
+    with pytest.raises(FailedPrecondition) as caught:
+        _made().check(ScriptedModel(sampled=False))
+
+    assert caught.value.reason == "MISSING_CLIENT"
+
+
+def test_everything_that_failed_is_counted() -> None:
+    """By kind: rollouts of groups that stand and of those that do not, and what the engine found of a sample."""
+    turn = Transition(observation_tokens=1, action_tokens=1, reward=1.0)
+    group = TrajectoryGroup(trajectories=(Trajectory(transitions=(turn,)),))
+    results = [
+        _result(verdict=Verdict.MEASURED, group=group, measurements={"rollout_errors/ValueError": 2.0}),
+        _result(verdict=Verdict.ERROR, measurements={"rollout_errors/ValueError": 1.0, "rollout_errors/X": 1.0}),
+        _result(verdict=Verdict.ERROR, problem=Problem(reason="SAMPLE_TIMEOUT", message="too long")),
+    ]
+
+    metrics = _made(strategy="min_viable_group").aggregate(results)
+
+    assert {key: value for key, value in metrics.values.items() if key.startswith("rollout_errors/")} == {
+        "rollout_errors/ValueError": 3.0,
+        "rollout_errors/X": 1.0,
+        "rollout_errors/SAMPLE_TIMEOUT": 1.0,
+        "rollout_errors/total": 5.0,
+        "rollout_errors/groups_skipped": 2.0,
+    }
+    assert metrics.values["env/all/total_episodes"] == 1.0
+
+
+def test_fail_fast_reads_every_result_before_it_fails() -> None:
+    """So that the counts of the evaluator are whole; the first sample that failed is named."""
+    left = iter(
+        [
+            _result(verdict=Verdict.ERROR, sample_id="x", problem=Problem(reason="R", message="why")),
+            _result(verdict=Verdict.ERROR, sample_id="y"),
+        ]
+    )
+
+    with pytest.raises(BackendError, match="sample 'x' failed: R: why"):
+        _made(strategy="fail_fast").aggregate(left)
+    assert list(left) == []
