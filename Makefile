@@ -102,8 +102,9 @@ $(LM_EVAL_VENV)/.ready: $(READY)
 	$(LM_EVAL_VENV)/bin/pip install --quiet $(LM_EVAL)
 	@touch $@
 
-bench-lm-eval: $(LM_EVAL_VENV)/.ready ## multiple_choice against lm-evaluation-harness, which is installed for it
+bench-lm-eval: $(LM_EVAL_VENV)/.ready ## what lm-evaluation-harness measures as well; it is installed for it
 	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/multiple_choice.py
+	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/perplexity.py
 
 torture: $(READY) ## many rounds of kills, disconnects and take-overs
 	$(BIN)/pytest -m torture

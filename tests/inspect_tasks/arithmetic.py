@@ -1,8 +1,4 @@
-"""A task of Inspect on local data: additions, read by two scorers.
-
-    crucible-worker evaluate --model embedded:arithmetic@600 --data jsonl:tests/inspect_tasks/tasks.jsonl \
-        --evaluator inspect --inspect-root tests/inspect_tasks
-"""
+"""A task of Inspect on local data: additions, read by two scorers. `docs/inspect.md` has the line that runs it."""
 
 from __future__ import annotations
 

@@ -23,6 +23,10 @@ async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
             asyncio.get_running_loop().create_task(line.ask(text="nobody waits for this"))
             await line.ask(text="once")
             return {"op": "found"}
+        case path if path.endswith("@findings"):
+            sampling = {**order["defaults"], "top_p": None, "top_k": None, "stop": [], "seed": None, "count": 1}
+            question = {"which": "model", "messages": [["user", "abc"]], "sampling": sampling | order["config"]}
+            return _found(order, await line.ask(**question))
         case "environment":
             return {"op": "found", "variables": dict(os.environ), "files": os.listdir("."), "folder": os.getcwd()}
         case "exit":
@@ -45,6 +49,21 @@ async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
         case "speak of nothing":
             return {"op": "sing"}
     return await asyncio.get_running_loop().create_future()
+
+
+def _found(order: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    (choice,) = answer["choices"]
+    return {
+        "op": "found",
+        "scores": [{"scorer": "s", "reducer": None, "scored": 1, "unscored": 0, "metrics": {"m": 0.5, "none": None}}],
+        "headline": ["s", None, "m"],
+        "samples": 1,
+        "errored": 0,
+        "truncated": int(choice["cut"]),
+        "records": [{"order": order, "said": choice["text"]}],
+        "records_left_out": 0,
+        "first_error": "",
+    }
 
 
 async def _serve(end: Any) -> None:

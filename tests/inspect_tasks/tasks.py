@@ -82,9 +82,9 @@ def measured() -> Any:
     return score
 
 
-@scorer(metrics=[never(), accuracy()])
+@scorer(metrics=[never(), accuracy(), accuracy()])
 def odd() -> Any:
-    """A metric that is no number beside one that is; answers with an M have no score."""
+    """A metric that is no number beside one that is, twice; answers with an M have no score."""
 
     async def score(state: TaskState, target: Target) -> Score:
         said = state.output.completion

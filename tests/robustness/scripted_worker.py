@@ -1,8 +1,8 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
-The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots`, `limits` as a worker's settings have
-them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. With `standby`
-it does not begin before it has read a line: all that an interpreter has to import is done by then.
+The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots` and `limits` as a worker's settings
+have them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. With
+`standby` it does not begin before it has read a line: all that an interpreter has to import is done by then.
 """
 
 import ctypes

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import json
 import os
 import sys
 import threading
@@ -17,7 +18,7 @@ from crucible_bridge.errors import BackendError, Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
 from crucible_worker.evaluators.environments import own_loop
 from crucible_worker.evaluators.environments.entry_points import GROUP
-from crucible_worker.testing import ScriptedModel
+from crucible_worker.testing import ScriptedModel, run_worker
 from tests.distributions import lay_out, lay_out_environment_package
 from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig, samples_of
 from tests.service.serving import serving
@@ -62,6 +63,21 @@ ODD = Environment()
 """
 
 
+SPINS = """
+from pathlib import Path
+
+class Environment:
+    description = "Blocks when it has said so in a file."
+    options_schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    def group(self, sample, options, size):
+        Path(sample.input).touch()
+        while True:
+            pass
+
+SPINS = Environment()
+"""
+
+
 def rl_test_set(name: str | None = None, **options: Any) -> EvaluatorSpec:
     """The evaluator with options."""
     return EvaluatorSpec(kind="rl_test_set", name=name, options=options)
@@ -89,8 +105,10 @@ def does(*what: str) -> list[Sample]:
 
 
 async def test_the_example_package_works_in_a_worker_as_it_is_started(tmp_path: Path) -> None:
-    """Turns, rewards, tags and tokens of an installed environment, with a model that computes."""
+    """Turns, rewards, tags and tokens come from a model that computes; one that spins keeps no worker from draining."""
     lay_out_environment_package(tmp_path / "installed")
+    lay_out(tmp_path / "installed", "users_spins", SPINS, GROUP, {"spins": "users_spins:SPINS"})
+    spinning = tmp_path / "spinning"
     path = os.pathsep.join([str(tmp_path / "installed"), *filter(None, [os.environ.get("PYTHONPATH")])])
     samples = [Sample(id="a", input="12+34+5"), Sample(id="b", input="1+2"), Sample(id="c", input="no sum")]
     async with (
@@ -106,7 +124,19 @@ async def test_the_example_package_works_in_a_worker_as_it_is_started(tmp_path: 
             sampling=SamplingParams(max_tokens=4, temperature=0.01),
         )
         results = [sample async for sample in bridge.evaluation.all_samples(evaluation.evaluation_id)]
+        started = await bridge.evaluation.start_evaluation(
+            model="embedded:arithmetic@600",
+            evaluators=[rl_test_set(environment="spins")],
+            dataset=[Sample(input=str(spinning))],
+            sampling=SAMPLING,
+        )
+        async with asyncio.timeout(60):
+            while not spinning.exists():
+                await asyncio.sleep(0.01)
+        found = await bridge.evaluation.get_evaluation(started.evaluation.evaluation_id)
+        assert await worker.drained() == 0
 
+    assert found.state is EvaluationState.RUNNING
     first, second, third = results
     values = evaluation.metrics.values
     assert values["env/3_numbers/turns_per_episode"] == 2.0
@@ -173,6 +203,26 @@ async def test_an_answer_that_cannot_be_graded_is_undecided() -> None:
     assert (evaluation.results[0].n_scored, evaluation.results[0].n_errors) == (1, 0)
 
 
+async def test_a_judge_grades_problems() -> None:
+    """It is opened for the evaluator, its score is the reward, and what it measures are metrics of the environment."""
+
+    def judges(prompt: str) -> str:
+        return json.dumps({"correct": {"reason": "So it is.", "score": int("| A\n" in prompt)}})
+
+    spec = rl_test_set(grader="rubric", grader_options={"judge": "embedded:j"}, group_size=2)
+    judge = ScriptedModel(answer=judges)
+    async with run_worker({"m": ScriptedModel(), "j": judge}) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(
+            asked(evaluators=[spec], sampling=SamplingParams(max_tokens=100, temperature=1.0))
+        )
+        scores = [result.score for result in await samples_of(worker.bridge)]
+
+    assert scores == [1.0, 0.0]
+    assert judge.counts["sample"] == 4
+    assert evaluation.metrics.values["env/all/correct"] == 0.5
+    assert evaluation.metrics.values["env/all/judge_completion_tokens"] > 0
+
+
 @pytest.mark.parametrize(
     ("what", "reason", "made"),
     [
@@ -214,7 +264,7 @@ async def test_an_environment_that_hangs_holds_up_nobody(
                 evaluators=[odd(), "accuracy"],
                 dataset=does(what, *["ends"] * 5),
                 sampling=SAMPLING,
-                limits=Limits(sample_timeout_ms=600, concurrency=2),
+                limits=Limits(sample_timeout_ms=1_500, concurrency=2),
             )
         )
         results = await samples_of(r.worker.bridge, evaluator="rl_test_set")
@@ -236,7 +286,7 @@ async def test_what_a_group_holds_is_given_back_whatever_happens(odd: Callable[.
                 evaluators=[odd(strategy="min_viable_group")],
                 dataset=does(*what),
                 sampling=SAMPLING,
-                limits=Limits(sample_timeout_ms=1_000),
+                limits=Limits(sample_timeout_ms=2_000),
             )
         )
         scores = [result.score for result in await samples_of(r.worker.bridge)]
@@ -331,8 +381,12 @@ async def test_an_interrupted_evaluation_comes_to_the_same_numbers(tmp_path: Pat
         ({"environment": "odd", "grader": "math"}, 'options["grader"]', "INVALID_FIELD"),
         ({"environment": "odd", "tag_by": "x"}, 'options["tag_by"]', "INVALID_FIELD"),
         ({"grader": "oracle"}, 'options["grader"]', "UNKNOWN_GRADER"),
-        ({"format": "oracle"}, 'options["format"]', "UNKNOWN_GRADER"),
-        ({"format": "format", "format_options": {"form": "x"}}, 'options["format_options"]["form"]', "INVALID_FIELD"),
+        ({"format_grader": "oracle"}, 'options["format_grader"]', "UNKNOWN_GRADER"),
+        (
+            {"format_grader": "format", "format_options": {"form": "x"}},
+            'options["format_options"]["form"]',
+            "INVALID_FIELD",
+        ),
         ({"group_size": 257}, 'options["group_size"]', "INVALID_FIELD"),
         ({"max_turns": 1_001}, 'options["max_turns"]', "INVALID_FIELD"),
         ({"strategy": "hope"}, 'options["strategy"]', "INVALID_FIELD"),

@@ -1,6 +1,7 @@
 """The process of a task of Inspect: what it may ask, what it gets of the worker's, and that nothing of it is left."""
 
 import asyncio
+import json
 import os
 import signal
 import tempfile
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import BackendError
-from crucible_worker.evaluators.inspect import process
+from crucible_bridge.types import EvaluatorSpec, Sample, Verdict
+from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
+from tests.service.evaluation_kit import asked, rig, samples_of
 
 GONE_SECONDS = 10.0
 """For the kernel to take a killed process away, on a machine that has other things to do; a bound, no expectation."""
@@ -66,15 +69,17 @@ async def test_questions_are_answered_side_by_side(folders: Path) -> None:
 
 async def test_the_last_word_ends_it_whatever_is_still_asked() -> None:
     """A question that the task no longer waits for is taken back."""
-    taken_back = asyncio.Event()
+    asked, taken_back = asyncio.Event(), asyncio.Event()
 
     async def answer(question: Any) -> dict[str, Any]:
-        if question["text"] != "once":
-            try:
-                await asyncio.get_running_loop().create_future()
-            finally:
-                taken_back.set()
-        return {"said": ""}
+        if question["text"] == "once":
+            await asked.wait()
+            return {"said": ""}
+        asked.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            taken_back.set()
 
     assert await _run("stop asking", answer) == {"op": "found"}
     async with asyncio.timeout(GONE_SECONDS):
@@ -186,8 +191,44 @@ async def test_one_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyP
     assert list(folders.iterdir()) == []
 
 
-async def test_it_dies_with_the_worker(tmp_path: Path) -> None:
-    """By a SIGKILL of the worker, too, which closes nothing in order."""
+async def test_what_it_finds_becomes_the_result_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through a worker: the order holds options and sampling, the model is asked, every metric has its key."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "words.py").touch()
+    spec = EvaluatorSpec(kind="inspect", name="i", options={"limit": 3, "task_args": {"x": 1}})
+    sample = Sample(id="w", input="words.py@findings", metadata={"task_args": '{"y": [2]}', "epochs": "2"})
+
+    async with rig(None, inspect_roots=[root]) as r:
+        evaluation = await r.evaluation.evaluate(asked(evaluators=[spec], dataset=[sample]))
+        (result,) = await samples_of(r.worker.bridge)
+        open_ended = asked(evaluation_id="o", evaluators=[spec], dataset=[sample], sampling=None)
+        await r.evaluation.evaluate(open_ended)
+        (other,) = await samples_of(r.worker.bridge, "o")
+
+    assert evaluation.metrics.values == {
+        "i/findings/samples": 1,
+        "i/findings/errored_samples": 0,
+        "i/findings/truncated_samples": 0,
+        "i/findings/s/m": 0.5,
+    }
+    assert set(evaluation.metrics.undefined) == {"i/findings/s/none"}
+    assert (result.verdict, result.score, result.method) == (Verdict.MEASURED, 0.5, "findings")
+    assert (result.extracted, result.stop_reason, result.output_tokens, result.attempts) == ("s/m", "stop", 3, 1)
+    ((record,), (open_record,)) = (json.loads(each.output)["samples"] for each in (result, other))
+    assert record["said"] == "ABC"
+    order = record["order"]
+    assert order["task"] == f"{root / 'words.py'}@findings"
+    assert (order["limit"], order["epochs"], order["task_args"], order["own_args"]) == (3, 2, {"x": 1, "y": [2]}, ["y"])
+    assert order["config"] == {"temperature": 0.0, "max_tokens": 8, "top_p": 1.0}
+    assert open_record["order"]["config"] == {}
+    assert open_record["order"]["defaults"] == {"temperature": 1.0, "max_tokens": 1_000}
+
+
+async def test_it_dies_with_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a SIGKILL of the worker, too, which closes nothing in order, and removes no folder."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     pid_file = tmp_path / "pid"
     program = f"""
 import asyncio, pathlib, sys

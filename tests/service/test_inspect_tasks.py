@@ -105,6 +105,7 @@ async def test_tasks_of_one_data_set_keep_to_their_own_keys() -> None:
     assert {key.partition("/")[0] for key in evaluation.metrics.values} == {"capitals", "many", "repeated"}
     assert evaluation.metrics.values["repeated/samples"] == 6
     assert evaluation.metrics.values["many/odd/accuracy"] == 1.0
+    assert evaluation.metrics.values["many/odd/accuracy2"] == 1.0
     assert "many/odd/never" in evaluation.metrics.undefined
     assert evaluation.metrics.values["many/odd/unscored_samples"] == 1
     assert [(result.method, result.verdict, result.extracted) for result in results] == [

@@ -32,6 +32,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 NAME = "arithmetic@600"
 CONTEXT, VOCABULARY = 32, 15
 """Of the embedded models."""
+TOLERANCE = 1e-5
+"""Windows that are computed together round their float32 otherwise than one alone."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -141,10 +143,10 @@ async def test_texts_beyond_the_context_are_what_the_harness_measures(model, bri
 
     assert evaluation.state is EvaluationState.COMPLETED
     sums = [each.measurements["weighted_logprob_sum"] for each in found["bits_per_byte"]]
-    assert sums == pytest.approx(wanted, rel=1e-12)
+    assert sums == pytest.approx(wanted, rel=TOLERANCE)
     size, count = sum(map(len, texts())), sum(map(len, encoded))
-    assert values["bits_per_byte"] == pytest.approx(-math.fsum(wanted) / math.log(2) / size, rel=1e-12)
-    assert values["perplexity"] == pytest.approx(math.exp(-math.fsum(wanted) / count), rel=1e-12)
+    assert values["bits_per_byte"] == pytest.approx(-math.fsum(wanted) / math.log(2) / size, rel=TOLERANCE)
+    assert values["perplexity"] == pytest.approx(math.exp(-math.fsum(wanted) / count), rel=10 * TOLERANCE)
     # One token of context less in a window: another number, and of the same order.
     assert values["sampled/perplexity"] == pytest.approx(values["perplexity"], rel=0.5)
     assert values["sampled/perplexity"] != values["perplexity"]

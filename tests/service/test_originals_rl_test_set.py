@@ -23,9 +23,10 @@ TAGS = {"a": ["math", "short"], "bb": ["math"], "ccc": ["words"]}
 
 @pytest.fixture(scope="module")
 def modules():
-    """The modules of the original: its evaluator, its types, its strategies, its problems."""
-    with originals("rl.metric_util", "rl.types", "rl.rollout_strategy", "rl.problem_env") as found:
-        yield types.SimpleNamespace(**dict(zip(("metrics", "types", "strategies", "problems"), found, strict=True)))
+    """The modules of the original."""
+    names = ("metric_util", "types", "rollout_strategy", "problem_env", "rollout_limits")
+    with originals(*(f"rl.{name}" for name in names)) as found:
+        yield types.SimpleNamespace(**dict(zip(names, found, strict=True)))
 
 
 @pytest.fixture
@@ -36,6 +37,8 @@ def shouts(modules: Any) -> Callable[..., Any]:
     base = modules.types
 
     class Shout(base.Env):
+        rollout_limits = None
+
         def __init__(self, text: str, fails: Callable[[], bool]) -> None:
             self.text, self.fails, self.turn = text, fails, 0
 
@@ -93,7 +96,7 @@ def theirs(modules: Any) -> Callable[..., Any]:
             return len(self.builders)
 
     def create(builders: Sequence[Any], strategy: Any = None) -> Any:
-        return modules.metrics.RLTestSetEvaluator(Dataset(builders), max_tokens=16, strategy=strategy)
+        return modules.metric_util.RLTestSetEvaluator(Dataset(builders), max_tokens=16, strategy=strategy)
 
     return create
 
@@ -151,6 +154,52 @@ async def test_equal_keys_and_values(shouts: Any, theirs: Any, ours: Any) -> Non
     assert found.metrics.values["test/env/words/total_turns"] == 6
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "limits"),
+    [
+        (1, {}),
+        (16, {"max_turns": 1}),
+        (16, {"max_turn_tokens": 1}),
+        (16, {"max_trajectory_tokens": 4}),
+        (16, {"max_trajectory_tokens": 3}),
+        (16, {"max_sampled_tokens": 4}),
+        (16, {"max_sampled_tokens": 1}),
+    ],
+)
+async def test_equal_limits(
+    modules: Any, shouts: Any, theirs: Any, ours: Any, max_tokens: int, limits: dict[str, int]
+) -> None:
+    """Answers that are cut and gone on from, and episodes that end by what an environment brings along."""
+    brought = modules.rollout_limits.RolloutLimits(**limits) if limits else None
+
+    def limited(text: str) -> Any:
+        group = shouts(text, 2)
+        make = group.make_envs
+
+        async def make_envs() -> Any:
+            envs = await make()
+            for env in envs:
+                env.rollout_limits = brought
+            return envs
+
+        group.make_envs = make_envs
+        return group
+
+    model = ScriptedModel()
+    evaluator = theirs([limited(text) for text in TAGS])
+    evaluator.max_tokens = max_tokens
+    expected = _but_cached(await evaluator(SamplingClient(model)))
+    builders = {text: lambda size, text=text: limited(text) for text in TAGS}
+    async with rig(model) as r:
+        sampling = SamplingParams(max_tokens=max_tokens, temperature=1.0)
+        found = await r.evaluation.evaluate(
+            asked(evaluators=[ours(builders)], dataset=_samples(list(TAGS)), sampling=sampling)
+        )
+
+    assert found.metrics.values == pytest.approx(expected, rel=1e-12)
+    assert any("/stop/" in key or "num_truncations" in key for key in expected)
+
+
 def _failing_first(count: int) -> Callable[[], bool]:
     """True for so many calls."""
     left = [count]
@@ -176,7 +225,7 @@ async def test_equal_strategies(
     model = ScriptedModel()
     evaluator = theirs(
         [shouts(text, 3, _failing_first(count)) for text, count in failures.items()],
-        getattr(modules.strategies, strategy)(**options),
+        getattr(modules.rollout_strategy, strategy)(**options),
     )
     expected = _but_cached(await evaluator(SamplingClient(model)))
 
@@ -200,7 +249,7 @@ async def test_theirs_forgets_the_errors_of_a_group_that_falls(
 ) -> None:
     """Theirs counts the group alone; ours its failed rollouts, too, and the sample says why."""
     model = ScriptedModel()
-    strategy = modules.strategies.RetryOnFailure(max_retries=1)
+    strategy = modules.rollout_strategy.RetryOnFailure(max_retries=1)
     lost = await theirs([shouts("a", 2, _failing_first(9)), shouts("bb", 2)], strategy)(SamplingClient(model))
 
     fails = {"a": _failing_first(9), "bb": lambda: False}
@@ -300,8 +349,8 @@ async def test_theirs_lets_a_metric_take_the_place_of_a_built_in_one(modules: An
 
 
 @pytest.mark.parametrize("max_tokens", [2, 16])
-async def test_equal_rewards_of_problems(modules: Any, theirs: Any, max_tokens: int) -> None:
-    """The problems of one turn that come with the worker earn what their ProblemEnv earns."""
+async def test_equal_rewards_of_problems(modules: Any, theirs: Any, ours: Any, max_tokens: int) -> None:
+    """The problems of one turn that come with the worker earn what their ProblemEnv earns, there and as it is here."""
     problems = {"a": "A", "bb": "XYZ", "ccc": "CCC", "abc": "no"}
 
     class Renderer:
@@ -318,7 +367,7 @@ async def test_equal_rewards_of_problems(modules: Any, theirs: Any, max_tokens: 
             ending = types.SimpleNamespace(is_stop_sequence=whole, is_clean=whole)
             return {"role": "assistant", "content": "".join(map(chr, action))}, ending
 
-    class Problem(modules.problems.ProblemEnv):
+    class Problem(modules.problem_env.ProblemEnv):
         def __init__(self, question: str) -> None:
             super().__init__(Renderer(), format_coef=0.25)
             self.question = question
@@ -336,7 +385,8 @@ async def test_equal_rewards_of_problems(modules: Any, theirs: Any, max_tokens: 
             return problems[self.question]
 
     builders = [
-        modules.problems.ProblemGroupBuilder(env_thunk=lambda text=text: Problem(text), num_envs=2) for text in problems
+        modules.problem_env.ProblemGroupBuilder(env_thunk=lambda text=text: Problem(text), num_envs=2)
+        for text in problems
     ]
     model = ScriptedModel(answer=lambda text: "XYZ" if text == "bb" else text.upper())
     evaluator = theirs(builders)
@@ -348,13 +398,18 @@ async def test_equal_rewards_of_problems(modules: Any, theirs: Any, max_tokens: 
         options={
             "group_size": 2,
             "format_coef": 0.25,
-            "format": "format",
+            "format_grader": "format",
             "format_options": {"form": "marks", "marks": ["A"]},
         },
     )
+    table = {text: lambda size, builder=builder: builder for text, builder in zip(problems, builders, strict=True)}
+    sampling = SamplingParams(max_tokens=max_tokens, temperature=1.0)
+    dataset = [Sample(id=text, input=text, targets=(right,)) for text, right in problems.items()]
     async with rig(model) as r:
-        dataset = [Sample(id=text, input=text, targets=(right,)) for text, right in problems.items()]
-        sampling = SamplingParams(max_tokens=max_tokens, temperature=1.0)
         found = await r.evaluation.evaluate(asked(evaluators=[spec], dataset=dataset, sampling=sampling))
+        unchanged = await r.evaluation.evaluate(
+            asked(evaluation_id="unchanged", evaluators=[ours(table)], dataset=dataset, sampling=sampling)
+        )
 
     assert found.metrics.values == pytest.approx(expected, rel=1e-12)
+    assert unchanged.metrics.values == pytest.approx(expected, rel=1e-12)

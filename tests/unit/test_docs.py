@@ -95,9 +95,7 @@ def test_every_extra_that_a_model_or_data_set_needs_is_in_the_readme():
     """Whoever reads what there is knows what to install."""
     readme = (ROOT / "README.md").read_text()
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"dev"}
-    told = set(re.findall(r"^\| .* \| `(\w+)` \|$", readme, re.MULTILINE)) | set(
-        re.findall(r" need `(\w+)`", readme)
-    )
+    told = set(re.findall(r"^\| .* \| `(\w+)` \|$", readme, re.MULTILINE)) | set(re.findall(r" need `(\w+)`", readme))
 
     assert told == extras
 

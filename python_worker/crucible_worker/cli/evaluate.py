@@ -60,7 +60,7 @@ _Evaluators = Annotated[
         metavar="[NAME=]KIND",
         # Words, not the registry: help is there before anything is imported.
         help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
-        "pass_at_k, perplexity, rollout or rubric; NAME prefixes keys; repeatable.",
+        "pass_at_k, perplexity, rl_test_set, rollout or rubric; NAME prefixes keys; repeatable.",
     ),
 ]
 _Options = Annotated[

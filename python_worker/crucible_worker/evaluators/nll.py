@@ -35,7 +35,10 @@ from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
 from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
 from crucible_worker.rendering.windows import windows_of
 
-__all__ = ["CLIENT_OPTION", "NLL", "NLLType", "mean_of"]
+__all__ = ["CLIENT_OPTION", "NLL", "WINDOWS_AT_ONCE", "NLLType", "mean_of"]
+
+WINDOWS_AT_ONCE = 256
+"""Windows of one text in a call, so that a text of any length takes bounded memory, and may be cancelled on its way."""
 
 _AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
 
@@ -163,7 +166,10 @@ class NLL:
         context = context_length(model) if rolling else None
         if (training := self._training(model)) is not None:
             windows, method = windows_of(targets.size, context), "forward"
-            answers = await _forward(training, [window.cut(datum, targets, weights) for window in windows])
+            answers: list[np.ndarray] = []
+            for at in range(0, len(windows), WINDOWS_AT_ONCE):
+                some = windows[at : at + WINDOWS_AT_ONCE]
+                answers += await _forward(training, [window.cut(datum, targets, weights) for window in some])
         elif (sampling := self._sampling(model)) is not None:
             # It takes the last target, too, which a forward pass leaves out.
             windows, method = windows_of(targets.size, None if context is None else context - 1), "compute_logprobs"

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from crucible_worker.backends.local.frames import floats_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.frames import TOKEN_BYTES, floats_from_bytes, tokens_to_bytes
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from tests.unit.backends.conftest import ARCHITECTURES
@@ -16,7 +16,8 @@ pytest.importorskip("transformers", reason="transformers is not installed: the l
 
 from crucible_worker.backends.local.host import scheduler as scheduling  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.loading import load  # noqa: E402
-from crucible_worker.backends.local.host.scheduler import Scheduler  # noqa: E402
+from crucible_worker.backends.local.host.scheduler import Scheduler, _runs  # noqa: E402
+from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE  # noqa: E402
 
 
 class Run:
@@ -38,11 +39,12 @@ class Run:
         self.scheduler.add_sampling(identity, message)
         return identity
 
-    def score(self, *items):
+    def score(self, *items, together=False):
         """Tokens and targets of each, and behind which tokens the targets come, where that is said."""
         identity = next(self._identities)
         encoded = [[None if ids is None else tokens_to_bytes(np.array(ids)) for ids in item] for item in items]
-        self.scheduler.add_scoring(identity, {"items": [(*item, None)[:3] for item in encoded]})
+        message = {"items": [(*item, None)[:3] for item in encoded], "together": together}
+        self.scheduler.add_scoring(identity, message)
         return identity
 
     @torch.inference_mode()
@@ -143,6 +145,38 @@ def test_scores_are_bit_equal_in_any_company():
         together = run.score(*(items[index] for index in order))
         run.finish()
         assert [run.answers[together][order.index(index)] for index in range(len(items))] == alone
+
+
+def test_windows_are_bit_equal_in_any_company():
+    """Sequences that are asked for together are the same bits whatever else is asked; and what they are alone."""
+    run = Run(registry.path("arithmetic@320"))
+    sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
+    items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
+
+    quiet = run.score(*items, together=True)
+    run.finish()
+    for tokens in sequences[:10]:
+        run.sample(tokens)
+    apart = run.score(*items)
+    crowded = run.score(*items, together=True)
+    run.finish()
+
+    assert run.answers[crowded] == run.answers[quiet]
+    for window, alone in zip(run.answers[quiet], run.answers[apart], strict=True):
+        np.testing.assert_allclose(floats_from_bytes(window), floats_from_bytes(alone), rtol=1e-5, atol=1e-5)
+
+
+def test_windows_share_no_more_than_fits():
+    """What follows each other in one length, up to so many positions; a longer sequence is alone."""
+    half = b"." * (POSITIONS_AT_ONCE * TOKEN_BYTES // 2)
+    long, short = half * 3, half[:TOKEN_BYTES]
+    items = [(tokens, tokens, None) for tokens in (half, half, half, short, short, half, long, long, b"", b"")]
+
+    together = [(first, len(some)) for first, some in _runs(items, together=True)]
+    apart = [(first, len(some)) for first, some in _runs(items, together=False)]
+
+    assert together == [(0, 2), (2, 1), (3, 2), (5, 1), (6, 1), (7, 1), (8, 2)]
+    assert apart == [(index, 1) for index in range(len(items))]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma3_text", "mamba"])

@@ -229,7 +229,7 @@ async def test_conversations_and_single_messages_are_asked() -> None:
         {"text": "S", "cut": True, "tokens": 1},
         *[{"text": "BC", "cut": False, "tokens": 2}] * 2,
     ]
-    assert (asked.output_tokens, asked.cut, asked.first_problem) == (6, True, None)
+    assert (asked.output_tokens, asked.stop_reason, asked.first_problem) == (6, "length", None)
 
 
 async def test_seeds_follow_from_the_question_and_how_often_it_was_asked() -> None:
@@ -282,6 +282,7 @@ async def test_an_answer_that_fails_is_an_error_with_its_reason() -> None:
 
     told = [await asked.answer(question(("user", text))) for text in ("a", "too long")]
 
+    assert asked.stop_reason == ""
     assert told[0] == {"error": "BACKEND_DOWN: is out of order"}
     assert told[1]["error"].startswith("PROMPT_TOO_LONG: ")
     assert asked.first_problem is not None
@@ -346,6 +347,18 @@ def test_views_of_one_scorer_have_keys_of_their_own() -> None:
         "a.b/c.d#2": 2.0,
         "a.b/c.d#3": 3.0,
     }
+
+
+_NAMES = st.text("ab/.#[]", max_size=3)
+
+
+@given(st.lists(st.builds(score, st.dictionaries(_NAMES, st.none() | st.floats(0, 1)), _NAMES, st.none() | _NAMES)))
+def test_no_metric_takes_the_place_of_another(scores: list[dict[str, Any]]) -> None:
+    """Whatever scorers, reducers and metrics are called, each has a key of its own, in three parts at most."""
+    measured = outcome_of("t", found(*scores), answers()).measurements
+
+    assert len(measured) == len(COUNTS) + sum(len(each["metrics"]) for each in scores)
+    assert all(key.count("/") == (2 if key.endswith("/undefined") else 1) for key in measured if key not in COUNTS)
 
 
 @pytest.mark.parametrize(

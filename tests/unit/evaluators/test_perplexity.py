@@ -21,7 +21,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.evaluators import registry
+from crucible_worker.evaluators import nll, registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, Training, context
 
@@ -185,6 +185,32 @@ async def test_a_text_beyond_the_context_is_measured_in_windows(kind: str, clien
     assert prompts == asked
     assert outcome.measurements["weighted_logprob_sum"] == -sum(range(1, 8))
     assert (outcome.measurements["weight_sum"], outcome.measurements["windows"]) == (7, len(asked))
+
+
+class OwnWindows(OwnForward):
+    """Takes windows together, and keeps how many each call had."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.calls: list[int] = []
+
+    async def forward_windows(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        self.calls.append(len(data))
+        return await self.forward(data)
+
+
+@pytest.mark.parametrize(("tokens", "calls"), [(3, []), (9, [3]), (12, [4]), (13, [4]), (23, [4, 4])])
+async def test_windows_are_asked_for_together(monkeypatch: pytest.MonkeyPatch, tokens: int, calls: list[int]) -> None:
+    """Where a client takes them so, up to a number; what needs no second window is an ordinary forward pass."""
+    monkeypatch.setattr(nll, "WINDOWS_AT_ONCE", 4)
+    forward = OwnWindows()
+    model = Bounded(training=forward, context_length=3)
+
+    outcome = await _evaluator("perplexity").run(_text("\1" * tokens), context(model))
+
+    assert forward.calls == calls
+    assert outcome.score == pytest.approx(math.e)
+    assert outcome.measurements["weight_sum"] == tokens
 
 
 @pytest.mark.parametrize(("sample", "windows"), [(_text("abcd"), "refuse"), (_text("abc", "d"), "rolling")])

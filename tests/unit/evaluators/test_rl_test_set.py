@@ -112,7 +112,7 @@ async def test_the_reward_of_a_problem(stop_reason: str, formed: str, reward: fl
     outcome = await _run(
         Model(),
         grader="contains",
-        format="format",
+        format_grader="format",
         format_options={"form": "marks", "marks": ["!"]},
         format_coef=0.5,
     )
@@ -142,8 +142,8 @@ def test_a_judge_is_one_of_the_others() -> None:
         made.check_sample(_of_tokens())
     assert not _made().others
     with pytest.raises(InvalidField) as caught:
-        _made(format="rubric", format_options={"judge": "openai:s/m"})
-    assert caught.value.field == 'evaluators[0].options["format"]'
+        _made(format_grader="rubric", format_options={"judge": "openai:s/m"})
+    assert caught.value.field == 'evaluators[0].options["format_grader"]'
 
 
 def test_a_model_that_cannot_generate_is_refused() -> None:

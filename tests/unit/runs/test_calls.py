@@ -2,11 +2,13 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, Cancelled, InvalidField
-from crucible_bridge.types import ModelInput, SamplingParams
+from crucible_bridge.types import Datum, ModelInput, SamplingParams
 from crucible_worker.backends.continuations import measures_targets
+from crucible_worker.backends.forwarding import takes_windows
 from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
@@ -215,3 +217,25 @@ def test_a_context_is_known_behind_the_gate():
     """Where the model knows it."""
     assert GatedModel(ScriptedModel(context_length=9), CallGate(1)).context_length == 9
     assert GatedModel(ScriptedModel(), CallGate(1)).context_length is None
+
+
+class Windows(ScriptedModel):
+    """Takes windows together."""
+
+    async def forward_windows(self, data):
+        return await self.forward(data)
+
+
+async def test_windows_pass_the_gate():
+    """Of a client that takes them together, and of no other: counted and retried as forward passes are."""
+    model = Windows(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
+    gated, plain = (GatedModel(each, CallGate(10)) for each in (model, ScriptedModel()))
+    datum = Datum(model_input=PROMPT, loss_fn_inputs={"target_tokens": np.array([2, 3])})
+
+    assert gated.training is not None
+    assert plain.training is not None
+    assert takes_windows(gated.training)
+    assert not takes_windows(plain.training)
+    (found,) = await gated.training.forward_windows([datum])
+
+    assert (found.shape, gated.calls) == ((2,), 2)

@@ -27,6 +27,7 @@ __all__ = [
     "EnvironmentType",
     "GroupBuilder",
     "HasTokens",
+    "Nothing",
     "Observation",
     "Rollout",
     "Step",
@@ -175,6 +176,18 @@ class Action:
         if self.maybe_logprobs is None:
             raise ValueError("the model gives no log-probabilities")
         return self.maybe_logprobs
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nothing:
+    """The observation of an episode that was over before anything was asked; also of the shape of tinker's."""
+
+    length: int = 0
+    """Tokens: none."""
+
+    def to_ints(self) -> Sequence[int]:
+        """No token ids."""
+        return []
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

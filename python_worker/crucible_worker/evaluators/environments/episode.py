@@ -15,16 +15,16 @@ from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequen
 from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer, Answering
-from crucible_worker.evaluators.environments.base import Action, Env, Rollout, Turn
+from crucible_worker.evaluators.environments.base import Action, Env, Nothing, Rollout, Turn
+from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT, Budget
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
 
 __all__ = [
-    "BAD_ENVIRONMENT",
     "CONTEXT_OVERFLOW",
     "MAX_METRICS",
     "MAX_NAME_CHARS",
-    "MAX_TURNS",
+    "TRUNCATIONS",
     "Asker",
     "Caller",
     "Shown",
@@ -40,10 +40,10 @@ MAX_METRICS = 256
 MAX_NAME_CHARS = 200
 """Of a metric's name, and of a tag."""
 
-BAD_ENVIRONMENT = "BAD_ENVIRONMENT"
-"""Of an environment that gives what none may give: another rollout of it would be no better."""
-MAX_TURNS, CONTEXT_OVERFLOW = "max_turns", "context_overflow"
-"""Why an episode was ended that did not end itself, in the words of tinker-cookbook's stop reasons."""
+CONTEXT_OVERFLOW = "context_overflow"
+"""Why an episode was ended whose observation did not fit into the model's context any more."""
+TRUNCATIONS = "num_truncations_max_turn_tokens"
+"""The metric of a last turn that counts the answers which were cut, and gone on from; as tinker-cookbook names it."""
 
 Shown: TypeAlias = str | Conversation | ModelInput
 """An observation as a model can be asked it."""
@@ -73,13 +73,14 @@ class Asker:
     answering: Answering
     """How it is asked; `max_tokens` is of one turn."""
 
-    async def ask(self, observation: Shown, stop: Sequence[str | int], seed: int) -> Answer:
+    async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
         """Have it answer an observation.
 
         Args:
             observation: what it gets.
             stop: texts or token ids that end its answer, beside those of the request and the renderer.
             seed: of this answer, where sampling is random.
+            max_tokens: of this answer.
 
         Raises:
             BridgeError: as of `Answering`.
@@ -87,7 +88,8 @@ class Asker:
         """
         sampling = self.answering.sampling
         texts = dict.fromkeys((*sampling.stop, *(each for each in stop if isinstance(each, str))))
-        asked = dataclasses.replace(self.answering, sampling=dataclasses.replace(sampling, stop=tuple(texts)))
+        params = dataclasses.replace(sampling, stop=tuple(texts), max_tokens=max_tokens)
+        asked = dataclasses.replace(self.answering, sampling=params)
         shown = observation if not isinstance(observation, ModelInput) else _as_datum(observation)
         answer = await asked.answer(self.model, shown, seed)
         ids = frozenset(each for each in stop if not isinstance(each, str))
@@ -103,8 +105,8 @@ async def called_here(function: Callable[..., Any], /, *args: Any, **options: An
 async def play(env: Env, call: Caller, asker: Asker, *, seed: Callable[[int], int], max_turns: int) -> Rollout:
     """Have a model act in an environment.
 
-    An episode is ended after `max_turns`, and where an observation does not fit into the model's context any more: its
-    last turn then has the metric `stop/max_turns` or `stop/context_overflow`.
+    An episode is ended after `max_turns`, where a limit that the environment brings is reached, and where an
+    observation does not fit into the model's context any more: its last turn then has the metric `stop/<reason>`.
 
     Args:
         env: used once.
@@ -117,24 +119,29 @@ async def play(env: Env, call: Caller, asker: Asker, *, seed: Callable[[int], in
         ForeignFailure: the environment failed.
         BridgeError: the model could not be asked; the first observation is longer than its context.
     """
-    begun = await call(_begun, env)
+    begun = await call(_begun, env, max_turns)
     if isinstance(begun, Rollout):
         return begun
-    given, observation, stop = begun
+    budget, given, observation, stop = begun
     turns: list[Turn] = []
-    while len(turns) < max_turns:
+    cut = sampled = 0
+    while (reason := budget.spent(len(turns), observation, sampled)) is None:
+        most = budget.turn_tokens(asker.answering.sampling.max_tokens, observation, sampled)
         try:
-            answer = await asker.ask(observation, stop, seed(len(turns)))
+            answer = await asker.ask(observation, stop, seed=seed(len(turns)), max_tokens=most)
         except InvalidField as error:
             if error.reason != "PROMPT_TOO_LONG" or not turns:
                 raise
-            return _ended(turns, given, CONTEXT_OVERFLOW)
+            reason = CONTEXT_OVERFLOW
+            break
         turn, following = await call(_stepped, env, given, answer)
         turns.append(turn)
         given, observation, stop = following
+        sampled += answer.sequence.output_tokens
         if turn.episode_done:
-            return Rollout(transitions=turns, final_ob=given, stop_reason=_reason_of(turn.metrics))
-    return _ended(turns, given, MAX_TURNS)
+            break
+        cut += answer.sequence.stop_reason == "length"
+    return _ended(turns, given, reason, cut)
 
 
 def seed_of(seed: int, *places: int) -> int:
@@ -177,24 +184,17 @@ def finite(value: Any, what: str) -> float:
     return number
 
 
-async def _begun(env: Env) -> Rollout | tuple[Any, Shown, Sequence[str | int]]:
+async def _begun(env: Env, max_turns: int) -> Rollout | tuple[Budget, Any, Shown, Sequence[str | int]]:
+    budget = Budget.of(env, max_turns)
     initial = await env.initial_observation()
     if isinstance(initial, tuple | list) and len(initial) == 2:
         given, stop = initial
-        return given, _observed(given), _stops(stop)
+        return budget, given, _observed(given), _stops(stop)
     reward = getattr(initial, "reward", None)
     if reward is None:
         raise ForeignFailure(BAD_ENVIRONMENT, f"began with a {type(initial).__name__}, not an observation and its stop")
-    turn = Turn(
-        ob=ModelInput(()),
-        ac=_action(_NOTHING, ""),
-        reward=finite(reward, "the reward"),
-        episode_done=True,
-        metrics=numbers_of(getattr(initial, "metrics", {}), "turn's"),
-        logs=getattr(initial, "logs", {}),
-        seen=ModelInput(()),
-        said=_NOTHING,
-    )
+    turn = _unasked(finite(reward, "the reward"), numbers_of(getattr(initial, "metrics", {}), "turn's"))
+    turn.logs = getattr(initial, "logs", {})
     return Rollout(transitions=[turn], final_ob=turn.ob, stop_reason=_reason_of(turn.metrics))
 
 
@@ -269,11 +269,30 @@ def _action(said: SampledSequence, text: str) -> Action:
     )
 
 
-def _ended(turns: list[Turn], given: Any, reason: str) -> Rollout:
+def _unasked(reward: float, metrics: dict[str, float]) -> Turn:
+    """The only turn of an episode in which nothing is asked."""
+    return Turn(
+        ob=Nothing(),
+        ac=_action(_NOTHING, ""),
+        reward=reward,
+        episode_done=True,
+        metrics=metrics,
+        logs={},
+        seen=ModelInput(()),
+        said=_NOTHING,
+    )
+
+
+def _ended(turns: list[Turn], given: Any, reason: str | None, cut: int) -> Rollout:
+    """A rollout that ended itself, where there is no reason, or was ended."""
+    turns = turns or [_unasked(0.0, {})]
     last = turns[-1]
-    kept = {name: value for name, value in last.metrics.items() if not name.startswith(_STOP)}
-    last.metrics, last.episode_done = {**kept, f"{_STOP}{reason}": 1.0}, True
-    return Rollout(transitions=turns, final_ob=given, stop_reason=reason)
+    if reason is not None:
+        kept = {name: value for name, value in last.metrics.items() if not name.startswith(_STOP)}
+        last.metrics, last.episode_done = {**kept, f"{_STOP}{reason}": 1.0}, True
+    if cut:
+        last.metrics[TRUNCATIONS] = float(cut)
+    return Rollout(transitions=turns, final_ob=given, stop_reason=_reason_of(last.metrics))
 
 
 def _reason_of(metrics: Mapping[str, float]) -> str | None:

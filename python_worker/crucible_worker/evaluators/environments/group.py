@@ -22,8 +22,8 @@ from typing import Any
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import Problem, Verdict
 from crucible_worker.evaluators.environments.base import Env, GroupBuilder, Rollout
+from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT
 from crucible_worker.evaluators.environments.episode import (
-    BAD_ENVIRONMENT,
     MAX_NAME_CHARS,
     Asker,
     Caller,
@@ -34,7 +34,18 @@ from crucible_worker.evaluators.environments.episode import (
 )
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 
-__all__ = ["MAX_GROUP_SIZE", "MAX_TAGS", "VIABLE_SHARE", "Failure", "Group", "Strategy", "Tolerance", "Ungraded", "run"]
+__all__ = [
+    "MAX_GROUP_SIZE",
+    "MAX_TAGS",
+    "TOO_FEW_ROLLOUTS",
+    "VIABLE_SHARE",
+    "Failure",
+    "Group",
+    "Strategy",
+    "Tolerance",
+    "Ungraded",
+    "run",
+]
 
 MAX_GROUP_SIZE = 256
 """Environments of one group."""
@@ -42,6 +53,9 @@ MAX_TAGS = 32
 """Tags of one group."""
 VIABLE_SHARE = 0.75
 """Of a group's rollouts, rounded up: how many have to stand, where nobody says."""
+
+TOO_FEW_ROLLOUTS = "TOO_FEW_ROLLOUTS"
+"""Of a group that makes fewer environments than have to stand."""
 
 _ALL = "all"
 
@@ -162,8 +176,8 @@ async def _played(
         failures.update(failure.kind for failure in failed.values())
         stand |= {index: result for index, result in results.items() if isinstance(result, Rollout)}
         todo = _again(failed, tolerance.strategy, retries, floor - len(stand))
-        if failed and not todo and len(stand) < floor:
-            return _of_group(failed, len(stand), len(envs)), []
+        if not todo and len(stand) < floor:
+            return _of_group(failed, len(stand), len(envs), floor), []
         if todo:
             retries, round_ = retries - len(todo), round_ + 1
             fresh = await call(_envs, builder)
@@ -188,7 +202,9 @@ def _again(failed: dict[int, Failure], strategy: Strategy, retries: int, missing
     return useful[: min(missing, retries)]
 
 
-def _of_group(failed: dict[int, Failure], stood: int, size: int) -> Failure:
+def _of_group(failed: dict[int, Failure], stood: int, size: int, floor: int) -> Failure:
+    if not failed:
+        return Failure(kind=TOO_FEW_ROLLOUTS, message=f"{stood} of {size} rollouts stand, and {floor} have to")
     # One that failed, not one without a verdict, says what the group is.
     errors = [index for index in failed if failed[index].verdict is Verdict.ERROR]
     index = min(errors or failed)

@@ -40,7 +40,7 @@ DEFAULT_RETRIES, MAX_RETRIES = 3, 100
 DEFAULT_FORMAT_COEF = 0.1
 """Of the option `format_coef`, as tinker-cookbook has it."""
 
-_OF_PROBLEMS = ("grader", "grader_options", "format", "format_options", "format_coef", "thinking", "tag_by")
+_OF_PROBLEMS = ("grader", "grader_options", "format_grader", "format_options", "format_coef", "thinking", "tag_by")
 
 _PROPERTIES: Mapping[str, Any] = {
     "environment": {
@@ -62,7 +62,7 @@ _PROPERTIES: Mapping[str, Any] = {
         "description": "Rollouts of each sample. An environment that is installed may make more or fewer.",
     },
     **GRADER_OPTIONS,
-    "format": {
+    "format_grader": {
         "type": "string",
         "default": "",
         "description": "A grader that says whether an answer has the form; any form will do if empty.",
@@ -251,12 +251,12 @@ def _refuse_options_of_problems(options: Mapping[str, Any]) -> None:
 
 
 def _format(options: Mapping[str, Any]) -> Grader | None:
-    if not options["format"]:
+    if not options["format_grader"]:
         return None
-    fields = {"name_field": 'options["format"]', "options_field": 'options["format_options"]'}
-    found = graders.create(options["format"], options["format_options"], **fields)
+    fields = {"name_field": 'options["format_grader"]', "options_field": 'options["format_options"]'}
+    found = graders.create(options["format_grader"], options["format_options"], **fields)
     if isinstance(found, AsksJudge):
-        raise InvalidField('options["format"]', "asks a judge, which is for graders of the answer")
+        raise InvalidField('options["format_grader"]', "asks a judge, which is for graders of the answer")
     return found
 
 

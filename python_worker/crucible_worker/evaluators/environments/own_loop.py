@@ -105,15 +105,22 @@ class OwnLoop:
         if others:
             await asyncio.wait(others, timeout=_SETTLE_SECONDS)
         try:
-            if cleanup is not None:
-                await asyncio.wait_for(guarded_call(cleanup, (), {}), CLEANUP_SECONDS)
+            await self._clean_up(cleanup)
             await self._loop.shutdown_asyncgens()
+            # Waits for what it has handed to other threads: they are this one's, and as stuck as it then is.
+            await self._loop.shutdown_default_executor()
+        finally:
+            self._loop.stop()
+
+    async def _clean_up(self, cleanup: Callable[[], Any] | None) -> None:
+        if cleanup is None:
+            return
+        try:
+            await asyncio.wait_for(guarded_call(cleanup, (), {}), CLEANUP_SECONDS)
         except TimeoutError:
             _log.warning("environment_cleanup_timeout", seconds=CLEANUP_SECONDS)
         except ForeignFailure as failure:
             _log.warning("environment_cleanup_failed", kind=failure.kind, message=failure.message)
-        finally:
-            self._loop.stop()
 
     def _break_off(self) -> None:
         if self._thread.is_alive() and self._thread.ident is not None:

@@ -37,8 +37,8 @@ class Answers:
         self._asked: collections.Counter[bytes] = collections.Counter()
         self.output_tokens = 0
         """Generated so far, of all models together."""
-        self.cut = False
-        """Whether an answer was cut."""
+        self.stop_reason = ""
+        """"length" where an answer was cut, else "stop"; empty where there was none."""
         self.first_problem: Problem | None = None
         """Why the first question that was not answered was not."""
 
@@ -92,7 +92,7 @@ class Answers:
 
     def _told(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
         cut = choice.stop_reason == "length"
-        self.cut = self.cut or cut
+        self.stop_reason = "length" if cut else self.stop_reason or "stop"
         self.output_tokens += choice.output_tokens
         text = answer_of(_SURROGATES.sub("\ufffd", choice.text), renderer)
         said = text if self._keep_thinking else without_thinking(text)

@@ -52,7 +52,7 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers) -> Outc
         output=json.dumps({"samples": message["records"], "left_out": message["records_left_out"]}),
         extracted=headline,
         method=label,
-        stop_reason="length" if answers.cut else "stop",
+        stop_reason=answers.stop_reason,
         output_tokens=answers.output_tokens,
         problem=problem,
         measurements=measurements,

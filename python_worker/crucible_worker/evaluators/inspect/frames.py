@@ -15,8 +15,8 @@ __all__ = ["HEADER", "MAX_FRAME_BYTES", "pack", "unpack"]
 
 HEADER = struct.Struct("<I")
 """Length of the body that follows, bytes."""
-MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""A longer frame is not read: no prompt that a model has room for is."""
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""A longer frame is neither sent nor read: no prompt that a model has room for is."""
 
 
 def pack(message: Mapping[str, Any]) -> bytes:

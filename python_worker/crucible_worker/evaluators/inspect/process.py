@@ -87,8 +87,9 @@ async def _conversation(
     answering: set[asyncio.Task[None]] = set()
 
     def ended() -> None:
-        # Whatever the process has started may hold the other end open.
+        # Whatever the process has started may hold the other end open, and speak.
         loop.remove_reader(pidfd)
+        writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue]: asyncio's own, for both ways
         reader.feed_eof()
 
     def answered(task: asyncio.Task[None]) -> None:

@@ -218,3 +218,39 @@ def test_seeds_are_functions_of_their_places() -> None:
     assert len(seeds) == 10
     assert seed_of(1, 2, 3) == seed_of(1, 2, 3)
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"rollout_timeout_seconds": 1.0}, "rollout_limits.rollout_timeout_seconds"),
+        ({"sampling_turn_timeout_seconds": 1.0}, "rollout_limits.sampling_turn_timeout_seconds"),
+        ({"max_turns": 0}, "has 0 as rollout_limits.max_turns"),
+        ({"max_turn_tokens": 1.5}, "has 1.5 as rollout_limits.max_turn_tokens"),
+        ({"max_trajectory_tokens": 9}, "for observations in tokens"),
+    ],
+)
+async def test_limits_that_are_not_kept_are_refused(limits: dict[str, Any], told: str) -> None:
+    """An environment that brings them would otherwise earn what it does not elsewhere."""
+    env = Scripted()
+    vars(env)["rollout_limits"] = types.SimpleNamespace(**limits)
+
+    with pytest.raises(ForeignFailure) as caught:
+        await _played(env)
+
+    assert caught.value.kind == "BAD_ENVIRONMENT"
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize(("brought", "asked", "turns"), [(2, 4, 2), (4, 2, 2), (3, 3, 3)])
+async def test_the_fewer_turns_count(brought: int, asked: int, turns: int) -> None:
+    """Of those that the environment brings and those that the request allows; tool calls are its own matter."""
+    env = Scripted(lambda turn: step(episode_done=False, next_observation="on"))
+    calls: list[int] = []
+    vars(env).update(
+        rollout_limits=types.SimpleNamespace(max_turns=brought, max_tool_calls=7), set_max_tool_calls=calls.append
+    )
+
+    rollout = await _played(env, max_turns=asked)
+
+    assert (len(rollout.transitions), rollout.stop_reason, calls) == (turns, "max_turns", [7])

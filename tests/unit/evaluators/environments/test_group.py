@@ -128,6 +128,15 @@ async def test_min_viable_group_goes_on_until_enough_stand(
         assert (group.failure, _rewards(group)) == (None, rewards)
 
 
+async def test_a_group_of_too_few_environments_does_not_stand() -> None:
+    """Where more have to stand than it makes, though none fails."""
+    group = await grouped(Scripts(), Strategy.MIN_VIABLE_GROUP, min_successful=4)
+
+    assert group.failure is not None
+    assert (group.failure.kind, group.failure.message) == ("TOO_FEW_ROLLOUTS", "3 of 3 rollouts stand, and 4 have to")
+    assert not group.rollouts
+
+
 async def test_a_rollout_that_is_made_again_has_other_seeds() -> None:
     """Of two tries and of two rollouts of a group none is sampled with the same seed."""
     seeds: list[int | None] = []

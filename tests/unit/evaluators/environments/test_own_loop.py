@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -149,12 +150,21 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_so_many_stuck_threads_are_borne(stuck: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one more there is no further group, until one of them wakes."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_so_many_stuck_threads_are_borne(
+    stuck: threading.Event, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """With one more there is no further group, until one of them wakes; whoever hands it on is stuck with it."""
     monkeypatch.setattr(own_loop, "MAX_STUCK_THREADS", 2)
     for _ in range(2):
         own, begun = OwnLoop(), threading.Event()
-        task = asyncio.create_task(own.call(lambda begun=begun: begun.set() or stuck.wait()))
+
+        def blocks(begun: threading.Event = begun) -> None:
+            begun.set()
+            stuck.wait()
+
+        function = functools.partial(asyncio.to_thread, blocks) if elsewhere else blocks
+        task = asyncio.create_task(own.call(function))
         await asyncio.to_thread(begun.wait)
         task.cancel()
         own.close(None)

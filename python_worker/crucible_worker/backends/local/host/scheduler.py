@@ -117,8 +117,9 @@ class Scheduler:
             self._generate(Batch(self.loaded, joining), prefill=True)
 
     def _scored(self, items: Sequence[_Item]) -> list[bytes]:
-        tokens, targets = ([tokens_from_bytes(item[part]) for item in items] for part in (0, 1))
-        indices = items[0][2]
+        tokens = [tokens_from_bytes(given) for given, _, _ in items]
+        targets = [tokens_from_bytes(wanted) for _, wanted, _ in items]
+        _, _, indices = items[0]
         if indices is not None:
             return [floats_to_bytes(score(self.loaded, tokens[0], targets[0], tokens_from_bytes(indices)))]
         return [floats_to_bytes(row) for row in score_together(self.loaded, np.stack(tokens), np.stack(targets))]
