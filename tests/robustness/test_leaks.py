@@ -17,7 +17,7 @@ from crucible_bridge.types import EmbeddedModel, EvaluationState
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal.journal import READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
-from crucible_worker.runs.preparation import PREPARATIONS
+from crucible_worker.runs.preparation import IDENTIFICATIONS, PREPARATIONS
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import request
 from tests.robustness.harness import until
@@ -56,7 +56,8 @@ async def _fill_pools(worker: RunningWorker) -> None:
     async def filled() -> bool:
         await asyncio.gather(*(worker.bridge.evaluation.list_evaluations() for _ in range(64)))
         await asyncio.gather(*(asked(turn) for turn in range(16)))
-        return (threads("journal-reader"), threads("prepare")) == (READERS, PREPARATIONS)
+        found = [threads(name) for name in ("journal-reader", "prepare", "identify")]
+        return found == [READERS, PREPARATIONS, IDENTIFICATIONS]
 
     await until(filled)
 

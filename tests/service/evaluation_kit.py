@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.errors import BackendError, BridgeError, Code, Unavailable
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
+    Dataset,
     EvaluateRequest,
     Evaluation,
     EvaluationState,
@@ -27,6 +29,8 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs import preparation
+from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.testing import EventRecorder, RunningWorker, ScriptedModel, record_events, run_worker
 
 SHOUT = (Sample(input="a", targets=("A",)), Sample(input="b", targets=("B",)))
@@ -165,6 +169,23 @@ async def drained_at(call: Any, evaluation_id: str) -> None:
     error = await refused(call, Code.UNAVAILABLE, "DRAINING")
     assert isinstance(error, Unavailable)
     assert error.metadata.get("evaluation_id") == evaluation_id
+
+
+@contextlib.contextmanager
+def held_loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Data sets whose loading waits, at a line, until it is let go or nobody wants it; what says that, and lets go."""
+    begun, let_go = threading.Event(), threading.Event()
+    load = preparation.load
+
+    def slowly(dataset: Dataset, *, go_on: Callable[[], None], **sources: Any) -> LoadedDataset:
+        begun.set()
+        while not let_go.wait(0.01):
+            go_on()
+        return load(dataset, go_on=go_on, **sources)
+
+    monkeypatch.setattr(preparation, "load", slowly)
+    yield begun, let_go
+    let_go.set()
 
 
 def state_of(evaluation: Evaluation) -> tuple[EvaluationState, str | None]:

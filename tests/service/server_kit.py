@@ -142,6 +142,9 @@ class ScriptedBackend:
     def info(self) -> BackendInfo:
         return BackendInfo(name="scripted", models=("one",))
 
+    async def check(self, model: object) -> None:
+        raise Unavailable("opens nothing")
+
     async def open(self, model: object) -> Any:
         raise Unavailable("opens nothing")
 

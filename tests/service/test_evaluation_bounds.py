@@ -1,7 +1,6 @@
 """What is large, slow or late stays within its bounds, and costs the others nothing."""
 
 import asyncio
-import threading
 
 import numpy as np
 import pytest
@@ -9,9 +8,8 @@ import pytest
 from crucible_bridge.errors import Code
 from crucible_bridge.problems import MAX_PROBLEM_BYTES
 from crucible_bridge.types import Datum, EvaluationState, Limits, Sample
-from crucible_worker.runs import preparation
 from crucible_worker.runs.journal import queries
-from tests.service.evaluation_kit import HeldModel, asked, refused, rig
+from tests.service.evaluation_kit import HeldModel, asked, held_loading, refused, rig
 
 
 async def test_reason_of_a_cancel_is_kept_short():
@@ -57,19 +55,9 @@ async def test_pages_of_events_end_by_their_size(monkeypatch):
 
 @pytest.fixture
 def slow_loading(monkeypatch):
-    """Data sets whose loading waits, at a line, until it is let go or nobody wants it any more."""
-    let_go, begun = threading.Event(), threading.Event()
-    load = preparation.load
-
-    def slowly(dataset, *, go_on, **sources):
-        begun.set()
-        while not let_go.wait(0.01):
-            go_on()
-        return load(dataset, go_on=go_on, **sources)
-
-    monkeypatch.setattr(preparation, "load", slowly)
-    yield begun, let_go
-    let_go.set()
+    """Data sets whose loading waits until it is let go."""
+    with held_loading(monkeypatch) as events:
+        yield events
 
 
 async def test_deadline_holds_while_the_data_set_is_loaded(slow_loading):

@@ -11,6 +11,7 @@ from crucible_bridge.types import (
     EvaluationPlan,
     EvaluatorSpec,
     Limits,
+    OrchestratorModel,
     Sample,
 )
 from tests.service.evaluation_kit import accuracy, nll, refused, rig
@@ -113,3 +114,28 @@ async def test_a_wrong_plan_is_refused_when_it_is_registered(wrong, code, reason
             await refused(
                 r.evaluation.notify_step(wrong.plan_id, 0, "embedded:m"), Code.NOT_FOUND, "UNKNOWN_PLAN", "plan_id"
             )
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "reason"),
+    [
+        ("embedded:x", Code.NOT_FOUND, "UNKNOWN_MODEL"),
+        ("openai:s/m", Code.FAILED_PRECONDITION, "NO_BACKEND"),
+        (OrchestratorModel("m"), Code.FAILED_PRECONDITION, "HELD_BY_ORCHESTRATOR"),
+    ],
+)
+async def test_a_model_that_cannot_be_had_is_refused_in_the_call(model, code, reason):
+    """That shows without reading anything: no evaluation is made, and the step stays free."""
+    async with rig() as r:
+        await r.evaluation.register_plan(plan())
+        await refused(r.evaluation.notify_step("p", 3, model), code, reason, "model")
+        assert (await r.evaluation.list_evaluations()).items == ()
+
+
+async def test_a_judge_that_cannot_be_had_is_refused_in_the_call():
+    """At its option's place in the plan."""
+    judged = EvaluatorSpec(kind="comparison", options={"judge": "embedded:x"})
+    async with rig() as r:
+        await r.evaluation.register_plan(plan(evaluations=(planned(), planned(accuracy("a"), judged))))
+        call = r.evaluation.notify_step("p", 3, "embedded:m")
+        await refused(call, Code.NOT_FOUND, "UNKNOWN_MODEL", 'evaluations[1].evaluators[1].options["judge"]')

@@ -16,7 +16,6 @@ from crucible_bridge.types import (
     EvaluationPlan,
     EvaluationState,
     Limits,
-    OrchestratorModel,
 )
 from crucible_worker.runs import datasets, specification
 from crucible_worker.runs.admission import QUEUE_RETRY_SECONDS
@@ -297,14 +296,6 @@ async def test_an_id_that_somebody_else_has_taken_is_refused():
         await refused(call, Code.ALREADY_EXISTS, "OTHER_SPECIFICATION", "evaluation_id")
 
 
-async def test_a_model_that_the_orchestrator_holds_cannot_be_told():
-    """Nobody would answer for it once the call is over."""
-    async with rig() as r:
-        await r.evaluation.register_plan(plan())
-        call = r.evaluation.notify_step("p", 3, OrchestratorModel("m"))
-        await refused(call, Code.FAILED_PRECONDITION, "HELD_BY_ORCHESTRATOR", "model")
-
-
 async def test_the_blocking_client_has_plans_too():
     """The same calls, from a thread without an event loop; a model may be given as it is."""
     async with rig() as r:
@@ -316,20 +307,3 @@ async def test_the_blocking_client_has_plans_too():
                 return [one.existed for started in told for one in started]
 
         assert await asyncio.to_thread(train) == [False, True]
-
-
-async def test_a_data_set_that_went_away_is_told_by_its_place(tmp_path):
-    """What was right when the plan was registered can be wrong at a step: the path is that in the plan."""
-    data = tmp_path / "data.jsonl"
-    data.write_text('{"input": "a", "target": "A"}\n')
-    async with rig(data_roots=(tmp_path,)) as r:
-        other = planned(nll("file"), dataset=Dataset.of("jsonl:data.jsonl"))
-        await r.evaluation.register_plan(plan(evaluations=(planned(), other)))
-        data.unlink()
-
-        call = r.evaluation.notify_step("p", 3, "embedded:m")
-        await refused(call, Code.NOT_FOUND, "NO_SUCH_FILE", "evaluations[1].dataset.jsonl_path")
-        assert (await r.ended("p-step-3-0")).state is EvaluationState.COMPLETED
-
-        data.write_text('{"input": "a", "target": "A"}\n')
-        assert [one.existed for one in await r.evaluation.notify_step("p", 3, "embedded:m")] == [True, False]

@@ -10,6 +10,7 @@ import pytest_asyncio
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
 from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
 
@@ -130,6 +131,23 @@ async def test_what_cannot_be_loaded_safely_is_refused(local, root, path, kind, 
     assert caught.value.reason == reason
     assert not caught.value.retryable
     assert not (root / "ran").exists()
+
+
+@pytest.mark.parametrize("ref", [LocalModel("pickled"), LocalModel("nowhere"), EmbeddedModel("arithmetic@7")])
+async def test_what_cannot_be_opened_is_told_without_reading_weights(local, monkeypatch, ref):
+    """A check refuses what opening refuses; what can be opened passes, and none of it was read."""
+
+    def read(self, checkpoint):
+        raise AssertionError("the weights are read")
+
+    monkeypatch.setattr(Fingerprints, "of", read)
+    with pytest.raises((NotFound, FailedPrecondition)) as caught:
+        await local.check(ref)
+    with pytest.raises(type(caught.value)) as opened:
+        await local.open(ref)
+    assert opened.value.reason == caught.value.reason
+    for known in (LocalModel("plain"), EmbeddedModel("arithmetic@600")):
+        await local.check(known)
 
 
 async def test_unknown_embedded_models_are_not_found(local):

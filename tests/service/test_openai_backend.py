@@ -299,6 +299,7 @@ async def test_names_are_looked_up_before_anything_is_sent(monkeypatch):
     assert isinstance(error, NotFound)
     assert (error.reason, error.field, "there are s" in error.message) == ("UNKNOWN_SERVER", "model", True)
     assert isinstance(await error_of(backend.open(EmbeddedModel("m"))), InvalidField)
+    assert (await error_of(backend.check(OpenAIModel("t", "m")))).reason == "UNKNOWN_SERVER"
     assert backend.info().unavailable == ""
     assert OpenAIBackend().info().unavailable.startswith("no server")
     monkeypatch.setitem(sys.modules, "openai", None)

@@ -269,7 +269,7 @@ async def test_a_service_is_known_by_its_name(tmp_path, monkeypatch):
     """An unknown one is refused with those that there are; without settings, the environment's key makes a default."""
     backend = TinkerBackend([service(tmp_path, name="lab")])
     with pytest.raises(NotFound, match="there are default, lab") as caught:
-        await backend.open(TinkerModel(base_model="m", service="labs"))
+        await backend.check(TinkerModel(base_model="m", service="labs"))
     assert caught.value.reason == "UNKNOWN_SERVICE"
     assert backend.info().unavailable == ""
     monkeypatch.delenv("TINKER_API_KEY", raising=False)

@@ -175,7 +175,7 @@ def events_of_every_kind() -> Iterator[Event]:
     )
     row = a_row(request)
     metrics, problem = Metrics({METRIC: 1.0}, {UNDEFINED: "none"}), Problem(reason="R", message="m")
-    yield run_events.start(row, request, "worker")
+    yield run_events.start(row, "worker")
     yield run_events.resume(row, "worker")
     yield run_events.interrupt(row, "cause")
     yield run_events.progress(row, 1.0)

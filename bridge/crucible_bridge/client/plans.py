@@ -71,7 +71,9 @@ class PlanCalls:
     async def notify_step(
         self, plan_id: str, step: int, model: ModelRef | str, *, last: bool = False, timeout: float | None = None
     ) -> tuple[StartedEvaluation, ...]:
-        """Start what is due at a step, and do not wait for it; the same call again starts nothing twice.
+        """Queue what is due at a step, and wait for none of it; the same call again starts nothing twice.
+
+        Data sets are read afterwards: one that is refused then is the problem of an evaluation that has failed.
 
         Args:
             plan_id: of a plan that is registered.

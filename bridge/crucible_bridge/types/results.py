@@ -166,11 +166,13 @@ class Evaluation:
     done: int = 0
     """Runs of samples done, of all evaluators."""
     total: int = 0
-    """Runs of samples to do: samples times repeats, of all evaluators that can work with the model."""
+    """Runs of samples to do: samples times repeats, of all evaluators that can work with the model. 0 until the data
+    set has been read: that of a plan's step is read once the step was answered."""
     dataset_fingerprint: str = ""
-    """SHA-256 of the samples, in hexadecimal."""
+    """SHA-256 of the samples, in hexadecimal; empty until they have been read."""
     model_fingerprint: str = ""
-    """Content of the checkpoint, as its backend tells; behind a "+", that of each model which judges."""
+    """Content of the checkpoint, as its backend tells; behind a "+", that of each model which judges. Empty until the
+    data set has been read."""
     created_unix_ns: int = 0
     """When it was accepted, Unix time in nanoseconds."""
     ended_unix_ns: int = 0

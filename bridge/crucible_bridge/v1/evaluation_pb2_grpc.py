@@ -278,11 +278,12 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def NotifyStep(self, request, context):
-        """Starts the evaluations that are due at a step. Answers as soon as they wait for their turn, before the model is
-        loaded: training goes on meanwhile. The same call again starts nothing twice; it goes on with what is interrupted,
-        and starts what a full queue refused.
+        """Starts the evaluations that are due at a step. Answers as soon as they are queued, before a data set is read or the
+        model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
+        on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
+        what is interrupted, and starts what a full queue refused.
 
-        Errors: those of StartEvaluation, at the first evaluation that cannot be started; and
+        Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
         NOT_FOUND: UNKNOWN_PLAN.
         ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
         its model, and requested_fingerprint).

@@ -3,7 +3,7 @@
 isort:skip_file
 What the worker tells the orchestrator, shaped like :telemetry.
 
-The events of one evaluation: START once, at its first attempt; RESUME at each further one; INTERRUPT at most once an
+The events of one evaluation: START once, at its first attempt, before all others; RESUME at each further one; INTERRUPT at most once an
 attempt. Its end is COMPLETE, then STOP, where it completed; one STOP where it was cancelled; one EXCEPTION where it
 failed. Nothing follows the end.
 """

@@ -287,6 +287,14 @@ class Backend(Protocol):
         """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy."""
         ...
 
+    async def check(self, model: ModelRef) -> None:
+        """Refuse a model that `open` refuses, as far as that shows at once: no weights are read, no service is asked.
+
+        Raises:
+            BridgeError: as `open` does.
+        """
+        ...
+
     async def open(self, model: ModelRef) -> Model:
         """Find a model and its fingerprint, or return the one that is open already; `Model.load` does what is slow.
 

@@ -73,7 +73,8 @@ class _Lines:
             case EventKind.SAMPLE_COMPLETE | EventKind.EVALUATION_COMPLETE:
                 return
             case EventKind.EVALUATION_START | EventKind.EVALUATION_RESUME:
-                text = f"{event.measurements.get('total', 0):g} to do"
+                total = event.measurements.get("total")  # absent until the samples are counted
+                text = "" if total is None else f"{total:g} to do"
             case _:
                 text = _note(event)
         if text:

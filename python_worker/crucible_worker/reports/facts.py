@@ -44,7 +44,8 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "model fingerprint": evaluation.model_fingerprint,
         "data set": format_dataset(request.dataset),
         "data set fingerprint": evaluation.dataset_fingerprint,
-        "samples done": f"{evaluation.done:,} of {evaluation.total:,}",
+        # Those of a data set that was not read are not counted.
+        "samples done": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         **{f"label {key}": value for key, value in sorted(request.labels.items())},

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
@@ -21,13 +23,14 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import EvaluateRequest, PlannedEvaluation, Problem
 from crucible_worker.backends.base import HeldModel, Model
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import lifecycle
-from crucible_worker.runs.engine import Attempt, Ending
+from crucible_worker.runs import claims
+from crucible_worker.runs.endings import Ending
+from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.preparation import Plan, Preparer, Sources
+from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.resume import Orphans
 
 __all__ = [
@@ -58,7 +61,7 @@ _DRAINING = Problem(reason="DRAINING", message="the worker drains", retryable=Tr
 
 
 def _nothing(transaction: Transaction) -> None:
-    """What `admit` does besides, where nobody asks for more."""
+    """What a claim does besides, where nobody asks for more."""
 
 
 def draining_error() -> Unavailable:
@@ -94,6 +97,10 @@ class Admission:
         running = sum(attempt.running for attempt in self._attempts.values())
         return running, len(self._attempts) - running
 
+    def first(self) -> contextlib.AbstractContextManager[None]:
+        """A block that goes before the reading of data sets; see `Precedence`."""
+        return self._preparer.precedence.taken()
+
     def attempt(self, number: int) -> Attempt | None:
         """This worker's attempt at an evaluation, where it has one under way."""
         return self._attempts.get(number)
@@ -113,12 +120,7 @@ class Admission:
             raise
 
     async def admit(
-        self,
-        request: EvaluateRequest,
-        *,
-        waited: bool = False,
-        model: HeldModel | None = None,
-        also: Callable[[Transaction], None] = _nothing,
+        self, request: EvaluateRequest, *, waited: bool = False, model: HeldModel | None = None
     ) -> tuple[Row, bool]:
         """Start an evaluation or go on with it, unless it has ended or has an owner; and whether it was there already.
 
@@ -126,17 +128,38 @@ class Admission:
             request: what to run; its id is set.
             waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
             model: the model, where the caller holds it.
-            also: done in the transaction that makes the evaluation, or goes on with it; what it raises undoes both.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
+        return await self._undisturbed(
+            request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, model=model)
+        )
+
+    async def enqueue(self, request: EvaluateRequest, also: Callable[[Transaction], None]) -> tuple[Row, bool]:
+        """As `admit`, but at once: the attempt reads the data set and finds the model, and fails where that fails.
+
+        Args:
+            request: what to run; its id is set.
+            also: done in the transaction that makes the evaluation, or goes on with it; what it raises undoes both.
+
+        Raises:
+            BridgeError: it cannot be run, and that shows without its data; nothing was started.
+        """
+        return await self._undisturbed(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
+
+    async def _undisturbed(
+        self, evaluation_id: str, claim: Coroutine[object, object, tuple[Row, bool]]
+    ) -> tuple[Row, bool]:
         # In a task of its own: a caller that goes away in the middle must not leave a claim without an attempt.
-        claim = self._claim(request, time.monotonic(), waited=waited, model=model, also=also)
         task = asyncio.create_task(claim)
         self._claims.add(task)
         task.add_done_callback(self._claimed)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except Cancelled:
+            self.refuse_if_unable(evaluation_id)
+            raise
 
     def _claimed(self, task: asyncio.Task[tuple[Row, bool]]) -> None:
         self._claims.discard(task)
@@ -201,23 +224,11 @@ class Admission:
         return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
 
     async def _claim(
-        self,
-        request: EvaluateRequest,
-        received: float,
-        *,
-        waited: bool,
-        model: HeldModel | None,
-        also: Callable[[Transaction], None],
+        self, request: EvaluateRequest, received: float, *, waited: bool, model: HeldModel | None
     ) -> tuple[Row, bool]:
-        self.refuse_if_unable(request.evaluation_id)
-        _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
-        identity = await self._preparer.identify(request)
-        row = await self._journal.read(find, request.evaluation_id)
-        if row is not None:
-            lifecycle.refuse_other_specification(row, identity)
-            row = await self._orphans.settle(row)
-            if row.state.terminal or not self._locks.is_free(row.number):
-                return row, True
+        identity, row = await self._find(request)
+        if row is not None and self._is_settled(row):
+            return row, True
         evaluators = await self._preparer.evaluators(request)
         if not waited:
             self._refuse_if_full()
@@ -226,13 +237,10 @@ class Admission:
         try:
             async with deadline:
                 plan = await self._preparer.prepare(request, evaluators, model)
-            taken_on = await self._take_on(request, plan, identity, received, also)
+            taken_on = await self._take_on(request, plan, identity, received)
             if model is not None and model.gone:
                 self.release(model, CALLER_LEFT)
             return taken_on
-        except Cancelled:
-            self.refuse_if_unable(request.evaluation_id)
-            raise
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -244,26 +252,54 @@ class Admission:
         finally:
             self._preparing -= 1
 
+    async def _enqueue(
+        self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None]
+    ) -> tuple[Row, bool]:
+        identity, row = await self._find(request)
+        if row is not None and self._is_settled(row):
+            return row, True
+        evaluators = await self._preparer.evaluators(request)
+        self._refuse_if_full()
+        self._preparing += 1
+        try:
+            await self._preparer.check_models(request, evaluators)
+            prepare = functools.partial(self._preparer.prepare, request, evaluators)
+            return await self._take_on(request, prepare, identity, received, also)
+        finally:
+            self._preparing -= 1
+
+    async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:
+        """The fingerprint of a request, and its evaluation as it stands, where there is one."""
+        self.refuse_if_unable(request.evaluation_id)
+        _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
+        identity = await self._preparer.identify(request)
+        row = await self._journal.read(find, request.evaluation_id)
+        if row is None:
+            return identity, None
+        claims.refuse_other_specification(row, identity)
+        return identity, await self._orphans.settle(row)
+
+    def _is_settled(self, row: Row) -> bool:
+        return row.state.terminal or not self._locks.is_free(row.number)
+
     async def _take_on(
         self,
         request: EvaluateRequest,
-        plan: Plan,
+        plan: Plan | Prepare,
         identity: str,
         received: float,
-        also: Callable[[Transaction], None],
+        also: Callable[[Transaction], None] = _nothing,
     ) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
 
-        def claim(transaction: Transaction) -> lifecycle.Claim:
+        def claim(transaction: Transaction) -> claims.Claim:
             also(transaction)
-            return lifecycle.claim(
+            return claims.claim(
                 transaction,
                 self._locks,
                 request,
                 fingerprint=identity,
-                dataset_fingerprint=plan.dataset_fingerprint,
-                model_fingerprint=plan.model_fingerprint,
-                total=plan.total,
+                contents=plan.contents if isinstance(plan, Plan) else None,
                 worker_id=self._worker_id,
             )
 
@@ -280,6 +316,7 @@ class Admission:
                     plan,
                     turns=self._turns,
                     limits=self._limits,
+                    worker_id=self._worker_id,
                     received=received,
                 )
             )

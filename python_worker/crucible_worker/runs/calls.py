@@ -51,7 +51,9 @@ class CallGate:
 
     def __init__(self, samples: int) -> None:
         """Open, with a retry budget for so many samples."""
-        self._samples, self._calls, self._retries = samples, 0, 0
+        self.samples = samples
+        """As far as they are counted."""
+        self._calls, self._retries = 0, 0
         self._closed = False
 
     def close(self) -> None:
@@ -83,7 +85,7 @@ class CallGate:
 
     @property
     def _is_spent(self) -> bool:
-        return self._retries >= max(MIN_RETRIES, int(max(self._samples, self._calls) * RETRY_SHARE))
+        return self._retries >= max(MIN_RETRIES, int(max(self.samples, self._calls) * RETRY_SHARE))
 
 
 async def _called(function: Callable[[], Awaitable[T]]) -> T:

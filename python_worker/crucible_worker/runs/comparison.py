@@ -124,7 +124,9 @@ def _check(evaluations: Sequence[Evaluation], max_samples: int) -> None:
         if not evaluation.state.terminal:
             message = f"{evaluation.evaluation_id!r} is {evaluation.state.value}: only what has ended is compared"
             raise FailedPrecondition(message, reason="NOT_ENDED")
-    fingerprints = {evaluation.dataset_fingerprint: evaluation.evaluation_id for evaluation in evaluations}
+    # One that failed before its data set was read has no result to compare: of which data set, nobody knows.
+    read = [evaluation for evaluation in evaluations if evaluation.dataset_fingerprint]
+    fingerprints = {evaluation.dataset_fingerprint: evaluation.evaluation_id for evaluation in read}
     if len(fingerprints) > 1:
         _refuse_data_sets(fingerprints)
     done = sum(evaluation.done for evaluation in evaluations)

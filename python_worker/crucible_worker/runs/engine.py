@@ -1,7 +1,7 @@
 r"""One attempt at an evaluation: takes its samples, at most so many at once, until they are done or it is stopped.
 
-    waits for its turn -> runs what has no final verdict -> aggregates -> ends, in one transaction
-                       \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
+    is prepared -> waits for its turn -> runs what has no final verdict -> aggregates -> ends, in one transaction
+                \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
 
 What ends it first is what it ends with. From that moment the gate lets no model call through and no result is kept.
 """
@@ -9,8 +9,6 @@ What ends it first is what it ends with. From that moment the gate lets no model
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import enum
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,19 +30,20 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import lifecycle
+from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.datasets import MalformedSample
+from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.summary import summarise
 
-__all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt", "Ending"]
+__all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
 PROGRESS_SECONDS = 0.25
 """Shortest time between two EVALUATION_PROGRESS."""
@@ -58,28 +57,6 @@ MAX_UNWRITTEN = 4096
 _log = structlog.get_logger(__name__)
 
 
-class Ending(enum.Enum):
-    """What stopped an attempt before its samples were done."""
-
-    CANCEL = enum.auto()
-    DEADLINE = enum.auto()
-    STALL = enum.auto()
-    FAULT = enum.auto()
-    DRAIN = enum.auto()
-    JOURNAL = enum.auto()
-    LEFT = enum.auto()
-    """Whoever holds the model has left."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Stopped:
-    ending: Ending
-    problem: Problem
-
-
-_INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT)
-
-
 class Attempt:
     """An attempt that this worker owns; `start` it once, then wait for `finished`."""
 
@@ -89,10 +66,11 @@ class Attempt:
         locks: OwnerLocks,
         row: Row,
         request: EvaluateRequest,
-        plan: Plan,
+        plan: Plan | Prepare,
         *,
         turns: asyncio.Semaphore,
         limits: WorkerLimits,
+        worker_id: str,
         received: float,
     ) -> None:
         """See the module.
@@ -102,20 +80,29 @@ class Attempt:
             locks: this worker's; they hold `row.number`.
             row: the evaluation as it was claimed.
             request: what is asked, with the limits of this attempt and the first one's deadline.
-            plan: evaluators, samples and model.
+            plan: evaluators, samples and model, as the claim tells of them; or what finds them.
             turns: as many as evaluations may run at once.
             limits: the worker's.
+            worker_id: the worker's.
             received: time of receipt by `time.monotonic`.
         """
         self.row = row
         self.running = False
         """Whether its turn has come."""
+        self.model: Model | None = None
+        """The model that is asked, once it is found."""
         self.finished = asyncio.Event()
         """Set when the attempt has ended, and that is committed or cannot be."""
-        self._journal, self._locks, self._request, self._plan = journal, locks, request, plan
-        self._turns, self._limits, self._received = turns, limits, received
+        self._journal, self._locks, self._request = journal, locks, request
+        self._plan: Plan  # from the beginning, or once `_prepare` has found it
+        self._prepare: Prepare | None = None
+        if isinstance(plan, Plan):
+            self._plan, self.model = plan, plan.model
+        else:
+            self._prepare = plan
+        self._turns, self._limits, self._worker_id, self._received = turns, limits, worker_id, received
         self._gate = CallGate(row.total)
-        self._stopped: asyncio.Future[_Stopped] = asyncio.get_running_loop().create_future()
+        self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now = 0
         self._to_write: list[Kept] = []
         self._unwritten = 0
@@ -123,11 +110,6 @@ class Attempt:
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
         self._sample_seconds = _seconds(request.limits.sample_timeout_ms, limits.default_sample_timeout_seconds)
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
-
-    @property
-    def model(self) -> Model:
-        """The model that is asked."""
-        return self._plan.model
 
     @property
     def ending(self) -> Ending | None:
@@ -143,12 +125,13 @@ class Attempt:
         """End it; the first call counts. No model call starts after this."""
         if not self._stopped.done():
             self._gate.close()
-            self._stopped.set_result(_Stopped(ending, problem))
+            self._stopped.set_result(Stopped(ending, problem))
 
     async def _live(self) -> None:
         structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
         deadline = self._arm_deadline()
         work = asyncio.create_task(self._work())
+        work.add_done_callback(_seen)
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -171,7 +154,19 @@ class Attempt:
             self._on_finished()
             self.finished.set()
 
+    async def _get_ready(self, prepare: Prepare) -> None:
+        """Find what the claim could not tell, again where an error says that this may help."""
+        plan = await self._gate.call(prepare)
+        self._plan, self.model = plan, plan.model
+        number, contents, worker_id = self.row.number, plan.contents, self._worker_id
+        self.row = await self._journal.submit(
+            lambda transaction: claims.prepared(transaction, number, contents, worker_id)
+        )
+        self._gate.samples = self.row.total
+
     async def _work(self) -> tuple[Metrics, list[EvaluatorResult]]:
+        if self._prepare is not None:
+            await self._get_ready(self._prepare)
         number, plan = self.row.number, self._plan
         async with self._turns:
             self.running = True
@@ -346,14 +341,9 @@ class Attempt:
         return int((time.monotonic() - self._received) * 1e9)
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error, JournalUnavailable):
-            self.stop(Ending.JOURNAL, problem_of(error))
-        elif isinstance(error, BridgeError):
-            self.stop(Ending.FAULT, problem_of(error))
-        elif not self._stopped.done():
-            _log.error("evaluation_failed", exc_info=error)
-            message = f"{type(error).__name__} in the worker; see its log"
-            self.stop(Ending.FAULT, Problem(reason="INTERNAL", message=message))
+        if not self._stopped.done():
+            stopped = stopped_by(error)
+            self.stop(stopped.ending, stopped.problem)
 
     async def _complete(self, metrics: Metrics, results: Sequence[EvaluatorResult]) -> None:
         active_ns, count = self._active_ns(), len(self._plan.samples)
@@ -369,9 +359,9 @@ class Attempt:
             )
         )
 
-    async def _end(self, stopped: _Stopped) -> None:
+    async def _end(self, stopped: Stopped) -> None:
         active_ns, row, problem = self._active_ns(), self.row, stopped.problem
-        if stopped.ending in _INTERRUPTS:
+        if stopped.ending in INTERRUPTS:
             await self._submit_end(
                 lambda transaction: lifecycle.interrupt(transaction, self._locks, row, active_ns, problem.message)
             )
@@ -388,6 +378,12 @@ class Attempt:
         except JournalUnavailable as error:
             # The lock is given back all the same: whoever can write first tells that this was interrupted.
             _log.warning("end_not_written", reason=error.reason)
+
+
+def _seen(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
+    """Have asyncio know that an error was looked at: once an attempt is stopped, those of its work are no news."""
+    if not work.cancelled():
+        work.exception()
 
 
 def _error(problem: Problem) -> Outcome:

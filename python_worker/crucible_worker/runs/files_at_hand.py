@@ -1,8 +1,8 @@
-"""Data sets of files that were loaded lately, handed out again while their files are as they were.
+"""Data sets that were loaded lately, handed out again while their files are as they were.
 
-The steps of a plan read the same file again and again, and whoever tells of a step waits for that. What is handed out
-again is what would be read: a file counts as unchanged while its place, size and times are the same, and only once it
-had been left alone for longer than the times of a file system are apart.
+The steps of a plan read the same data again and again. What is handed out again is what would be read: a file counts as
+unchanged while its place, size and times are the same, and only once it had been left alone for longer than the times
+of a file system are apart; a commit of the hub never changes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import collections
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
-from crucible_bridge.types import Dataset, JsonlDataset
+from crucible_bridge.types import Dataset, HubDataset, JsonlDataset, format_hub
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.jsonl import find_file
+from crucible_worker.runs.spool import SpooledSamples
 
 __all__ = ["MAX_AT_HAND", "MAX_FILE_BYTES", "SETTLED_SECONDS", "FilesAtHand"]
 
 MAX_AT_HAND = 4
 """Data sets kept: the samples of small ones in memory, those of large ones in a file of the worker's own."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""A larger file is read each time: its samples are not kept on the disk for as long as the worker lives."""
+"""A larger file, or commit of the hub, is read each time: its samples are not kept on the disk as long as the worker
+lives."""
 SETTLED_SECONDS = 2.0
 """The coarsest times of a file system: a file changed twice within them may look as if it had been changed once."""
 
@@ -31,38 +33,62 @@ _Identity = tuple[str, int, int, int, int, int]
 
 
 class FilesAtHand:
-    """Loads data sets, those of unchanged files once. Any thread may ask."""
+    """Loads data sets, those of unchanged files and of commits once. Any thread may ask."""
 
     def __init__(self, data_roots: Sequence[Path], settled_seconds: float = SETTLED_SECONDS) -> None:
         """Keep none yet; files lie below these roots, and are kept once they were not changed for so long."""
         self._roots, self._settled_ns = data_roots, int(settled_seconds * 1e9)
-        self._kept: collections.OrderedDict[tuple[Dataset, _Identity], LoadedDataset] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[Hashable, LoadedDataset] = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def load(self, dataset: Dataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
-        """What `load` returns, or what it returned for the same data set and an unchanged file.
+        """What `load` returns, or what it returned for the same data set and unchanged content.
 
         Raises:
             BridgeError: as `runs.datasets.load` does.
         """
-        if not isinstance(dataset.source, JsonlDataset):
-            return load()
+        match dataset.source:
+            case JsonlDataset() as source:
+                return self._load_file(dataset, source, load)
+            case HubDataset(revision=str()) as source:
+                return self._load_commit(dataset, source, load)
+            case _:
+                return load()
+
+    def _load_file(self, dataset: Dataset, source: JsonlDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
         began = time.time_ns()
-        before = self._identity(dataset.source)
+        before = self._identity(source)
         key = (dataset, before)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+        if (kept := self._find(key)) is not None:
+            return kept
         loaded = load()
         *_, size, modified, changed = before
         settled = began - max(modified, changed) > self._settled_ns
-        if settled and size <= MAX_FILE_BYTES and self._identity(dataset.source) == before:
-            with self._lock:
-                self._kept[key] = loaded
-                while len(self._kept) > MAX_AT_HAND:
-                    self._kept.popitem(last=False)
+        if settled and size <= MAX_FILE_BYTES and self._identity(source) == before:
+            self._keep(key, loaded)
         return loaded
+
+    def _load_commit(self, dataset: Dataset, source: HubDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
+        # By its text: a source with columns cannot be hashed.
+        key = (format_hub(source), dataset.limit, dataset.shuffle_seed, dataset.skip_malformed)
+        if (kept := self._find(key)) is not None:
+            return kept
+        loaded = load()
+        if isinstance(loaded.samples, SpooledSamples) and loaded.samples.size <= MAX_FILE_BYTES:
+            self._keep(key, loaded)
+        return loaded
+
+    def _find(self, key: Hashable) -> LoadedDataset | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: Hashable, loaded: LoadedDataset) -> None:
+        with self._lock:
+            self._kept[key] = loaded
+            while len(self._kept) > MAX_AT_HAND:
+                self._kept.popitem(last=False)
 
     def _identity(self, source: JsonlDataset) -> _Identity:
         path = find_file(source.path, self._roots, "dataset.jsonl_path")

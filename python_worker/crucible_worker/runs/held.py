@@ -7,7 +7,8 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.types import EvaluateRequest, Evaluation, Problem
 from crucible_worker.backends.base import HeldModel
 from crucible_worker.runs.admission import CALLER_LEFT, Admission
-from crucible_worker.runs.engine import Attempt, Ending
+from crucible_worker.runs.endings import Ending
+from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find_by_number
 from crucible_worker.runs.owners import OwnerLocks

@@ -1,8 +1,8 @@
 """The transitions of an evaluation's life, each one transaction: the row, its samples and its events together.
 
-Each function here is submitted to the journal's writer. An owner's lock is taken inside the transaction that says so
-and given back after the one that ends the attempt, so that "it is said to run and its lock is free" always means that
-the owner has died.
+How an attempt begins stands in `claims`. Each function here is submitted to the journal's writer. An owner's lock is
+taken inside the transaction that says so and given back after the one that ends the attempt, so that "it is said to run
+and its lock is free" always means that the owner has died.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
-    EvaluateRequest,
     EvaluationState,
     EvaluatorResult,
     Metrics,
@@ -25,45 +23,27 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
-from crucible_worker.runs.journal.queries import Row, find, find_by_number
-from crucible_worker.runs.journal.records import (
-    request_from_record,
-    request_to_record,
-    result_to_record,
-    sample_to_record,
-)
+from crucible_worker.runs.journal.queries import Row, find_by_number
+from crucible_worker.runs.journal.records import result_to_record, sample_to_record
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = [
-    "Claim",
     "Kept",
     "Place",
+    "append",
     "cancel",
-    "claim",
     "commit_samples",
     "complete",
     "end",
     "interrupt",
     "keep_time",
     "mark_running",
+    "open_log",
     "progress",
     "reap",
-    "refuse_other_specification",
 ]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """The outcome of asking for an evaluation."""
-
-    row: Row
-    """As it stands now."""
-    existed: bool
-    """It was there already."""
-    owned: bool
-    """This worker is its owner from now on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,51 +67,28 @@ class Kept:
     """How often this sample has been run, from 1."""
 
 
-def claim(
-    transaction: Transaction,
-    locks: OwnerLocks,
-    request: EvaluateRequest,
-    *,
-    fingerprint: str,
-    dataset_fingerprint: str,
-    model_fingerprint: str,
-    total: int,
-    worker_id: str,
-) -> Claim:
-    """Become the owner of an evaluation that is new or interrupted; otherwise say how it stands.
+def append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
+    """Tell something of an evaluation; the sequence of the last event."""
+    last = transaction.append(number, events)
+    transaction.execute("UPDATE evaluations SET last_sequence = ? WHERE number = ?", (last, number))
+    return last
 
-    Raises:
-        AlreadyExists: the id belongs to another specification.
-        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start.
+
+def open_log(transaction: Transaction, number: int, worker_id: str | None = None) -> None:
+    """Tell START, unless that was told: the first event of an evaluation.
+
+    It comes when the samples have been counted. Where an attempt ends before, it comes just before that is told, so
+    that nothing ends which never began; then without the total.
+
+    Args:
+        transaction: the transaction.
+        number: the evaluation's.
+        worker_id: who has counted them.
     """
-    row = find(transaction, request.evaluation_id)
-    if row is None:
-        return _create(
-            transaction, locks, request, fingerprint, dataset_fingerprint, model_fingerprint, total, worker_id
-        )
-    refuse_other_specification(row, fingerprint)
-    if reap(transaction, locks, row.number):
-        row = find_by_number(transaction, row.number)
-    if row.state.terminal or not locks.acquire(row.number):
-        return Claim(row=row, existed=True, owned=False)
-    transaction.if_undone(lambda: locks.release(row.number))
-    if dataset_fingerprint != row.dataset_fingerprint:
-        raise _changed("dataset", "data set", row.dataset_fingerprint, dataset_fingerprint)
-    if model_fingerprint != row.model_fingerprint:
-        raise _changed("model", "checkpoint", row.model_fingerprint, model_fingerprint)
-    return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
-
-
-def refuse_other_specification(row: Row, fingerprint: str) -> None:
-    """Raise AlreadyExists where the evaluation of this id has another specification."""
-    if row.fingerprint != fingerprint:
-        raise AlreadyExists(
-            f"{row.evaluation_id!r} has another specification: its fingerprint is {row.fingerprint}, "
-            f"that of this request {fingerprint}",
-            reason="OTHER_SPECIFICATION",
-            field="evaluation_id",
-            metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
-        )
+    row = find_by_number(transaction, number)
+    if row.first_sequence == 0:
+        first = append(transaction, number, (run_events.start(row, worker_id),))
+        transaction.execute("UPDATE evaluations SET first_sequence = ? WHERE number = ?", (first, number))
 
 
 def mark_running(transaction: Transaction, number: int) -> None:
@@ -186,7 +143,7 @@ def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:
 def progress(transaction: Transaction, row: Row, samples_per_second: float, active_ns: int) -> None:
     """Tell how far it is."""
     now = find_by_number(transaction, row.number)
-    _append(transaction, row.number, (run_events.progress(now, samples_per_second),))
+    append(transaction, row.number, (run_events.progress(now, samples_per_second),))
     keep_time(transaction, row.number, active_ns)
 
 
@@ -271,73 +228,13 @@ def _end_cancelled(transaction: Transaction, locks: OwnerLocks, row: Row, reason
     end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
 
 
-def _create(
-    transaction: Transaction,
-    locks: OwnerLocks,
-    request: EvaluateRequest,
-    fingerprint: str,
-    dataset_fingerprint: str,
-    model_fingerprint: str,
-    total: int,
-    worker_id: str,
-) -> Claim:
-    cursor = transaction.execute(
-        """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
-           model_fingerprint, request, correlation_id, attempt, total, created_ns)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)""",
-        (
-            request.evaluation_id,
-            request.run_id,
-            request.step,
-            EvaluationState.QUEUED,
-            fingerprint,
-            dataset_fingerprint,
-            model_fingerprint,
-            request_to_record(request),
-            request.correlation_id,
-            total,
-            time.time_ns(),
-        ),
-    )
-    number = cursor.lastrowid
-    if number is None or not locks.acquire(number):
-        raise InternalError(f"the owner lock of the new evaluation {number} is taken")
-    transaction.if_undone(lambda: locks.release(number))
-    row = find_by_number(transaction, number)
-    last = _append(transaction, number, (run_events.start(row, request, worker_id),))
-    transaction.execute("UPDATE evaluations SET first_sequence = ? WHERE number = ?", (last, number))
-    return Claim(row=find_by_number(transaction, number), existed=False, owned=True)
-
-
-def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
-    first = request_from_record(row.request)
-    limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
-    transaction.execute(
-        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
-           past_active_ns = past_active_ns + active_ns, active_ns = 0,
-           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable),
-           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable
-                       AND verdict IN (?, ?))
-           WHERE number = ?""",
-        (
-            EvaluationState.QUEUED,
-            request_to_record(dataclasses.replace(first, limits=limits)),
-            Verdict.UNDECIDED,
-            Verdict.ERROR,
-            row.number,
-        ),
-    )
-    row = find_by_number(transaction, row.number)
-    _append(transaction, row.number, (run_events.resume(row, worker_id),))
-    return find_by_number(transaction, row.number)
-
-
 def _write_interrupt(transaction: Transaction, row: Row, active_ns: int, cause: str) -> None:
     transaction.execute(
         "UPDATE evaluations SET state = ?, interrupted_ns = ?, active_ns = ? WHERE number = ?",
         (EvaluationState.INTERRUPTED, time.time_ns(), active_ns, row.number),
     )
-    _append(transaction, row.number, (run_events.interrupt(row, cause),))
+    open_log(transaction, row.number)
+    append(transaction, row.number, (run_events.interrupt(row, cause),))
 
 
 def _finish(
@@ -355,20 +252,6 @@ def _finish(
         "UPDATE evaluations SET state = ?, ended_ns = ?, active_ns = ?, result = ? WHERE number = ?",
         (state, time.time_ns(), active_ns, result_to_record(metrics, results, problem), row.number),
     )
-    _append(transaction, row.number, events)
+    open_log(transaction, row.number)
+    append(transaction, row.number, events)
     transaction.after_commit(lambda: locks.release(row.number))
-
-
-def _append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
-    last = transaction.append(number, events)
-    transaction.execute("UPDATE evaluations SET last_sequence = ? WHERE number = ?", (last, number))
-    return last
-
-
-def _changed(field: str, what: str, before: str, now: str) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"is not what it was when the evaluation started: the {what}'s fingerprint was {before}, now it is {now}",
-        reason=f"{field.upper()}_CHANGED",
-        field=field,
-        metadata={"fingerprint": before, "present_fingerprint": now},
-    )

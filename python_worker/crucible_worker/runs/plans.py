@@ -1,7 +1,7 @@
 """Plans of evaluations for the steps of a training run: registered once, then told of the steps.
 
-A plan lies in the journal, like the evaluations that it brings about: any worker is told of a step, and starts what is
-due there as if it was asked for it by StartEvaluation.
+A plan lies in the journal, like the evaluations that it brings about: any worker is told of a step, and queues what is
+due there. Its data sets are read, and its model found, by the attempts: whoever tells of the step trains on meanwhile.
 """
 
 from __future__ import annotations
@@ -99,15 +99,16 @@ class EvaluationPlans:
             NotFound: there is no such plan (reason UNKNOWN_PLAN).
             AlreadyExists: evaluations of this step are of another model (reason OTHER_MODEL).
             ResourceExhausted: the queue is full; names what was not started, the rest was.
-            BridgeError: an evaluation cannot be started; those before it were.
+            BridgeError: an evaluation cannot be started, and that shows without its data; those before it were.
         """
         new: set[str] = set()
-        while True:
-            try:
-                return await self._start_due(plan_id, step, model, last=last, new=new)
-            except Overtaken:
-                # Each time the step has got one more of its evaluations: this ends after as many as there are.
-                continue
+        with self._admission.first():
+            while True:
+                try:
+                    return await self._start_due(plan_id, step, model, last=last, new=new)
+                except Overtaken:
+                    # Each time the step has got one more of its evaluations: this ends after as many as there are.
+                    continue
 
     async def _start_due(
         self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]
@@ -195,7 +196,7 @@ class EvaluationPlans:
             take(transaction, plan.plan_id, step, evaluation.parts, identity, evaluation.evaluation_id)
 
         try:
-            return await self._admission.admit(request_of(plan, step, model, evaluation), also=also)
+            return await self._admission.enqueue(request_of(plan, step, model, evaluation), also)
         except BridgeError as error:
             raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
 

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,14 +27,18 @@ from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator
 from crucible_worker.runs.batches import at_field
+from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
+from crucible_worker.runs.precedence import Precedence
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
-__all__ = ["PREPARATIONS", "Plan", "Preparer", "Sources", "keys_of"]
+__all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Prepare", "Preparer", "Sources", "keys_of"]
 
 PREPARATIONS = 2
 """Data sets that are loaded at once."""
+IDENTIFICATIONS = 2
+"""Requests whose fingerprints are computed at once; no data set makes them wait."""
 
 T = TypeVar("T")
 
@@ -88,6 +92,17 @@ class Plan:
         able = (item for index, (_, item) in enumerate(self.evaluators) if index not in self.refused)
         return len(self.samples) * sum(evaluator.repeats for evaluator in able)
 
+    @property
+    def contents(self) -> Contents:
+        """What later attempts must find again."""
+        return Contents(
+            dataset_fingerprint=self.dataset_fingerprint, model_fingerprint=self.model_fingerprint, total=self.total
+        )
+
+
+Prepare = Callable[[], Awaitable[Plan]]
+"""Makes the plan of one evaluation; see `Preparer.prepare`."""
+
 
 def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Iterator[PlacedKeys]:
     """The keys that evaluators can yield; all of them are known.
@@ -108,7 +123,10 @@ class Preparer:
         self._sources = sources
         self._files = FilesAtHand(sources.data_roots)
         self._threads = concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
+        self._quick = concurrent.futures.ThreadPoolExecutor(IDENTIFICATIONS, thread_name_prefix="identify")
         self._closed = False
+        self.precedence = Precedence()
+        """For calls that go before what is loaded here."""
 
     async def evaluators(
         self, request: EvaluateRequest | PlannedEvaluation
@@ -130,6 +148,19 @@ class Preparer:
     async def identify(self, request: EvaluateRequest) -> str:
         """The fingerprint of a request's specification."""
         return await self._in_thread(fingerprint, request)
+
+    async def check_models(
+        self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
+    ) -> None:
+        """Refuse models that cannot be opened, as far as that shows at once.
+
+        Raises:
+            BridgeError: one cannot be; see `Backend.check`.
+        """
+        await self._backend(request.model, "model").check(request.model)
+        for index, (_, evaluator) in enumerate(evaluators):
+            if isinstance(evaluator, AsksOthers):
+                await self._others(index, evaluator, lambda backend, model: backend.check(model))
 
     async def prepare(
         self,
@@ -155,7 +186,7 @@ class Preparer:
         for index, (_, evaluator) in enumerate(evaluators):
             # One that cannot be opened refuses the request, as the model does; with a wrong one the others stand.
             if isinstance(evaluator, AsksOthers):
-                others[index] = await self._others(index, evaluator)
+                others[index] = await self._others(index, evaluator, lambda backend, model: backend.open(model))
             try:
                 evaluator.check(model)
                 if isinstance(evaluator, AsksOthers):
@@ -179,13 +210,14 @@ class Preparer:
         Raises:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
-        await self._in_thread(_check_data, request.dataset.source, evaluators)
+        await self._loading(_check_data, request.dataset.source, evaluators)
         return await self._load(request.dataset)
 
     def close(self) -> None:
         """Have whatever is being loaded, or waits for that, give up."""
         self._closed = True
         self._threads.shutdown(wait=False)
+        self._quick.shutdown(wait=False)
 
     def _backend(self, model: ModelRef, field: str) -> Backend:
         backend = self._sources.backends.get(type(model))
@@ -194,16 +226,19 @@ class Preparer:
             raise FailedPrecondition(message, reason="NO_BACKEND", field=field)
         return backend
 
-    async def _others(self, index: int, evaluator: AsksOthers) -> Mapping[str, Model]:
-        models: dict[str, Model] = {}
+    async def _others(
+        self, index: int, evaluator: AsksOthers, ask: Callable[[Backend, ModelRef], Awaitable[T]]
+    ) -> Mapping[str, T]:
+        """By name, what is answered of each further model of an evaluator; an error is told at its option."""
+        answers: dict[str, T] = {}
         for name, model in evaluator.others.items():
             field = f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
             backend = self._backend(model, field)
             try:
-                models[name] = await backend.open(model)
+                answers[name] = await ask(backend, model)
             except BridgeError as error:
                 raise at_field(error, field, own="model") from error
-        return models
+        return answers
 
     async def _load(self, dataset: Dataset) -> LoadedDataset:
         wanted = True
@@ -211,6 +246,7 @@ class Preparer:
         def go_on() -> None:
             if self._closed or not wanted:
                 raise Cancelled("nobody waits for this data set any more")
+            self.precedence.give_way()
 
         try:
             read = functools.partial(
@@ -222,15 +258,22 @@ class Preparer:
                 hub_network=self._sources.hub_network,
                 go_on=go_on,
             )
-            return await self._in_thread(self._files.load, dataset, read)
+            return await self._loading(self._files.load, dataset, read)
         finally:
             wanted = False
 
-    async def _in_thread(self, function: Callable[..., T], *arguments: object, **named: object) -> T:
+    async def _loading(self, function: Callable[..., T], *arguments: object) -> T:
+        """What may take long, by a thread that others wait for in turn."""
+        return await self._by(self._threads, function, *arguments)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """What waits for no data set."""
+        return await self._by(self._quick, function, *arguments)
+
+    async def _by(self, threads: concurrent.futures.Executor, function: Callable[..., T], *arguments: object) -> T:
         if self._closed:
             raise Cancelled("nothing is prepared any more")
-        call = functools.partial(function, *arguments, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await asyncio.get_running_loop().run_in_executor(threads, functools.partial(function, *arguments))
 
 
 def _check_data(source: DatasetSource, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> None:

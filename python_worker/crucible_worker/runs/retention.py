@@ -78,7 +78,9 @@ def _remove_events(transaction: Transaction, max_events: int) -> bool:
     log = head(transaction)
     oldest_wanted = transaction.sequence - max_events + 1
     (unfinished,) = transaction.execute(
-        f"SELECT MIN(first_sequence) FROM evaluations WHERE state NOT IN ({', '.join('?' * len(_ENDED))})", _ENDED
+        f"""SELECT MIN(first_sequence) FROM evaluations
+            WHERE first_sequence > 0 AND state NOT IN ({", ".join("?" * len(_ENDED))})""",
+        _ENDED,
     ).fetchone()
     if unfinished is not None:
         oldest_wanted = min(oldest_wanted, unfinished)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
-    EvaluateRequest,
     EvaluationState,
     EvaluatorResult,
     Metrics,
@@ -35,13 +34,15 @@ __all__ = [
 ]
 
 
-def start(row: Row, request: EvaluateRequest, worker_id: str) -> Event:
-    """EVALUATION_START, once, at the first attempt."""
+def start(row: Row, worker_id: str | None) -> Event:
+    """EVALUATION_START, once; the worker is the one that counted the samples, where somebody did."""
+    request = request_from_record(row.request)
     metadata = {
         "model": format_model(request.model),
         "evaluators": ",".join(spec.label for spec in request.evaluators),
-        "worker_id": worker_id,
     }
+    if worker_id is not None:
+        metadata["worker_id"] = worker_id
     return _event(row, EventKind.EVALUATION_START, measurements=_how_far(row), metadata=metadata)
 
 
@@ -180,7 +181,8 @@ def _event(
 
 
 def _how_far(row: Row) -> dict[str, float]:
-    return {"total": float(row.total), "done": float(row.done)}
+    done = {"done": float(row.done)}
+    return {"total": float(row.total), **done} if row.contents_known else done
 
 
 def _undefined(metrics: Metrics) -> dict[str, str]:

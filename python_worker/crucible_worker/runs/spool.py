@@ -91,6 +91,11 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         self._taken: frozenset[int] = frozenset()
         self._order: np.ndarray | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes that all of them take, in memory or in the file, whatever was taken of them."""
+        return self._ends[-1]
+
     def __len__(self) -> int:
         return len(self._ends) - 1 if self._order is None else len(self._order)
 

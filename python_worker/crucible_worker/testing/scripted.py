@@ -218,6 +218,10 @@ class ScriptedBackend:
         """What models there are."""
         return BackendInfo(name="scripted", models=tuple(self._models))
 
+    async def check(self, model: ModelRef) -> None:
+        """Refuse a model that is not there."""
+        await self.open(model)
+
     async def open(self, model: ModelRef) -> ScriptedModel:
         """Find a model by its name.
 

@@ -11,7 +11,7 @@ from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluateRequest, SampleResult, Verdict
-from crucible_worker.runs import lifecycle
+from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.owners import OwnerLocks
@@ -55,11 +55,13 @@ def request(evaluation_id: str = "e", **fields: Any) -> EvaluateRequest:
     )
 
 
-async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", **prints: Any) -> lifecycle.Claim:
+async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", **prints: Any) -> claims.Claim:
     """Become the owner of an evaluation of ten samples."""
-    known = {"fingerprint": "f", "dataset_fingerprint": "d", "model_fingerprint": "m", "total": 10, **prints}
+    contents = claims.Contents(**{"dataset_fingerprint": "d", "model_fingerprint": "m", "total": 10, **prints})
     return await journal.submit(
-        lambda transaction: lifecycle.claim(transaction, locks, request(evaluation_id), worker_id="w", **known)
+        lambda transaction: claims.claim(
+            transaction, locks, request(evaluation_id), fingerprint="f", contents=contents, worker_id="w"
+        )
     )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import NotFound
-from crucible_bridge.types import Dataset, InlineDataset, JsonlDataset, Sample
+from crucible_bridge.types import Dataset, HubDataset, InlineDataset, JsonlDataset, Sample
 from crucible_worker.runs import files_at_hand
 from crucible_worker.runs.datasets import LoadedDataset, load
 from crucible_worker.runs.files_at_hand import MAX_AT_HAND, FilesAtHand
+from crucible_worker.runs.jsonl import Line
+from crucible_worker.runs.spool import SpooledSamples, spool
 
 DATASET = Dataset(source=JsonlDataset("d.jsonl"))
 
@@ -126,3 +129,35 @@ def test_other_sources_are_asked_each_time(tmp_path):
     reader.inputs(dataset)
 
     assert reader.reads == 2
+
+
+def commit(letter: str = "a", **fields: Any) -> Dataset:
+    """A data set of the hub, of one commit."""
+    source = HubDataset("acme/sums", split="test", revision=letter * 40, columns={"input": "question"})
+    return Dataset(**{"source": source, **fields})
+
+
+def test_a_commit_of_the_hub_is_read_once(tmp_path, monkeypatch):
+    """Its content never changes; another commit, limit or order is another data set; the latest is read anew."""
+    files, reads = FilesAtHand(()), []
+
+    def read() -> LoadedDataset:
+        reads.append(True)
+        spooled = spool([Line(number=1, sample=Sample(input="q"))], tmp_path, field="f", go_on=lambda: None)
+        return LoadedDataset(samples=spooled, fingerprint="f")
+
+    latest = Dataset(source=HubDataset("acme/sums", split="test"))
+    kept = [commit(), commit("b"), commit(limit=1), commit(shuffle_seed=1)]
+    first = [files.load(dataset, read) for dataset in kept]
+    assert len(reads) == len(kept)
+    assert all(files.load(dataset, read) is loaded for dataset, loaded in zip(kept, first, strict=True))
+    assert len(reads) == len(kept)
+    for _ in range(2):
+        files.load(latest, read)
+    assert len(reads) == len(kept) + 2
+    samples = first[0].samples
+    assert isinstance(samples, SpooledSamples)
+    monkeypatch.setattr(files_at_hand, "MAX_FILE_BYTES", samples.size - 1)
+    for _ in range(2):
+        files.load(commit("c"), read)
+    assert len(reads) == len(kept) + 4

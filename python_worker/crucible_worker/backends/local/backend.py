@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,10 @@ class LocalBackend:
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
         return BackendInfo(name="local", unavailable=missing or no_root)
 
+    async def check(self, model: ModelRef) -> None:
+        """Look whether a model's files are there, and are files that can be opened; their weights are not read."""
+        await asyncio.to_thread(self._find, model)
+
     async def open(self, model: ModelRef) -> HostedModel:
         """Open a model, load it if its files have changed, start the host if need be.
 
@@ -57,22 +62,24 @@ class LocalBackend:
                 MODEL_REFUSED).
             BackendError: the host failed; retryable if it died.
         """
-        if missing := _missing(_NEEDED, "local"):
-            raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
-        match model:
-            case EmbeddedModel(name):
-                checkpoint = Checkpoint(directory=registry.path(name))
-            case LocalModel():
-                checkpoint = self._find(model)
-            case _:
-                raise InvalidField("model", f"is a {type(model).__name__}, neither local nor embedded")
-        return await self._models.open(checkpoint)
+        return await self._models.open(self._find(model))
 
     async def aclose(self) -> None:
         """End the host, within a second. Idempotent."""
         await self._host.aclose()
 
-    def _find(self, model: LocalModel) -> Checkpoint:
+    def _find(self, model: ModelRef) -> Checkpoint:
+        if missing := _missing(_NEEDED, "local"):
+            raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+        match model:
+            case EmbeddedModel(name):
+                return Checkpoint(directory=registry.path(name))
+            case LocalModel():
+                return self._find_local(model)
+            case _:
+                raise InvalidField("model", f"is a {type(model).__name__}, neither local nor embedded")
+
+    def _find_local(self, model: LocalModel) -> Checkpoint:
         directory = resolve(self._roots, model.path)
         check_files(directory, self._roots)
         adapter = None

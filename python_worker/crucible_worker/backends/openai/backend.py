@@ -29,6 +29,10 @@ class OpenAIBackend:
         no_server = "" if self._servers else "no server; start the worker with --openai-server"
         return BackendInfo(name="openai", unavailable=missing() or no_server)
 
+    async def check(self, model: ModelRef) -> None:
+        """Refuse a model of a server that this worker does not know."""
+        await self.open(model)
+
     async def open(self, model: ModelRef) -> RemoteModel:
         """Find a server by its name; whether it has the model shows when it is asked.
 

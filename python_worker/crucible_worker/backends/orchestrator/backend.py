@@ -17,6 +17,10 @@ class OrchestratorBackend:
         """What it is called; it can be used wherever there is a worker."""
         return BackendInfo(name="orchestrator")
 
+    async def check(self, model: ModelRef) -> None:
+        """Refuse, as `open` does."""
+        await self.open(model)
+
     async def open(self, model: ModelRef) -> NoReturn:
         """Refuse.
 

@@ -42,6 +42,10 @@ class TinkerBackend:
         """Whether there is a service to ask. Imports nothing."""
         return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
 
+    async def check(self, model: ModelRef) -> None:
+        """Refuse a model of a service that this worker does not know."""
+        await self.open(model)
+
     async def open(self, model: ModelRef) -> ServedModel:
         """Find a service by its name; whether it has the model shows when that is loaded.
 

@@ -88,6 +88,11 @@ class Row:
     cancel_reason: str | None
     result: bytes | None
 
+    @property
+    def contents_known(self) -> bool:
+        """Whether its data set and its model have been found: `total` and the fingerprints of both are known."""
+        return bool(self.dataset_fingerprint)
+
 
 _COLUMNS = ", ".join(field.name for field in dataclasses.fields(Row))
 

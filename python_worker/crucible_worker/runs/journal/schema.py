@@ -38,6 +38,7 @@ CREATE TABLE evaluations (
     step INTEGER,
     state TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
+    -- Empty, as the next one, and `total` 0, until an attempt has read the data set and found the model.
     dataset_fingerprint TEXT NOT NULL,
     model_fingerprint TEXT NOT NULL,
     request BLOB NOT NULL,

@@ -1,0 +1,104 @@
+"""How long training waits for NotifyStep when the step's data set is a file of a million lines that nobody has read.
+
+The plan is registered while the file has one line. Each step is cancelled once it was answered, so that the file is
+never read to its end, and the next step finds it as the first one did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from _processes import server_process
+from _report import Claim, arguments, report
+
+import crucible_bridge
+from crucible_bridge.client import Bridge
+from crucible_bridge.types import Dataset, EvaluationPlan, EvaluationState, EvaluatorSpec, PlannedEvaluation
+
+LINES = 1_000_000
+ALONE, TOGETHER = 10, 8
+"""Steps of a run that are told with nothing else at work; and one after the other, each of them being read."""
+MOST_MS = 20.0
+"""A step, at most."""
+
+
+async def main() -> None:
+    options = arguments(__doc__)
+    with tempfile.TemporaryDirectory(prefix="crucible-") as folder:
+        ready, data = Path(folder) / "ready", Path(folder) / "set.jsonl"
+        command = ["-m", "crucible_worker", "serve", "--port", "0", "--grading-processes", "0", "--log-level", "error"]
+        command += ["--ready-file", str(ready), "--state-dir", f"{folder}/state", "--data-root", folder]
+        with server_process(command, ready) as address:
+            async with crucible_bridge.connect(address) as bridge:
+                write(data, 1)
+                await bridge.evaluation.register_plan(PLAN)
+                write(data, LINES)
+                told = [await run(bridge, number) for number in range(options.runs)]
+    report(
+        [
+            Claim(
+                name=f"a step on {LINES:,} lines that were not read{beside}",
+                ours=[statistics.median(times[index]) for times in told],
+                unit="ms",
+                at_most=MOST_MS,
+                claim=f"<= {MOST_MS:g} ms",
+            )
+            for index, beside in enumerate(("", f", while those of up to {TOGETHER - 1} others are"))
+        ],
+        as_json=options.json,
+    )
+
+
+PLAN = EvaluationPlan(
+    plan_id="p",
+    run_id="run",
+    eval_every=1,
+    evaluations=(PlannedEvaluation(evaluators=(EvaluatorSpec(kind="nll"),), dataset=Dataset.of("jsonl:set.jsonl")),),
+    infrequent_eval_every=0,
+    infrequent_evaluations=(),
+)
+
+
+def write(path: Path, count: int) -> None:
+    """Write a data set."""
+    with path.open("w") as file:
+        for index in range(count):
+            file.write(json.dumps({"id": f"s{index}", "input": f"{index}*7=", "target": f"{index * 7}"}) + "\n")
+
+
+async def run(bridge: Bridge, number: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of each step told alone, and of each told while others are read."""
+    first = number * (ALONE + TOGETHER)
+    alone: list[float] = []
+    for step in range(first, first + ALONE):
+        alone.append(await tell(bridge, step))
+        await cancel(bridge, step)
+    steps = range(first + ALONE, first + ALONE + TOGETHER)
+    together = [await tell(bridge, step) for step in steps]
+    for step in steps:
+        await cancel(bridge, step)
+    return alone, together
+
+
+async def tell(bridge: Bridge, step: int) -> float:
+    """Milliseconds of one call."""
+    started = time.perf_counter()
+    (told,) = await bridge.evaluation.notify_step("p", step, "embedded:arithmetic@600")
+    milliseconds = (time.perf_counter() - started) * 1000
+    assert not told.existed
+    return milliseconds
+
+
+async def cancel(bridge: Bridge, step: int) -> None:
+    """End a step, which must not have been read by then."""
+    ended = await bridge.evaluation.cancel_evaluation(f"p-step-{step}-0", "measured")
+    assert (ended.state, ended.dataset_fingerprint) == (EvaluationState.CANCELLED, "")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

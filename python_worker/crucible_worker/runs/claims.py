@@ -1,0 +1,182 @@
+"""How an attempt begins: who owns it, and what the evaluation is made of. Each is one transaction.
+
+An evaluation may be taken on before its data set was read. What it is made of is then written by the first attempt that
+finds out, and START waits for it; see `lifecycle.open_log`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
+from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
+from crucible_worker.runs import lifecycle, run_events
+from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.queries import Row, find, find_by_number
+from crucible_worker.runs.journal.records import request_from_record, request_to_record
+from crucible_worker.runs.owners import OwnerLocks
+
+__all__ = ["Claim", "Contents", "claim", "prepared", "refuse_other_specification"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What an evaluation is made of, as far as its later attempts must find the same."""
+
+    dataset_fingerprint: str
+    """Content of the samples."""
+    model_fingerprint: str
+    """Content of the checkpoint, and of those that judge."""
+    total: int
+    """Runs of samples."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The outcome of asking for an evaluation."""
+
+    row: Row
+    """As it stands now."""
+    existed: bool
+    """It was there already."""
+    owned: bool
+    """This worker is its owner from now on."""
+
+
+def claim(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    request: EvaluateRequest,
+    *,
+    fingerprint: str,
+    contents: Contents | None,
+    worker_id: str,
+) -> Claim:
+    """Become the owner of an evaluation that is new or interrupted; otherwise say how it stands.
+
+    Args:
+        transaction: the transaction.
+        locks: this worker's.
+        request: what is asked.
+        fingerprint: of its specification.
+        contents: what it is made of; None where that is still to be found out, and then told by `prepared`.
+        worker_id: this worker's.
+
+    Raises:
+        AlreadyExists: the id belongs to another specification.
+        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start.
+    """
+    row = find(transaction, request.evaluation_id)
+    if row is None:
+        return _create(transaction, locks, request, fingerprint, contents, worker_id)
+    refuse_other_specification(row, fingerprint)
+    if lifecycle.reap(transaction, locks, row.number):
+        row = find_by_number(transaction, row.number)
+    if row.state.terminal or not locks.acquire(row.number):
+        return Claim(row=row, existed=True, owned=False)
+    transaction.if_undone(lambda: locks.release(row.number))
+    if contents is not None:
+        _keep(transaction, row, contents)
+    return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
+
+
+def prepared(transaction: Transaction, number: int, contents: Contents, worker_id: str) -> Row:
+    """Write down what an evaluation is made of, which was claimed without, and START where that is still to come.
+
+    Raises:
+        FailedPrecondition: an earlier attempt found another data set or checkpoint.
+    """
+    _keep(transaction, find_by_number(transaction, number), contents)
+    lifecycle.open_log(transaction, number, worker_id)
+    return find_by_number(transaction, number)
+
+
+def refuse_other_specification(row: Row, fingerprint: str) -> None:
+    """Raise AlreadyExists where the evaluation of this id has another specification."""
+    if row.fingerprint != fingerprint:
+        raise AlreadyExists(
+            f"{row.evaluation_id!r} has another specification: its fingerprint is {row.fingerprint}, "
+            f"that of this request {fingerprint}",
+            reason="OTHER_SPECIFICATION",
+            field="evaluation_id",
+            metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
+        )
+
+
+def _create(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    request: EvaluateRequest,
+    fingerprint: str,
+    contents: Contents | None,
+    worker_id: str,
+) -> Claim:
+    cursor = transaction.execute(
+        """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
+           model_fingerprint, request, correlation_id, attempt, total, created_ns)
+           VALUES (?, ?, ?, ?, ?, '', '', ?, ?, 1, 0, ?)""",
+        (
+            request.evaluation_id,
+            request.run_id,
+            request.step,
+            EvaluationState.QUEUED,
+            fingerprint,
+            request_to_record(request),
+            request.correlation_id,
+            time.time_ns(),
+        ),
+    )
+    number = cursor.lastrowid
+    if number is None or not locks.acquire(number):
+        raise InternalError(f"the owner lock of the new evaluation {number} is taken")
+    transaction.if_undone(lambda: locks.release(number))
+    row = (
+        find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
+    )
+    return Claim(row=row, existed=False, owned=True)
+
+
+def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
+    """Write down what an evaluation is made of, or compare it with what is known of that."""
+    if not row.contents_known:
+        transaction.execute(
+            "UPDATE evaluations SET dataset_fingerprint = ?, model_fingerprint = ?, total = ? WHERE number = ?",
+            (contents.dataset_fingerprint, contents.model_fingerprint, contents.total, row.number),
+        )
+    elif contents.dataset_fingerprint != row.dataset_fingerprint:
+        raise _changed("dataset", "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
+    elif contents.model_fingerprint != row.model_fingerprint:
+        raise _changed("model", "checkpoint", row.model_fingerprint, contents.model_fingerprint)
+
+
+def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
+    first = request_from_record(row.request)
+    limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
+    transaction.execute(
+        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
+           past_active_ns = past_active_ns + active_ns, active_ns = 0,
+           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable),
+           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable
+                       AND verdict IN (?, ?))
+           WHERE number = ?""",
+        (
+            EvaluationState.QUEUED,
+            request_to_record(dataclasses.replace(first, limits=limits)),
+            Verdict.UNDECIDED,
+            Verdict.ERROR,
+            row.number,
+        ),
+    )
+    row = find_by_number(transaction, row.number)
+    lifecycle.append(transaction, row.number, (run_events.resume(row, worker_id),))
+    return find_by_number(transaction, row.number)
+
+
+def _changed(field: str, what: str, before: str, now: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"is not what it was when the evaluation started: the {what}'s fingerprint was {before}, now it is {now}",
+        reason=f"{field.upper()}_CHANGED",
+        field=field,
+        metadata={"fingerprint": before, "present_fingerprint": now},
+    )

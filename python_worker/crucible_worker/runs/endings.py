@@ -1,0 +1,53 @@
+"""What ends an attempt at an evaluation before its samples are done."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import structlog
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.problems import problem_of
+from crucible_bridge.types import Problem
+from crucible_worker.runs.journal import JournalUnavailable
+
+__all__ = ["INTERRUPTS", "Ending", "Stopped", "stopped_by"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Ending(enum.Enum):
+    """What stopped an attempt before its samples were done."""
+
+    CANCEL = enum.auto()
+    DEADLINE = enum.auto()
+    STALL = enum.auto()
+    FAULT = enum.auto()
+    DRAIN = enum.auto()
+    JOURNAL = enum.auto()
+    LEFT = enum.auto()
+    """Whoever holds the model has left."""
+
+
+INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT)
+"""Those that end the attempt alone: the evaluation can be gone on with."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """An attempt's end."""
+
+    ending: Ending
+    """What it was."""
+    problem: Problem
+    """Why."""
+
+
+def stopped_by(error: BaseException) -> Stopped:
+    """The end that an error of the attempt's own work is; what is a bug of ours goes to the log."""
+    if isinstance(error, BridgeError):
+        return Stopped(Ending.JOURNAL if isinstance(error, JournalUnavailable) else Ending.FAULT, problem_of(error))
+    _log.error("evaluation_failed", exc_info=error)
+    message = f"{type(error).__name__} in the worker; see its log"
+    return Stopped(Ending.FAULT, Problem(reason="INTERNAL", message=message))
