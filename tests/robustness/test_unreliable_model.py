@@ -91,22 +91,25 @@ def evaluators() -> tuple[EvaluatorSpec, ...]:
     """Ten, of every kind that can be asked about a text with a target and choices."""
     return (
         EvaluatorSpec(kind="accuracy", name="a", options={"grader": "exact_match"}),
-        EvaluatorSpec(kind="accuracy", name="b", options={"grader": "contains", "samples_per_prompt": 2}),
         EvaluatorSpec(kind="bits_per_byte"),
-        EvaluatorSpec(kind="multiple_choice", name="text"),
         EvaluatorSpec(kind="multiple_choice", name="byte", options={"measure": "per_byte"}),
         EvaluatorSpec(kind="multiple_choice", name="letters", options={"form": "letters"}),
+        EvaluatorSpec(kind="next_token_accuracy"),
         EvaluatorSpec(kind="nll"),
-        EvaluatorSpec(kind="nll", name="s", options={"client": "sampling"}),
         EvaluatorSpec(kind="pass_at_k", options={"grader": "exact_match", "ks": [1, 2], "samples_per_prompt": 2}),
         EvaluatorSpec(kind="perplexity"),
+        EvaluatorSpec(kind="rl_test_set", options={"grader": "exact_match", "group_size": 2}),
+        EvaluatorSpec(kind="rollout", options={"grader": "contains", "samples_per_prompt": 2}),
     )
 
 
 async def test_ten_evaluators_of_one_request_end_and_count_everything():
     """What fails is an error and counts nowhere: each metric is that of a model which is right whenever it answers."""
     model = ScriptedModel(
-        fault=Faults(), trained=False, logprob=lambda token, position: -50.0 if chr(token) in "BCWX" else -2.0
+        fault=Faults(),
+        trained=False,
+        logprob=lambda token, position: -50.0 if chr(token) in "BCWX" else -2.0,
+        likeliest=lambda token, position: token,
     )
     samples = [
         # Its letter is A, the only one that is likely.
@@ -139,7 +142,8 @@ async def test_ten_evaluators_of_one_request_end_and_count_everything():
         }
         assert 0 < len(errors) <= MOST_ERRORS * len(own)
     values = evaluation.metrics.values
-    ones = {"a/accuracy", "b/accuracy", "text/accuracy", "byte/accuracy", "letters/accuracy", "pass@1", "pass@2"}
+    ones = {"a/accuracy", "byte/accuracy", "letters/accuracy", "pass@1", "pass@2"}
+    ones |= {"next_token_accuracy", "score_mean", "env/all/reward/total"}
     assert {key: values[key] for key in ones} == dict.fromkeys(ones, 1.0)
-    assert (values["nll"], values["s/nll"], values["perplexity"]) == (2.0, 2.0, math.exp(2))
+    assert (values["nll"], values["perplexity"]) == (2.0, math.exp(2))
     assert values["bits_per_byte"] == pytest.approx(2 / math.log(2))
