@@ -38,13 +38,13 @@ __all__ = [
     "GreedyClient",
     "HeldModel",
     "Model",
+    "PartsClient",
     "Rendered",
     "SamplingClient",
     "TargetClient",
     "TextSamplingClient",
     "Tokenizer",
     "TrainingClient",
-    "WindowsClient",
     "context_length",
     "exceeds",
 ]
@@ -158,10 +158,10 @@ class TrainingClient(Protocol):
 
 
 @runtime_checkable
-class WindowsClient(TrainingClient, Protocol):
-    """A training client that is faster where data are parts of one text."""
+class PartsClient(TrainingClient, Protocol):
+    """A training client that is faster where data are parts of one sample: windows of a text, choices of a question."""
 
-    async def forward_windows(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         """As `forward`; the last bits of an answer may depend on the other data of the call, and on nothing else."""
         ...
 

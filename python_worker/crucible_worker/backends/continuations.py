@@ -20,8 +20,9 @@ import numpy as np
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, ModelInput
 from crucible_worker.backends.base import NO_TARGET_LOGPROBS, SamplingClient, TargetClient, TrainingClient
+from crucible_worker.backends.forwarding import takes_parts
 
-__all__ = ["forward_continuations", "measures_targets", "sample_continuations"]
+__all__ = ["calls_by_targets", "forward_continuations", "measures_targets", "sample_continuations"]
 
 _T = TypeVar("_T")
 
@@ -65,7 +66,7 @@ async def forward_continuations(
     data = [
         Datum(model_input=ModelInput.of(whole[:-1]), loss_fn_inputs={"target_tokens": whole[1:]}) for whole in sequences
     ]
-    answers = await client.forward(data)
+    answers = await (client.forward_parts(data) if takes_parts(client) else client.forward(data))
     if [np.shape(answer) for answer in answers] != [(whole.size - 1,) for whole in sequences]:
         raise _nonsense(f"a forward pass over {len(data):,} data was answered by arrays of other shapes")
     return tuple(
@@ -85,9 +86,13 @@ def _is_target_client(kind: type[SamplingClient]) -> bool:
     return issubclass(kind, TargetClient)
 
 
+def calls_by_targets(continuations: Sequence[Tokens]) -> int:
+    """How many calls measure continuations, where the client measures tokens that a prompt does not hold."""
+    return len(_covered_by_targets(continuations))
+
+
 async def _by_targets(client: TargetClient, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
-    # What is measured at a continuation's last place needs no more than the tokens before it.
-    calls = _covering([tuple(continuation[:-1]) for continuation in continuations])
+    calls = _covered_by_targets(continuations)
 
     async def ask(longest: int, covered: Sequence[int]) -> dict[tuple[int, int], float]:
         targets = list(dict.fromkeys(pair for index in covered for pair in _placed(prompt, continuations[index])))
@@ -126,6 +131,11 @@ async def _by_prompts(
         for index in covered:
             found[index] = values[: len(continuations[index])]
     return tuple(found[index] for index in range(len(continuations)))
+
+
+def _covered_by_targets(continuations: Sequence[Tokens]) -> dict[int, list[int]]:
+    # What is measured at a continuation's last place needs no more than the tokens before it.
+    return _covering([tuple(continuation[:-1]) for continuation in continuations])
 
 
 def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:

@@ -26,7 +26,13 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
-from crucible_worker.backends.continuations import forward_continuations, measures_targets, sample_continuations
+from crucible_worker.backends.continuations import (
+    calls_by_targets,
+    forward_continuations,
+    measures_targets,
+    sample_continuations,
+)
+from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
@@ -175,12 +181,7 @@ class MultipleChoice:
             return self._undecided(f"targets[{named.index(None)}] is neither the text of a choice nor its letter", {})
         right = frozenset(index for index in named if index is not None)
         question = await render_choices(context.model.tokenizer, sample, self.form, self.delimiter, self.renderer)
-        client, training = self._chosen(context.model)
-        if training is not None:
-            logprobs = await forward_continuations(training, question.prompt, question.continuations)
-        else:
-            assert client is not None  # `_chosen` gives one or the other
-            logprobs = await sample_continuations(client, question.prompt, question.continuations)
+        logprobs = await self._logprobs(context.model, question.prompt, question.continuations)
         _check(logprobs)
         found = [ChoiceLikelihood.of(*each) for each in zip(logprobs, question.texts, strict=True)]
         return self._judged(sample, found, right)
@@ -225,6 +226,18 @@ class MultipleChoice:
     def _undecided(self, why: str, measurements: Mapping[str, float]) -> Outcome:
         problem = Problem(reason="UNDECIDED", message=why)
         return Outcome(verdict=Verdict.UNDECIDED, method=self.measure.value, problem=problem, measurements=measurements)
+
+    async def _logprobs(
+        self, model: Model, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
+    ) -> Sequence[np.ndarray]:
+        client, training = self._chosen(model)
+        if client is not None and self.client == _AUTO and calls_by_targets(continuations) > 1:
+            # One call, which computes all of them at once, is faster than several.
+            training = model.training if model.training is not None and takes_parts(model.training) else None
+        if training is not None:
+            return await forward_continuations(training, prompt, continuations)
+        assert client is not None  # `_chosen` gives one or the other
+        return await sample_continuations(client, prompt, continuations)
 
     def _chosen(self, model: Model) -> tuple[SamplingClient | None, TrainingClient | None]:
         """The client to ask, on its side."""

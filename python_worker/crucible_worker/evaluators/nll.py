@@ -28,7 +28,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model, SamplingClient, TrainingClient, context_length
-from crucible_worker.backends.forwarding import takes_windows
+from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.evaluators.targets import TRAIN_ON_OPTION, check_measured, checked_targets, sequence_of
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
@@ -207,8 +207,8 @@ def mean_of(results: Iterable[SampleResult]) -> Metrics:
 
 
 async def _forward(client: TrainingClient, data: Sequence[Datum]) -> list[np.ndarray]:
-    if len(data) > 1 and takes_windows(client):
-        answers = await client.forward_windows(data)
+    if len(data) > 1 and takes_parts(client):
+        answers = await client.forward_parts(data)
     else:
         answers = await client.forward(data)
     shapes = [np.shape(datum.loss_fn_inputs["target_tokens"]) for datum in data]

@@ -16,17 +16,17 @@ from crucible_worker.backends.base import (
     CookbookTokenizer,
     GreedyClient,
     Model,
+    PartsClient,
     Rendered,
     SamplingClient,
     TargetClient,
     TextSamplingClient,
     Tokenizer,
     TrainingClient,
-    WindowsClient,
     context_length,
 )
 from crucible_worker.backends.continuations import measures_targets
-from crucible_worker.backends.forwarding import takes_windows
+from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
@@ -157,8 +157,8 @@ def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient |
 def _gated_training(gated: GatedModel, client: TrainingClient | None) -> TrainingClient | None:
     if client is None:
         return None
-    windows = client  # a name of its own, as above
-    return _WindowsTraining(gated, windows) if takes_windows(windows) else _Training(gated, client)
+    parts = client  # a name of its own, as above
+    return _PartsTraining(gated, parts) if takes_parts(parts) else _Training(gated, client)
 
 
 def _gated_tokenizer(gate: CallGate, tokenizer: Tokenizer | None) -> Tokenizer | None:
@@ -267,15 +267,15 @@ class _Training:
         return await self._gated.pass_gate(lambda: self._client.forward(data))
 
 
-class _WindowsTraining(_Training):
-    __slots__ = ("_windows_client",)
+class _PartsTraining(_Training):
+    __slots__ = ("_parts_client",)
 
-    def __init__(self, gated: GatedModel, client: WindowsClient) -> None:
+    def __init__(self, gated: GatedModel, client: PartsClient) -> None:
         super().__init__(gated, client)
-        self._windows_client = client
+        self._parts_client = client
 
-    async def forward_windows(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        return await self._gated.pass_gate(lambda: self._windows_client.forward_windows(data))
+    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        return await self._gated.pass_gate(lambda: self._parts_client.forward_parts(data))
 
 
 class _Tokenizer:

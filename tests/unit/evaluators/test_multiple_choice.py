@@ -62,6 +62,14 @@ class _Forward:
         return [np.array([LOGPROBS.get(chr(token), -0.5) for token in some]) for some in targets]
 
 
+@dataclasses.dataclass
+class _Parts(_Forward):
+    """Likewise, and takes the parts of a sample together."""
+
+    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        return await self.forward(data)
+
+
 def _double(sampling: Sampling | None = None, training: Any = None, **fields: Any) -> Double:
     return Double(sampling=sampling, training=training, **fields)
 
@@ -185,6 +193,25 @@ async def test_the_client_with_fewer_calls_is_asked(
     }
     assert {side for side, count in calls.items() if count} == {asked}
     assert (outcome.verdict, outcome.measurements["logprob[1]"]) == (Verdict.CORRECT, -2.0)
+
+
+@pytest.mark.parametrize(
+    ("client", "choices", "asked"),
+    [
+        ("auto", ("ab", "cb"), "training"),
+        ("auto", ("a", "b"), "sampling"),
+        ("sampling", ("ab", "cb"), "sampling"),
+    ],
+)
+async def test_choices_are_computed_together_where_that_saves_calls(
+    client: str, choices: tuple[str, ...], asked: str
+) -> None:
+    """By a training client that takes them so, where targets behind one prompt are not enough."""
+    sampling, training = _Targets(), _Parts()
+
+    await _run(_sample(*choices), _double(sampling, training), client=client)
+
+    assert (bool(sampling.measured), training.calls) == (asked == "sampling", int(asked == "training"))
 
 
 @pytest.mark.parametrize(

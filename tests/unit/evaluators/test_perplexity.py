@@ -194,7 +194,7 @@ class OwnWindows(OwnForward):
         super().__init__(())
         self.calls: list[int] = []
 
-    async def forward_windows(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         self.calls.append(len(data))
         return await self.forward(data)
 

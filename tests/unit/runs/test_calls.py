@@ -8,7 +8,7 @@ import pytest
 from crucible_bridge.errors import BackendError, Cancelled, InvalidField
 from crucible_bridge.types import Datum, ModelInput, SamplingParams
 from crucible_worker.backends.continuations import measures_targets
-from crucible_worker.backends.forwarding import takes_windows
+from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
@@ -222,7 +222,7 @@ def test_a_context_is_known_behind_the_gate():
 class Windows(ScriptedModel):
     """Takes windows together."""
 
-    async def forward_windows(self, data):
+    async def forward_parts(self, data):
         return await self.forward(data)
 
 
@@ -234,8 +234,8 @@ async def test_windows_pass_the_gate():
 
     assert gated.training is not None
     assert plain.training is not None
-    assert takes_windows(gated.training)
-    assert not takes_windows(plain.training)
-    (found,) = await gated.training.forward_windows([datum])
+    assert takes_parts(gated.training)
+    assert not takes_parts(plain.training)
+    (found,) = await gated.training.forward_parts([datum])
 
     assert (found.shape, gated.calls) == ((2,), 2)

@@ -255,8 +255,8 @@ class HostedModel:
         """
         return await self._forward(data, together=False)
 
-    async def forward_windows(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
-        """As `forward`, but that data of one length are computed together. Bit-equal on every such call.
+    async def forward_parts(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
+        """As `forward`, but that data which follow each other are computed together. Bit-equal on every such call.
 
         Raises:
             InvalidField: as of `forward`.

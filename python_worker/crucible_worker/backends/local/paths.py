@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
     "ADAPTER_CONFIG",
@@ -51,22 +52,14 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
         raise FailedPrecondition("the worker has no model root; start it with --model-root", reason="NO_MODEL_ROOT")
     if not path or "\0" in path:
         raise InvalidField(field, f"is {path!r}, not the path of a directory")
-    # An escape is answered alike whatever is there: the answer must not tell what exists outside.
-    escaped = False
-    for root in roots:
-        try:
-            real_root = root.resolve()
-            candidate = (real_root / path).resolve()
-            inside, there = candidate.is_relative_to(real_root), candidate.is_dir()
-        except (OSError, RuntimeError):  # a name that is too long, links that go round
-            continue
-        if not inside:
-            escaped = True
-        elif there:
-            return candidate
-    if escaped:
-        raise PermissionDenied(f"the model path {path!r} leads out of the model roots", reason="PATH_OUT_OF_ROOT")
-    raise NotFound(f"there is no directory {path!r} below a model root", reason="MODEL_NOT_FOUND")
+    try:
+        found = find_below(roots, path, Path.is_dir)
+    except LeadsOut:
+        message = f"the model path {path!r} leads out of the model roots"
+        raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT") from None
+    if found is None:
+        raise NotFound(f"there is no directory {path!r} below a model root", reason="MODEL_NOT_FOUND")
+    return found
 
 
 def model_files(directory: Path) -> tuple[Path, ...]:

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from crucible_bridge.errors import BackendError, BridgeError
@@ -54,16 +53,18 @@ class _Measuring(NamedTuple):
 def _runs(items: Sequence[_Item], *, together: bool) -> Iterator[tuple[int, Sequence[_Item]]]:
     """Runs of sequences that are measured at one go, each with the place of its first one.
 
-    One sequence each; `together`, those of one length that follow each other, as far as they fit.
+    One sequence each; `together`, those that follow each other, as far as they fit with each as long as the longest.
     """
+    room = POSITIONS_AT_ONCE * TOKEN_BYTES
     first = 0
     while first < len(items):
-        size = len(items[first][0])
+        longest = len(items[first][0])
         last = first + 1
-        if together:
-            end = min(len(items), first + max(1, POSITIONS_AT_ONCE * TOKEN_BYTES // max(1, size)))
-            while last < end and len(items[last][0]) == size:
-                last += 1
+        while together and last < len(items):
+            longest = max(longest, len(items[last][0]))
+            if longest * (last + 1 - first) > room:
+                break
+            last += 1
         yield first, items[first:last]
         first = last
 
@@ -122,7 +123,7 @@ class Scheduler:
         _, _, indices = items[0]
         if indices is not None:
             return [floats_to_bytes(score(self.loaded, tokens[0], targets[0], tokens_from_bytes(indices)))]
-        return [floats_to_bytes(row) for row in score_together(self.loaded, np.stack(tokens), np.stack(targets))]
+        return [floats_to_bytes(row) for row in score_together(self.loaded, tokens, targets)]
 
     def _likeliest(self, tokens: bytes) -> list[bytes]:
         return [tokens_to_bytes(likeliest(self.loaded, tokens_from_bytes(tokens)))]

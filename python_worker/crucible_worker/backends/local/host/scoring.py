@@ -4,10 +4,13 @@ In a batch, a sequence's numbers depend in their last bits on the shape of its c
 another path through the matrix kernels. Alone, the shape is the sequence's own, whatever else is asked at the time. On
 the embedded models a batch of 64 would be five times as fast; an evaluation that is resumed would not be bit-equal.
 
-The windows of one text are asked for together by every attempt: they are each other's company, and no one else's.
+The windows of one text, and the choices of one question, are asked for together by every attempt: they are each other's
+company, and no one else's.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -37,28 +40,34 @@ def score(
         Shape (m,), float64, nats: the model's logits, normalized in float64.
     """
     if indices is None:
-        return score_together(loaded, tokens[np.newaxis], targets[np.newaxis])[0]
+        return score_together(loaded, [tokens], [targets])[0]
     if tokens.size == 0:
         return np.empty(0, np.float64)
     inputs = torch.tensor(tokens, device=loaded.device).unsqueeze(0)
     return _normalized(_behind(loaded, inputs, indices), targets)
 
 
-def score_together(loaded: LoadedModel, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Log-probability of each target given the tokens of its row up to its own place.
+def score_together(
+    loaded: LoadedModel, tokens: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Log-probability of each target given the tokens of its sequence up to its own place.
 
     Args:
         loaded: the model.
-        tokens: shape (rows, n), int64.
-        targets: shape (rows, n), int64.
+        tokens: of each sequence, shape (n,), int64.
+        targets: of each sequence, shape (n,), int64.
 
     Returns:
-        Shape (rows, n), float64, nats, as of `score`.
+        Of each sequence, shape (n,), float64, nats, as of `score`.
     """
-    if tokens.size == 0:
-        return np.empty(tokens.shape, np.float64)
-    logits = loaded.model(input_ids=torch.tensor(tokens, device=loaded.device), use_cache=False).logits
-    return _normalized(logits.flatten(0, 1), targets.reshape(-1)).reshape(targets.shape)
+    sizes = [sequence.size for sequence in tokens]
+    if not any(sizes):
+        return [np.empty(0, np.float64) for _ in sizes]
+    # A causal model sees nothing of what stands behind a token: any token fills a shorter row.
+    inputs, wanted = (_filled(sequences, max(sizes)) for sequences in (tokens, targets))
+    logits = loaded.model(input_ids=torch.tensor(inputs, device=loaded.device), use_cache=False).logits
+    rows = _normalized(logits.flatten(0, 1), wanted.reshape(-1)).reshape(wanted.shape)
+    return [row[:size] for row, size in zip(rows, sizes, strict=True)]
 
 
 def likeliest(loaded: LoadedModel, tokens: np.ndarray) -> np.ndarray:
@@ -83,6 +92,11 @@ def likeliest(loaded: LoadedModel, tokens: np.ndarray) -> np.ndarray:
     if not logits.amax(1).isfinite().all():
         raise BackendError("the model's logits are not finite", reason="LOGITS_NOT_FINITE", retryable=False)
     return logits.argmax(1).cpu().numpy()
+
+
+def _filled(sequences: Sequence[np.ndarray], width: int) -> np.ndarray:
+    """Sequences as rows of one width."""
+    return np.stack([np.pad(sequence, (0, width - sequence.size)) for sequence in sequences])
 
 
 def _normalized(logits: torch.Tensor, targets: np.ndarray) -> np.ndarray:
