@@ -1,11 +1,11 @@
-"""Problem <-> BridgeError: what went wrong with one item carries what a status carries, without one."""
+"""Problem <-> BridgeError: what went wrong with one item carries what a status carries, without one; and where."""
 
 from __future__ import annotations
 
 from crucible_bridge.errors import CANONICAL_ERRORS, BackendError, BridgeError, InvalidField
 from crucible_bridge.types import Problem
 
-__all__ = ["BACKEND_REASON_PREFIX", "MAX_PROBLEM_BYTES", "error_of", "problem_of", "shorten"]
+__all__ = ["BACKEND_REASON_PREFIX", "MAX_PROBLEM_BYTES", "at_field", "error_of", "problem_of", "shorten"]
 
 MAX_PROBLEM_BYTES = 1_000
 """Longest message of a problem, and longest field, in bytes of UTF-8."""
@@ -44,3 +44,29 @@ def shorten(text: str, limit: int) -> str:
     if len(encoded) <= limit:
         return encoded.decode()
     return encoded[: max(limit - len(_ELLIPSIS), 0)].decode(errors="ignore") + _ELLIPSIS
+
+
+def at_field(error: BridgeError, field: str, *, own: str = "") -> BridgeError:
+    """The same error, at a place of the request.
+
+    Args:
+        error: its field is a path within what was asked.
+        field: path of that in the request.
+        own: what the error calls it, if it has a name for it: "prompt" and "prompt[3]" become `field` and `field[3]`.
+    """
+    inner = error.field
+    if own and inner.startswith(own) and inner[len(own) :][:1] in ("", "[", "."):
+        path = field + inner[len(own) :]
+    else:
+        path = f"{field}.{inner}" if inner else field
+    if isinstance(error, InvalidField):
+        return InvalidField(path, error.message, reason=error.reason)
+    return type(error)(
+        error.message,
+        reason=error.reason,
+        code=error.code,
+        field=path,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        metadata=error.metadata,
+    )

@@ -25,7 +25,7 @@ class PaddedRollouts:
     """Rollouts in rows, in the order of the results; those of one sample stand together.
 
     A result without a score has one row, whose reward is NaN and which holds no token: it is neither a reward of 0 nor
-    gone, so that every sample keeps its number of rows.
+    gone. Of the evaluator `rollout`, a result of which is one rollout, every sample so has its number of rows.
     """
 
     tokens: np.ndarray

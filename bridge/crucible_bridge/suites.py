@@ -77,7 +77,9 @@ def parse_suite(text: str) -> Suite:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise InvalidField("suite", "is not TOML: its lists or tables are nested too deeply") from None
+    except ValueError as error:  # that of tomllib, or of a number with thousands of digits
         raise InvalidField("suite", f"is not TOML: {error}") from None
     fields = _fields(document, "", _SUITE, needed=("name", "evaluations"))
     name = fields["name"]

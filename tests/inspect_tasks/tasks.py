@@ -112,6 +112,35 @@ def repeated() -> Task:
 
 
 @task
+def cached() -> Task:
+    """Answers that Inspect may take from its cache."""
+    return Task(dataset=_questions(), solver=generate(cache=True), scorer=match())
+
+
+@scorer(metrics=[mean()])
+def silent() -> Any:
+    """Scores answers without an M, and gives the others none."""
+
+    async def score(state: TaskState, target: Target) -> Score | None:
+        return None if "M" in state.output.completion else Score(value=1)
+
+    return score
+
+
+@task
+def partly() -> Task:
+    """One scorer gives no score to one of three answers, after which the conversation may go on no longer."""
+    steps = [generate(), generate()]
+    return Task(dataset=_questions(), solver=steps, scorer=[match(), silent()], message_limit=2)
+
+
+@task
+def own_model() -> Task:
+    """Brings a model of its own."""
+    return Task(dataset=_questions(), solver=generate(), scorer=match(), model="mockllm/model")
+
+
+@task
 def judged() -> Task:
     """Answers that a model judges, in the role of the grader."""
     return Task(dataset=_questions(), solver=generate(), scorer=model_graded_qa())
@@ -159,6 +188,8 @@ def misbehaving(how: str) -> Any:
         state = await generate(state)
         if how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "leave":
+            sys.exit(3)
         if how == "exit":
             os._exit(3)
         if how == "hang":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Set
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,10 +163,38 @@ async def test_other_options_are_another_evaluator():
     assert not pair.metrics.values
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        EvaluatorSpec(kind="comparison", options={"judge": "embedded:j"}),
+        EvaluatorSpec(kind="accuracy", options={"grader": "rubric", "grader_options": {"judge": "embedded:j"}}),
+    ],
+    ids=lambda spec: spec.kind,
+)
+async def test_another_judge_is_another_measure(spec: EvaluatorSpec, tmp_path: Path):
+    """What bears its name may have other weights by then: scores of both are not set beside each other."""
+    said = '{"correct": {"reason": "r", "score": 1}}' if spec.kind == "accuracy" else "A"
+    for name, weights in (("x", "old"), ("y", "old"), ("z", "new")):
+        models = {"m": _answers(set()), "j": ScriptedModel(answer=lambda prompt: said, fingerprint=weights)}
+        async with run_worker(models=models, state_dir=tmp_path) as worker:
+            await worker.bridge.evaluation.evaluate(
+                evaluation_id=name,
+                model="embedded:m",
+                evaluators=[spec, "nll"],
+                dataset=Dataset.of(SAMPLES[:2]),
+                sampling=SamplingParams(max_tokens=8),
+            )
+    async with run_worker(models={}, state_dir=tmp_path) as worker:
+        found = await worker.bridge.evaluation.compare_evaluations(["x", "y", "z"], evaluator=spec.label)
+
+    problems = [pair.problem and pair.problem.message for pair in found.comparisons]
+    assert problems == [None, "its judge has other weights in 'z' than in the baseline"]
+
+
 async def test_a_default_is_the_same_whether_it_is_spelt_out_or_not():
     """Options that come to the same are compared."""
     async with run_worker(models={"m": _answers(set())}) as worker:
-        for name, options in (("x", {}), ("y", {"thinking": "remove"})):
+        for name, options in (("x", {}), ("y", {"thinking": "remove", "grader_options": {"strip": True}})):
             await worker.bridge.evaluation.evaluate(
                 evaluation_id=name,
                 model="embedded:m",

@@ -32,6 +32,8 @@ from crucible_worker.evaluators.environments import StepResult
 FREE = threading.Event()
 CLEANED = []
 
+class Panic(BaseException): pass
+
 class Odd:
     def __init__(self, what): self.what = what
     async def initial_observation(self): return "q", ()
@@ -40,6 +42,7 @@ class Odd:
         if self.what == "waits": await asyncio.Event().wait()
         if self.what == "raises": raise ValueError("no luck")
         if self.what == "exits": raise SystemExit(1)
+        if self.what == "panics": raise Panic("out of bounds")
         if self.what == "cancels": raise asyncio.CancelledError()
         if self.what == "nonsense": return None
         if self.what == "nan": return StepResult(reward=float("nan"), episode_done=True)
@@ -56,8 +59,14 @@ class Group:
 
 class Environment:
     description = "Does what a sample says."
-    options_schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    def group(self, sample, options, size): return Group(sample.input)
+    options_schema = {
+        "type": "object",
+        "properties": {"once": {"type": "boolean", "default": True}},
+        "additionalProperties": False,
+    }
+    def group(self, sample, options, size):
+        assert options.pop("once")
+        return Group(sample.input)
 
 ODD = Environment()
 """
@@ -228,6 +237,7 @@ async def test_a_judge_grades_problems() -> None:
     [
         ("raises", "ValueError", 4),
         ("exits", "SystemExit", 4),
+        ("panics", "Panic", 4),
         ("cancels", "CancelledError", 4),
         ("nan", "NOT_FINITE", 4),
         ("nonsense", "BAD_ENVIRONMENT", 1),

@@ -83,6 +83,16 @@ async def test_a_judge_is_retried_as_the_model_is():
     assert sample.attempts == 4
 
 
+async def test_what_a_judge_fails_at_is_told_as_the_judge_s():
+    """Of two models that are asked for a sample, its problem says which it was."""
+    async with judged(ScriptedModel(context_length=50)) as bridge:
+        await bridge.evaluation.evaluate(asked(evaluators=[comparison()], dataset=PAIRS[:1]))
+        (sample,) = await samples_of(bridge)
+
+    assert sample.problem is not None
+    assert (sample.problem.reason, sample.problem.field) == ("PROMPT_TOO_LONG", "judge.prompt")
+
+
 async def test_a_judge_that_cannot_be_opened_refuses_the_request():
     """Before anything starts, at the option that names it."""
     async with judged(ScriptedModel()) as bridge:

@@ -8,7 +8,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, Code, NotFound, Unavailable
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Dataset, EvaluationPlan, EvaluationState, Limits
+from crucible_bridge.types import Dataset, EvaluationPlan, EvaluationState, InlineDataset, Limits
 from crucible_worker.runs import preparation
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 from tests.service.evaluation_kit import (
@@ -119,6 +119,32 @@ async def test_data_that_is_refused_fails_the_evaluation(tmp_path, content, reas
         assert compared.comparisons == ()
 
 
+async def test_what_was_never_read_stands_in_no_comparison(tmp_path):
+    """It has no scores: the others are compared with each other, and it is told why it is with none of them."""
+    data = tmp_path / "data.jsonl"
+    data.write_text(LINES)
+    async with rig(data_roots=(tmp_path,)) as r:
+        await r.evaluation.register_plan(small(accuracy(), dataset=Dataset.of("jsonl:data.jsonl")))
+        data.unlink()
+        await r.evaluation.notify_step("p", 3, "embedded:m")
+        unread = await r.ended(NAME)
+        data.write_text(LINES)
+        for step in (6, 9):
+            await r.evaluation.notify_step("p", step, "embedded:m")
+            await r.ended(f"p-step-{step}-0")
+
+        found = await r.evaluation.compare_evaluations([NAME, "p-step-6-0", "p-step-9-0"])
+        told = {pair.evaluation_id: pair.problem and pair.problem.reason for pair in found.comparisons}
+        named = await r.evaluation.compare_evaluations([NAME, "p-step-6-0"], baseline_id=NAME)
+
+    assert unread.state is EvaluationState.FAILED
+    assert {pair.baseline_id for pair in found.comparisons} == {"p-step-6-0"}
+    assert told == {NAME: "DATASET_NOT_READ", "p-step-9-0": None}
+    (pair,) = named.comparisons
+    assert pair.problem is not None
+    assert (pair.problem.reason, pair.n_evaluation_only) == ("DATASET_NOT_READ", 0)
+
+
 async def test_a_model_that_goes_away_meanwhile_fails_the_evaluation(monkeypatch, slow_loading):
     """It was there when the step was told; there is no such model when its turn to be opened comes."""
     _, let_go = slow_loading
@@ -189,6 +215,32 @@ async def test_what_is_being_read_can_be_cancelled(slow_loading):
         for step in (6, 9):
             begun.clear()
             await told_of(r, slow_loading, step)
+
+
+async def test_a_model_that_is_found_too_late_changes_nothing(monkeypatch):
+    """A backend that does not heed its cancellation: what has ended stays as it ended."""
+    open_model, opening, let_go = ScriptedBackend.open, asyncio.Event(), asyncio.Event()
+
+    async def stubborn(self, model):
+        opening.set()
+        try:
+            await let_go.wait()
+        except asyncio.CancelledError:
+            await let_go.wait()
+        return await open_model(self, model)
+
+    async with rig() as r:
+        await r.evaluation.register_plan(small())
+        monkeypatch.setattr(ScriptedBackend, "check", open_model)
+        monkeypatch.setattr(ScriptedBackend, "open", stubborn)
+        await r.evaluation.notify_step("p", 3, "embedded:m")
+        await opening.wait()
+        ended = await r.evaluation.cancel_evaluation(NAME, "enough")
+        assert ended.state is EvaluationState.CANCELLED
+
+        let_go.set()
+        await r.evaluation.evaluate(asked())  # whatever the late one writes is written by now
+        assert await r.evaluation.get_evaluation(NAME) == ended
 
 
 async def test_deadline_holds_while_data_is_read(slow_loading):
@@ -280,6 +332,28 @@ async def test_what_is_being_read_has_its_place_in_the_queue(slow_loading):
         let_go.set()
         for step in (3, 6):
             assert (await r.ended(f"p-step-{step}-0")).state is EvaluationState.COMPLETED
+
+
+async def test_a_source_that_is_silent_holds_up_no_other(tmp_path, monkeypatch):
+    """However many steps wait for it: what comes with a request is evaluated meanwhile."""
+    (tmp_path / "data.jsonl").write_text(LINES)
+    load = preparation.load
+    async with rig(data_roots=(tmp_path,)) as r:
+        await r.evaluation.register_plan(small(dataset=Dataset.of("jsonl:data.jsonl")))
+        with held_loading(monkeypatch) as (begun, _):
+            silent = preparation.load
+
+            def either(dataset, **sources):
+                return (load if isinstance(dataset.source, InlineDataset) else silent)(dataset, **sources)
+
+            monkeypatch.setattr(preparation, "load", either)
+            for step in (3, 6, 9):
+                await r.evaluation.notify_step("p", step, "embedded:m")
+            await asyncio.to_thread(begun.wait)
+
+            async with asyncio.timeout(30):
+                assert (await r.evaluation.evaluate(asked())).state is EvaluationState.COMPLETED
+            assert (await r.worker.bridge.worker.get_info()).queued == 3
 
 
 async def test_an_ordinary_start_is_refused_in_its_call(tmp_path):

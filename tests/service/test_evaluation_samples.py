@@ -254,12 +254,17 @@ async def test_impossible_token_leaves_nll_undefined():
     assert evaluation.results[0].n_unscored == 0
 
 
-async def test_a_bug_of_the_model_is_an_error_of_its_sample():
+class Panic(BaseException):
+    """What a library that is not written in Python may raise."""
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, Panic])
+async def test_a_bug_of_the_model_is_an_error_of_its_sample(error):
     """What is no BridgeError becomes ERROR without its text, which may hold anything; the worker lives."""
 
     class Broken(ScriptedModel):
         async def sample(self, prompt, params, num_samples=1):
-            raise ZeroDivisionError("a secret")
+            raise error("a secret")
 
     async with rig(Broken()) as r:
         evaluation = await r.evaluation.evaluate(asked())

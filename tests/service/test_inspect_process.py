@@ -16,6 +16,8 @@ from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
 from tests.service.evaluation_kit import asked, rig, samples_of
 
+REAL_HOST = process._HOST
+
 GONE_SECONDS = 10.0
 """For the kernel to take a killed process away, on a machine that has other things to do; a bound, no expectation."""
 
@@ -106,7 +108,8 @@ async def test_nothing_of_the_worker_reaches_it_but_what_is_named(
     folder = Path(found["folder"])
     assert folder.parent == folders
     assert ".env" in found["files"]
-    own = [variables[name] for name in ("TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "INSPECT_LOG_DIR")]
+    places = ("TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "INSPECT_CACHE_DIR", "INSPECT_LOG_DIR")
+    own = [variables[name] for name in places]
     assert all(Path(path).is_relative_to(folder) for path in own)
 
 
@@ -123,6 +126,16 @@ async def test_one_that_ends_too_early_is_told_of() -> None:
         await _run("exit")
 
     assert (caught.value.reason, caught.value.retryable) == (TASK_ENDED, True)
+
+
+async def test_inspect_that_cannot_be_imported_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With what Python says: nothing that the process prints is read."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "inspect_ai.py").write_text("raise ImportError('half installed')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}:{os.environ['PYTHONPATH']}")
+    monkeypatch.setattr(process, "_HOST", REAL_HOST)
+
+    assert await _run("any") == {"op": "failed", "message": "ImportError: half installed"}
 
 
 async def test_one_that_is_killed_takes_along_what_it_started(folders: Path) -> None:

@@ -141,6 +141,16 @@ async def test_samples_that_fail_are_counted_and_left_out_of_the_metrics() -> No
     assert [record["error"] for record in records(result)] == [None, "BACKEND_DOWN: is out of order", None]
 
 
+async def test_samples_without_a_score_and_those_that_were_ended_are_told() -> None:
+    """Of each scorer its own; the limit that ended a sample stands in its record."""
+    evaluation, (result,) = await evaluated(None, task("partly"))
+
+    values = evaluation.metrics.values
+    assert (values["partly/silent/mean"], values["partly/silent/unscored_samples"]) == (1.0, 1.0)
+    assert "partly/match/unscored_samples" not in values
+    assert [record["limit"] for record in records(result)] == ["message"] * 3
+
+
 async def test_a_task_whose_every_sample_fails_has_no_metric() -> None:
     """It is an ERROR with the model's reason, and goes on another time where that may help."""
     evaluation, (result,) = await evaluated(ScriptedModel(fault=failing(retryable=True)), task("capitals"))
@@ -216,6 +226,16 @@ async def test_epochs_are_drawn_with_seeds_of_their_own_and_the_same_another_tim
     first, second = ({params.seed for params in model.params[start : start + 9]} for start in (0, 9))
     assert len(first) == 9
     assert first == second
+
+
+async def test_what_one_model_said_is_no_answer_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inspect's cache of answers lasts no longer than the task: to it all models of the worker are one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    right, _ = await evaluated(ScriptedModel(), task("cached"))
+    wrong, _ = await evaluated(ScriptedModel(answer=lambda prompt: "no"), task("cached"))
+
+    assert right.metrics.values["cached/match/accuracy"] == 2 / 3
+    assert wrong.metrics.values["cached/match/accuracy"] == 0.0
 
 
 async def test_a_task_may_ask_for_several_answers_at_once() -> None:
@@ -302,6 +322,8 @@ _NOTHING = [
     (task("capitals", metadata={"task_args": '{"colour": 1}'}), "INSPECT_FAILED", "no argument colour"),
     (bad("exit"), "INSPECT_ENDED", "exit status 3"),
     (bad("die"), "INSPECT_ENDED", "signal 9"),
+    (bad("leave"), "INSPECT_FAILED", "left without a log"),
+    (task("own_model"), "INSPECT_FAILED", "brings the model 'mockllm/model' along"),
     (Sample(input="elsewhere.py@x"), "TASK_NOT_FOUND", "no file"),
     (Sample(input="../service/serving.py@x"), "PATH_OUT_OF_ROOT", "leads out"),
     (Sample(input="inspect_evals/gsm8k"), "TASK_NOT_ALLOWED", "allowed packages: none"),
@@ -322,7 +344,7 @@ async def test_a_task_that_comes_to_nothing_is_an_error_of_its_own() -> None:
     assert evaluation.metrics.values["capitals[good]/match/accuracy"] == 2 / 3
     assert evaluation.metrics.values["with_tools/errored_samples"] == 3
     assert {key.partition("/")[0] for key in evaluation.metrics.undefined} == {
-        *("broken", "nowhere", "capitals[3]", "bad[4]", "bad[5]", "x[6]", "x[7]", "gsm8k")
+        *("broken", "nowhere", "capitals[3]", "bad[4]", "bad[5]", "bad[6]", "own_model", "x[8]", "x[9]", "gsm8k")
     }
 
 

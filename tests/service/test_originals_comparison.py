@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.types import EvaluatorSpec, Sample, Verdict
+from crucible_worker.evaluators.judging import preference_prompt
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import asked, samples_of
 from tests.service.originals_kit import CodePoints, SamplingClient, originals
@@ -93,6 +94,17 @@ async def test_equal_values(theirs: Any) -> None:
     assert values.keys() == {"win_rate", "win_rate_stderr"}
     assert values["win_rate"] == pytest.approx(expected["win_rate"], abs=1e-15)
     assert values["win_rate_stderr"] == pytest.approx(expected["stderr"], abs=1e-15)
+
+
+def test_a_preference_model_gets_the_same_conversation(modules: Any) -> None:
+    """Turn for turn: one that was trained there is at home here."""
+    _, preference = modules
+    comparison = preference.Comparison([_turn("user", "Q")], [_turn("assistant", "a")], [_turn("assistant", "b")])
+
+    expected = preference.ComparisonRendererFromChatRenderer(None)._comparison_to_convo(comparison)
+
+    found = preference_prompt("Q", "a", "b").messages
+    assert [_turn(message.role, message.content) for message in found] == expected
 
 
 async def test_both_orders_are_judged_whatever_theirs_is_told(theirs: Any) -> None:

@@ -110,12 +110,14 @@ def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Have `evaluate` ask the shared worker, as each process of its own would load torch anew; what it was told."""
     told: list[Ran] = []
 
-    async def run(_settings: Settings, asked: Sequence[Asked], _evaluators: Sequence[str], *, quiet: bool) -> list[Ran]:
+    async def run(
+        _settings: Settings, asked: Sequence[Asked], _evaluators: Sequence[str], ended: list[Ran], *, quiet: bool
+    ) -> None:
         async with crucible_bridge.connect(shared.address) as bridge:
             for each in asked:
                 evaluation = await bridge.evaluation.evaluate(each.request)
                 told.append(Ran(name=each.name, evaluation=evaluation, first_unscored={}))
-        return told
+        ended.extend(told)
 
     monkeypatch.setattr("crucible_worker.cli.running.run", run)
     monkeypatch.chdir(folder)

@@ -130,6 +130,14 @@ def test_no_placeholder_is_left(page: Path):
     assert re.findall(r"^[A-Z_]{6,}$", page.read_text(), re.MULTILINE) == []
 
 
+def test_every_decision_has_a_number_of_its_own():
+    """They are numbered one by one, in the file's name and in its title."""
+    notes = sorted((ROOT / "docs" / "design").glob("*.md"))
+
+    assert [note.name[:4] for note in notes] == [f"{number:03}-" for number in range(1, len(notes) + 1)]
+    assert [note.read_text()[:6] for note in notes] == [f"# {note.name[:3]}:" for note in notes]
+
+
 def test_every_embedded_model_that_is_named_ships():
     """An example that is copied works."""
     code = [path for package in ("bridge", "python_worker") for path in (ROOT / package).rglob("*.py")]

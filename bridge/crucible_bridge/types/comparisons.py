@@ -99,7 +99,7 @@ class PairedComparison:
     regressions: tuple[SampleChange, ...] = ()
     """The largest first."""
     problem: Problem | None = None
-    """Why there are no numbers: EVALUATORS_DIFFER, EVALUATOR_FAILED."""
+    """Why there are no numbers: EVALUATORS_DIFFER, EVALUATOR_FAILED, DATASET_NOT_READ."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

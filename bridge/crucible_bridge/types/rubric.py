@@ -15,6 +15,7 @@ __all__ = [
     "DEFAULT_JUDGE_SAMPLING",
     "MAX_CRITERION_CHARS",
     "MAX_CRITERION_NAME_CHARS",
+    "MAX_CRITERION_SCORE",
     "CriterionScore",
     "GradeRubricRequest",
     "RubricCriterion",
@@ -27,6 +28,9 @@ MAX_CRITERION_NAME_CHARS = 100
 """Of a criterion's name."""
 MAX_CRITERION_CHARS = 4_000
 """Of its description."""
+
+MAX_CRITERION_SCORE = 1e6
+"""Of an end of its scale, either side of 0: squares of scores have to be numbers."""
 
 DEFAULT_JUDGE_SAMPLING = SamplingParams(max_tokens=1_024)
 """How a judge is asked where nothing is said: its likeliest judgement, thoughts included."""
@@ -43,9 +47,9 @@ class RubricCriterion:
     weight: float = 1.0
     """Its share of the whole, beside the others' weights; above 0."""
     min: float = 0.0
-    """The lowest score."""
+    """The lowest score, from -MAX_CRITERION_SCORE."""
     max: float = 10.0
-    """The highest score."""
+    """The highest score, to MAX_CRITERION_SCORE."""
 
     def checked(self, field: str) -> RubricCriterion:
         """Itself, where a judge can be asked about it.
@@ -65,10 +69,12 @@ class RubricCriterion:
             raise InvalidField(f"{field}.name", wrong)
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise InvalidField(f"{field}.weight", f"is {self.weight}, it must be finite and above 0")
-        if not math.isfinite(self.min):
-            raise InvalidField(f"{field}.min", f"is {self.min}, it must be finite")
-        if not (math.isfinite(self.max - self.min) and self.max > self.min):
-            raise InvalidField(f"{field}.max", f"is {self.max}, it must be finite and above min, {self.min}")
+        for key in ("min", "max"):
+            if not abs(getattr(self, key)) <= MAX_CRITERION_SCORE:
+                within = f"it must lie within {-MAX_CRITERION_SCORE:,.0f} and {MAX_CRITERION_SCORE:,.0f}"
+                raise InvalidField(f"{field}.{key}", f"is {getattr(self, key)}, {within}")
+        if not self.max > self.min:
+            raise InvalidField(f"{field}.max", f"is {self.max}, it must be above min, {self.min}")
         return self
 
 

@@ -32,6 +32,19 @@ defmodule CrucibleBridge.Telemetry.DefaultLoggerTest do
     assert length(Enum.uniq(lines)) == length(lines) - 1, "exceptions alone read alike"
   end
 
+  test "an evaluation whose samples were not counted has its lines" do
+    told = %{evaluators: "nll", model: "embedded:arithmetic@320", cause: "the worker drains"}
+
+    said =
+      for what <- [:start, :interrupt, :resume], do: line([:crucible_bridge, :evaluation, what], %{done: 0.0}, told)
+
+    assert Enum.map(said, &String.replace_prefix(&1, "[crucible_bridge] evaluation e-1 (step 4): ", "")) == [
+             "started, nll on embedded:arithmetic@320",
+             "interrupted at the reading of its data: the worker drains",
+             "goes on at the reading of its data"
+           ]
+  end
+
   test "a gap says how many events are missing, or that nobody knows" do
     gap = [:crucible_bridge, :telemetry, :gap]
     to = %{to: %{sequence: 9, log_id: "log"}, reason: "OTHER_LOG"}

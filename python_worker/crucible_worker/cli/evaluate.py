@@ -16,6 +16,7 @@ import typer
 
 from crucible_worker.cli.options import (
     EXIT_FAILED,
+    EXIT_INTERRUPTED,
     EXIT_USAGE,
     Config,
     DataRoot,
@@ -184,20 +185,24 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     from crucible_worker.cli.requests import asked_of
     from crucible_worker.cli.running import Ran, run
 
+    suite, asked, several = "", [], []
     try:
         with refusing(settings, typed.evaluators):
             suite, asked = asked_of(typed)
-        several = asyncio.run(run(settings, asked, typed.evaluators, quiet=as_json))
+        asyncio.run(run(settings, asked, typed.evaluators, several, quiet=as_json))
     except Refused as refused:
         _write_error(refused.error, str(refused), as_json=as_json)
         return EXIT_USAGE
     except BridgeError as error:
         _write_error(error, str(error), as_json=as_json)
         return EXIT_FAILED
-    if suite:
-        _write_suite(suite, typed.model, several, as_json=as_json)
-    else:
-        _write(several[0], as_json=as_json)
+    except (asyncio.CancelledError, KeyboardInterrupt) as ended:
+        if several:
+            _write_all(suite, typed.model, several, len(asked), as_json=as_json)
+        goes_on = "; the same command goes on" if typed.evaluation_id else ""
+        typer.echo(f"crucible-worker: ended before all was evaluated{goes_on}", err=True)
+        return EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED
+    _write_all(suite, typed.model, several, len(asked), as_json=as_json)
     if all(isinstance(each, Ran) and each.succeeded for each in several):
         return 0
     return EXIT_FAILED if any(isinstance(each, Ran) or not each.refused for each in several) else EXIT_USAGE
@@ -241,10 +246,13 @@ def _write(ran: Ran | NotRun, *, as_json: bool) -> None:
         _write_table(ran)
 
 
-def _write_suite(suite: str, model: str, several: Sequence[Ran | NotRun], *, as_json: bool) -> None:
-    """A table for each of its evaluations, or one object for them all."""
+def _write_all(suite: str, model: str, several: Sequence[Ran | NotRun], total: int, *, as_json: bool) -> None:
+    """A table for each evaluation that has ended, or one object for all of a suite."""
     from crucible_worker.cli.running import Ran
 
+    if not suite:
+        _write(several[0], as_json=as_json)
+        return
     if as_json:
         evaluations = [{"name": ran.name, **_as_data(ran)} for ran in several]
         typer.echo(json.dumps({"suite": suite, "model": model, "evaluations": evaluations}, allow_nan=False))
@@ -255,7 +263,7 @@ def _write_suite(suite: str, model: str, several: Sequence[Ran | NotRun], *, as_
         else:
             typer.echo(f"{ran.name}: did not take place: {ran.message}")
     finished = sum(isinstance(ran, Ran) and ran.succeeded for ran in several)
-    typer.echo(f"{suite}: {finished} of {len(several)} finished")
+    typer.echo(f"{suite}: {finished} of {total} finished")
 
 
 def _as_data(ran: Ran | NotRun) -> dict[str, Any]:

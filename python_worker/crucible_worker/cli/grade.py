@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Json
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
 
 if TYPE_CHECKING:
     from crucible_bridge.types import Grade
@@ -35,9 +35,6 @@ CHUNK_CHARS = 4_000_000
 
 CHUNKS_IN_FLIGHT = 2
 """One is graded while the next is read and the one before is written."""
-
-EXIT_INTERRUPTED = 128 + signal.SIGINT
-"""As shells tell of a command that Ctrl-C ended."""
 
 SHOWN_PROBLEMS = 10
 """Lines that are no records and are named on stderr; all of them are in the output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from crucible_worker.config import Settings, SettingsError, load_settings
 
 __all__ = [
     "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
     "EXIT_USAGE",
     "Config",
     "DataRoot",
@@ -36,6 +38,9 @@ EXIT_FAILED = 1
 
 EXIT_USAGE = 2
 """What was asked for makes no sense, or is refused."""
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+"""As shells tell of a command that Ctrl-C ended."""
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and environment win.")

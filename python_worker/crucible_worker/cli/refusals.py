@@ -49,7 +49,7 @@ _REASON_FLAGS = {
 _OF_NO_SUITE = ("model", "evaluation_id")
 """Fields that a suite's file does not have."""
 
-_EVALUATOR = re.compile(r"evaluators\[(\d+)\](?:\.options(?:\[\"(?P<key>[^\"]*)\"\])?)?")
+_EVALUATOR = re.compile(r"evaluators\[(\d+)\](?:\.options(?:\[\"(?P<key>[^\"]*)\"\](?P<within>.*))?)?", re.DOTALL)
 
 
 class Refused(Exception):
@@ -86,7 +86,7 @@ def _flag(error: BridgeError, evaluators: Sequence[str]) -> str:
         typed = evaluators[int(found[1])]
         label = typed.partition("=")[0]
         if found["key"]:
-            return f"--option {label}.{found['key']}"
+            return f"--option {label}.{found['key']}{found['within']}"
         return "--evaluator" if error.field.endswith(".kind") else f"--evaluator {typed}"
     for beginning, flag in _FLAGS.items():
         if re.match(rf"{re.escape(beginning)}(?!\w)", error.field):

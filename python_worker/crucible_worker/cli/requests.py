@@ -76,6 +76,9 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
     """
     if typed.evaluation_id is not None and not typed.kept:
         raise InvalidField("--id", "needs --state-dir: without it nothing is kept to go on with")
+    if typed.evaluation_id == "":
+        # A shell's variable that is not set: what is to be gone on with would be lost.
+        raise InvalidField("--id", "is empty")
     if typed.suite is None:
         return "", [_asked(typed)]
     for name in _SUITES_SAY:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
 from crucible_bridge.codec.events import event_from_record
 from crucible_bridge.errors import BridgeError
+from crucible_bridge.events import EventKind
 from crucible_bridge.types import Evaluation, EvaluationState, SampleResult, Verdict, format_model
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, refusing
@@ -53,24 +57,31 @@ class NotRun:
 
 
 async def run(
-    settings: Settings, asked: Sequence[Asked], evaluators: Sequence[str], *, quiet: bool
-) -> list[Ran | NotRun]:
+    settings: Settings, asked: Sequence[Asked], evaluators: Sequence[str], ended: list[Ran | NotRun], *, quiet: bool
+) -> None:
     """Run evaluations in order; one that is not taken on leaves the others be.
 
     Args:
         settings: of the worker that this process is meanwhile.
         asked: what to run.
         evaluators: as typed, "[NAME=]KIND", for what refuses them.
+        ended: gets each as it has ended, so that those are there when another is interrupted.
         quiet: write no progress where nobody watches.
 
     Raises:
         BridgeError: nothing can be run here, whatever is asked.
+        CancelledError: SIGTERM came; what ran is interrupted, and what was started for it is gone.
     """
+    current = asyncio.current_task()
+    assert current is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     log_writer = configure_logging("console", "warning")
     parts = await build(settings)
     try:
         with progress(sys.stderr, quiet=quiet) as show:
-            return [await _one(parts.evaluations, settings, each, evaluators, show) for each in asked]
+            for each in asked:
+                found = await _one(parts.evaluations, settings, each, evaluators, show)
+                ended.append(found)
     finally:
         await parts.evaluations.drain()
         await parts.aclose_children()
@@ -81,24 +92,40 @@ async def run(
 async def _one(
     evaluations: Evaluations, settings: Settings, asked: Asked, evaluators: Sequence[str], show: Show
 ) -> Ran | NotRun:
-    try:
-        with refusing(settings, evaluators, asked.path):
-            evaluation, existed = await evaluations.start(asked.request)
-    except Refused as refused:
-        return NotRun(name=asked.name, error=refused.error, message=str(refused), refused=True)
-    except BridgeError as error:
-        return NotRun(name=asked.name, error=error, message=str(error), refused=False)
     label = asked.name or format_model(asked.request.model)
-    # What was told of it before is not told again.
-    after = evaluation.last_sequence if existed else 0
-    pages = evaluations.watch(
-        evaluation.evaluation_id, after_sequence=after, log_id=evaluations.log_id, without_samples=True
-    )
-    async for page in pages:
-        for sequence, record in page.records:
-            show(label, event_from_record(sequence, record))
+    after: int | None = None
+    while True:
+        try:
+            with refusing(settings, evaluators, asked.path):
+                evaluation, existed = await evaluations.start(asked.request)
+        except Refused as refused:
+            return NotRun(name=asked.name, error=refused.error, message=str(refused), refused=True)
+        except BridgeError as error:
+            return NotRun(name=asked.name, error=error, message=str(error), refused=False)
+        if after is None:
+            # What was told of it before is not told again.
+            after = evaluation.last_sequence if existed else 0
+        after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
+        if not interrupted:
+            break
+        # Another process was at it, and is gone: this one goes on.
     evaluation = await evaluations.get(evaluation.evaluation_id)
     return Ran(name=asked.name, evaluation=evaluation, first_unscored=await _first_unscored(evaluations, evaluation))
+
+
+async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label: str, show: Show) -> tuple[int, bool]:
+    """Show what happens until it ends or is interrupted; the last sequence seen, and whether it was the latter."""
+    watched = evaluations.watch(evaluation_id, after_sequence=after, log_id=evaluations.log_id, without_samples=True)
+    kind = None
+    async with contextlib.aclosing(watched) as pages:
+        async for page in pages:
+            for sequence, record in page.records:
+                event = event_from_record(sequence, record)
+                show(label, event)
+                after, kind = sequence, event.kind
+            if kind is EventKind.EVALUATION_INTERRUPT:
+                return after, True
+    return after, False
 
 
 async def _first_unscored(evaluations: Evaluations, evaluation: Evaluation) -> dict[str, SampleResult]:

@@ -1,6 +1,7 @@
 """The evaluator `comparison`: how often a judge holds a model's answers for better than the references.
 
 Each pair is judged twice, in both orders, as judges have a liking for a place: a judge that always says "A" gives 0.5.
+The judge is any model that can be asked in words, or a preference model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
+    Conversation,
     Datum,
     EvaluatorInfo,
     EvaluatorKind,
@@ -28,18 +30,22 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import Answering, check_sampling_client
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, question
+from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, preference_prompt, question
 from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.grader import question_text, token_measurements
 from crucible_worker.grading.judge.options import JUDGE, JUDGE_OPTIONS, judge_of, judge_sampling_of
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLONS
 
 __all__ = ["MAX_CRITERION_CHARS", "Comparison", "ComparisonType"]
 
 MAX_CRITERION_CHARS = 4_000
 """Of the option `criterion`."""
 
+_QUESTION, _PREFERENCE = "question", "preference"
+_PREFERENCE_TOKENS = 1  # all that such a model was trained to say
+_SHOWN_CHARS = 800  # of a judgement that is none: its end, where the preference should stand
 _KEYS = ("win_rate", "win_rate_stderr")
 
 _INFO = EvaluatorInfo(
@@ -51,6 +57,15 @@ _INFO = EvaluatorInfo(
         "type": "object",
         "properties": {
             **JUDGE_OPTIONS,
+            "form": {
+                "type": "string",
+                "enum": [_QUESTION, _PREFERENCE],
+                "default": _QUESTION,
+                "description": (
+                    "question: the judge is asked in words. preference: it was trained on comparisons as "
+                    "tinker-cookbook writes them, and says A, B or Tie in one token."
+                ),
+            },
             "criterion": {
                 "type": "string",
                 "minLength": 1,
@@ -87,13 +102,19 @@ class ComparisonType:
         judge = judge_of(options, "options")
         check_renderer(options["renderer"])
         check_renderer(options["judge_renderer"])
+        judge_sampling, judge_renderer = judge_sampling_of(options), options["judge_renderer"]
+        if preference := options["form"] == _PREFERENCE:
+            _check_preference(options)
+            judge_sampling = dataclasses.replace(judge_sampling, max_tokens=_PREFERENCE_TOKENS)
+            judge_renderer = CHAT_TEMPLATE if judge_renderer == AUTO else judge_renderer
         return Comparison(
             judge=judge,
+            preference=preference,
             sampling=sampling,
-            judge_sampling=judge_sampling_of(options),
+            judge_sampling=judge_sampling,
             criterion=options["criterion"],
             renderer=options["renderer"],
-            judge_renderer=options["judge_renderer"],
+            judge_renderer=judge_renderer,
         )
 
 
@@ -103,12 +124,14 @@ class Comparison:
 
     judge: ModelRef
     """Who judges."""
+    preference: bool
+    """Whether it is a preference model, and not asked in words."""
     sampling: SamplingParams
     """How the model is sampled."""
     judge_sampling: SamplingParams
     """How the judge is: its likeliest answer."""
     criterion: str
-    """What is better, in words."""
+    """What is better, in words; a preference model is not told."""
     renderer: str
     """How a sample becomes what the model gets, see `crucible_worker.rendering.renderers`."""
     judge_renderer: str
@@ -170,14 +193,19 @@ class Comparison:
             stop_reason=answer.sequence.stop_reason,
             output_tokens=answer.sequence.output_tokens,
         )
-        if reason := too_long((asked, answer.text, reference)):
+        reason = too_long((asked, answer.text, reference)) if reference.strip() else "the reference is empty"
+        if reason:
             problem = Problem(reason="UNDECIDED", message=reason)
             return dataclasses.replace(found, verdict=Verdict.UNDECIDED, problem=problem)
         if says_nothing(answer.text, (reference,)):
             return dataclasses.replace(found, score=0.0, method=NO_CONTENT)
         judge = Judge(model=context.others[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)
         orders = ((reference, answer.text), (answer.text, reference))
-        return await self._judged(found, judge, [question(asked, *order, self.criterion) for order in orders])
+        questions = [
+            preference_prompt(sample.input, *order) if self.preference else question(asked, *order, self.criterion)
+            for order in orders
+        ]
+        return await self._judged(found, judge, questions)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`win_rate`, the mean score, and its standard error; an invalid judgement is no tie, and is left out."""
@@ -190,7 +218,7 @@ class Comparison:
         stderr = statistics.stdev(scores, win_rate) / math.sqrt(len(scores))
         return Metrics({"win_rate": win_rate, "win_rate_stderr": stderr})
 
-    async def _judged(self, found: Outcome, judge: Judge, questions: Sequence[str]) -> Outcome:
+    async def _judged(self, found: Outcome, judge: Judge, questions: Sequence[str | Conversation]) -> Outcome:
         """What is found of an answer that stands behind the reference, then before it."""
         said: list[Said] = []
         preferences: list[int] = []
@@ -198,7 +226,7 @@ class Comparison:
             said.append(await judge.ask(asked))
             preference = judgement(said[-1].text)
             if preference is None:
-                problem, tokens = _invalid(said[-1].text), token_measurements(*spent(said))
+                problem, tokens = _invalid(said[-1]), token_measurements(*spent(said))
                 return dataclasses.replace(found, verdict=Verdict.ERROR, problem=problem, measurements=tokens)
             preferences.append(preference)
         behind, before = preferences
@@ -211,6 +239,16 @@ class Comparison:
         )
 
 
-def _invalid(said: str) -> Problem:
-    message = f'the judge said neither "A" nor "B" nor "tie": {said.strip()!r}'
+def _check_preference(options: Mapping[str, Any]) -> None:
+    if options["judge_renderer"] in (RAW, *ROLE_COLONS):
+        message = "marks turns by what answers can write as well: a preference model needs a chat template"
+        raise InvalidField('options["judge_renderer"]', message)
+    if options["criterion"] != DEFAULT_CRITERION:
+        raise InvalidField(
+            'options["criterion"]', "is for a judge that is asked in words: a preference model has its own"
+        )
+
+
+def _invalid(said: Said) -> Problem:
+    message = f'the judge said neither "A" nor "B" nor "tie": {said.shown(_SHOWN_CHARS)}'
     return Problem(reason="INVALID_JUDGEMENT", message=shorten(message, MAX_PROBLEM_BYTES))

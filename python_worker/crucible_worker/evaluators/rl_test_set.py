@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ from crucible_worker.evaluators.environments.options import RL_TEST_SET, Chosen,
 from crucible_worker.evaluators.environments.own_loop import OwnLoop
 from crucible_worker.evaluators.environments.problems import Problem, Rules
 from crucible_worker.evaluators.environments.records import (
+    counts_of,
     described,
     errors_of,
     outcome_of,
@@ -35,9 +37,6 @@ from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 from crucible_worker.rendering import check_input
 
 __all__ = ["RLTestSet", "RLTestSetType"]
-
-_ERRORS = "rollout_errors/"
-_TOTAL, _SKIPPED = "total", "groups_skipped"
 
 
 class RLTestSetType:
@@ -149,13 +148,7 @@ class RLTestSet:
         if skipped and self._fails_fast:
             raise BackendError(first, reason="ROLLOUT_FAILED", retryable=False)
         metrics = without_observations(totals.metrics()) if unseen else totals.metrics()
-        counted = {f"rollout_errors/{kind}": float(count) for kind, count in sorted(errors.items())}
-        if errors or skipped:
-            counted |= {
-                "rollout_errors/total": float(errors.total()),
-                "rollout_errors/groups_skipped": float(skipped),
-            }
-        return Metrics({**metrics.values, **counted}, metrics.undefined)
+        return Metrics({**metrics.values, **counts_of(errors, skipped)}, metrics.undefined)
 
     @property
     def _fails_fast(self) -> bool:
@@ -180,7 +173,9 @@ class RLTestSet:
         environment, made = chosen.environment, list[GroupBuilder]()
 
         def make() -> GroupBuilder:
-            made.append(environment.group(sample, chosen.environment_options, chosen.group_size))
+            # A copy for each: what one sample does to its options is no other's business.
+            options = copy.deepcopy(dict(chosen.environment_options))
+            made.append(environment.group(sample, options, chosen.group_size))
             return made[0]
 
         own = OwnLoop()

@@ -205,13 +205,16 @@ class RubricEvaluator:
                 if _COMPLETION in result.measurements:
                     completions += result.measurements[_COMPLETION]
                     prompts.append(result.measurements.get(_PROMPT))
-        values: dict[str, float] = {_COMPLETION: completions}
+        values: dict[str, float] = {}
         undefined: dict[str, str] = {}
         known = [count for count in prompts if count is not None]
-        if len(known) == len(prompts):
-            values[_PROMPT] = sum(known)
+        if not prompts:
+            undefined = dict.fromkeys((_PROMPT, _COMPLETION), "no judgement was had")
+        elif len(known) == len(prompts):
+            values = {_PROMPT: sum(known), _COMPLETION: completions}
         else:
-            undefined[_PROMPT] = "the judge's server has its tokenizer, and tells no number"
+            values = {_COMPLETION: completions}
+            undefined = {_PROMPT: "the judge's server has its tokenizer, and tells no number"}
         for key, scores in columns.items():
             found = reduced(scores, Reduce.MEAN)
             stderr = f"{key}_stderr" if key == "rubric_score" else key.replace("rubric/", "rubric_stderr/", 1)

@@ -17,6 +17,7 @@ __all__ = [
     "RAW",
     "RENDERER_OPTION",
     "ROLE_COLON",
+    "ROLE_COLONS",
     "answer_of",
     "before_answer",
     "check_input",
@@ -34,7 +35,7 @@ RAW = "raw"
 COOKBOOK = "tinker:"
 """Before the name of one of tinker-cookbook's renderers."""
 
-_ROLE_COLONS = (ROLE_COLON, f"{COOKBOOK}role_colon")
+ROLE_COLONS = (ROLE_COLON, f"{COOKBOOK}role_colon")
 
 MAX_NAME_CHARS = 100
 """Of the name of one of tinker-cookbook's renderers."""
@@ -83,9 +84,9 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
 
 def before_answer(renderer: str) -> str:
     """What stands between a prompt and an answer: what the renderer writes before every message's content."""
-    return role_colon.BEFORE if renderer in _ROLE_COLONS else ""
+    return role_colon.BEFORE if renderer in ROLE_COLONS else ""
 
 
 def answer_of(output: str, renderer: str) -> str:
     """What of an output is the answer: without what the renderer writes around every message."""
-    return role_colon.answer_of(output) if renderer in _ROLE_COLONS else output
+    return role_colon.answer_of(output) if renderer in ROLE_COLONS else output

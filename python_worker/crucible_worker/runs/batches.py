@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, DeadlineExceeded, FailedPrecondition, InvalidField
-from crucible_bridge.problems import problem_of
+from crucible_bridge.errors import BridgeError, DeadlineExceeded, FailedPrecondition
+from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import ModelRef, Problem
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.runs.calls import CallGate, GatedModel
 
-__all__ = ["Answers", "Ask", "Bounds", "ask_all", "at_field", "each", "open_model"]
+__all__ = ["Answers", "Ask", "Bounds", "ask_all", "each", "open_model"]
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -144,32 +144,6 @@ async def open_model(backends: Mapping[type[ModelRef], Backend], model: ModelRef
     except BridgeError as error:
         raise at_field(error, field, own="model") from error
     return opened
-
-
-def at_field(error: BridgeError, field: str, *, own: str = "") -> BridgeError:
-    """The same error, at a place of the request.
-
-    Args:
-        error: its field is a path within what was asked.
-        field: path of that in the request.
-        own: what the error calls it, if it has a name for it: "prompt" and "prompt[3]" become `field` and `field[3]`.
-    """
-    inner = error.field
-    if own and inner.startswith(own) and inner[len(own) :][:1] in ("", "[", "."):
-        path = field + inner[len(own) :]
-    else:
-        path = f"{field}.{inner}" if inner else field
-    if isinstance(error, InvalidField):
-        return InvalidField(path, error.message, reason=error.reason)
-    return type(error)(
-        error.message,
-        reason=error.reason,
-        code=error.code,
-        field=path,
-        retryable=error.retryable,
-        retry_after=error.retry_after,
-        metadata=error.metadata,
-    )
 
 
 async def _answer(ask: Ask[Q, R], index: int, question: Q | Problem, seconds: float) -> R | Problem:

@@ -153,7 +153,9 @@ def _baselines(evaluations: Sequence[Evaluation], request: CompareRequest) -> Se
         raise InvalidField("baseline_id", f"is {request.baseline_id!r}, which is not among the evaluations compared")
     found: dict[tuple[str, str], tuple[Evaluation, int]] = {}
     # The parts of a plan that are not due together are evaluations of their own: not every one has every evaluator.
-    for evaluation in [by_id[request.baseline_id]] if request.baseline_id else evaluations:
+    # One that failed before its data set was read is a baseline only where nothing else is.
+    read_first = sorted(evaluations, key=lambda evaluation: not evaluation.dataset_fingerprint)
+    for evaluation in [by_id[request.baseline_id]] if request.baseline_id else read_first:
         for index, spec in enumerate(evaluation.request.evaluators):
             found.setdefault((spec.label, spec.kind), (evaluation, index))
     wanted = [place for (label, _), place in found.items() if request.evaluator in (None, label)]
@@ -178,7 +180,12 @@ def _comparisons(
         ]
         scores = _scores(connection, numbers[baseline.evaluation_id], index) if others else {}
         for other, place in others:
-            problem = _problem(baseline, index) or _problem(other, place) or _difference(spec, other, place)
+            problem = (
+                _problem(baseline, index)
+                or _problem(other, place)
+                or _difference(spec, other, place)
+                or _other_judge(spec, baseline, other)
+            )
             pair = PairedComparison(
                 baseline_id=baseline.evaluation_id,
                 evaluation_id=other.evaluation_id,
@@ -198,6 +205,9 @@ def _place(evaluation: Evaluation, spec: EvaluatorSpec) -> int | None:
 
 
 def _problem(evaluation: Evaluation, index: int) -> Problem | None:
+    if not evaluation.dataset_fingerprint:
+        message = f"{evaluation.evaluation_id!r} ended before its data set was read"
+        return Problem(reason="DATASET_NOT_READ", message=message)
     if index >= len(evaluation.results) or (problem := evaluation.results[index].problem) is None:
         return None
     message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}"
@@ -211,11 +221,32 @@ def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem |
     return Problem(reason="EVALUATORS_DIFFER", message=message)
 
 
+def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -> Problem | None:
+    given = spec.options.get("grader_options")
+    if not ("judge" in spec.options or (isinstance(given, Mapping) and "judge" in given)):
+        return None
+    # Behind the model's, see `Plan.model_fingerprint`. Whose they are is not told: of several, one in common will do.
+    ours, theirs = (set(evaluation.model_fingerprint.split("+")[1:]) for evaluation in (baseline, other))
+    if not (ours and theirs) or ours & theirs:
+        return None
+    message = f"its judge has other weights in {other.evaluation_id!r} than in the baseline"
+    return Problem(reason="EVALUATORS_DIFFER", message=message)
+
+
 def _options(spec: EvaluatorSpec) -> Mapping[str, Any]:
-    """Its options; one that is not given has its default, whether or not somebody else spells that out."""
+    """Its options and its grader's; one that is not given has its default, even if somebody else spells that out."""
     info = info_if_known(spec.kind)
-    known = {} if info is None else info.options_schema.get("properties", {})
-    return {**{name: option["default"] for name, option in known.items() if "default" in option}, **spec.options}
+    schema = {} if info is None else info.options_schema
+    options = _filled(spec.options, schema)
+    grader, given = options.get("grader"), options.get("grader_options")
+    if not (isinstance(grader, str) and isinstance(given, Mapping)):
+        return options
+    return {**options, "grader_options": _filled(given, schema.get("$defs", {}).get(grader, {}))}
+
+
+def _filled(options: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = schema.get("properties", {})
+    return {**{name: option["default"] for name, option in known.items() if "default" in option}, **options}
 
 
 def _goal(spec: EvaluatorSpec) -> Goal | None:

@@ -67,7 +67,7 @@ def load(
         builtins: data sets that ship with the worker, by name.
         spool_dir: where samples of large files lie while they are evaluated; the system's temporary directory if None.
         hub_network: whether the Hugging Face hub may be asked, or its cache here alone is read.
-        go_on: called for every line of a file; raises to have the loading given up.
+        go_on: called for every line of a file, and again and again after that; raises to have the loading given up.
 
     Raises:
         InvalidField: it is empty (reason EMPTY_DATASET), an id is there twice (DUPLICATE_SAMPLE_ID), a line is
@@ -101,7 +101,7 @@ def _finished(
 ) -> LoadedDataset:
     if not loaded:
         raise InvalidField(field, "holds no sample", reason="EMPTY_DATASET")
-    samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit)
+    samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit, go_on)
     return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
 
 
@@ -124,10 +124,10 @@ def _from_hub(
 
 
 def _ordered(
-    samples: SpooledSamples | list[Sample], shuffle_seed: int | None, limit: int | None
+    samples: SpooledSamples | list[Sample], shuffle_seed: int | None, limit: int | None, go_on: Callable[[], None]
 ) -> Sequence[Sample | MalformedSample]:
     if isinstance(samples, SpooledSamples):
-        samples.ordered(shuffle_seed, limit)
+        samples.ordered(shuffle_seed, limit, go_on)
         return samples
     if shuffle_seed is not None:
         samples = sorted(samples, key=lambda sample: shuffle_key(shuffle_seed, sample.id))

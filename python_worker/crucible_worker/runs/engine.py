@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
     EvaluateRequest,
@@ -157,6 +157,9 @@ class Attempt:
     async def _get_ready(self, prepare: Prepare) -> None:
         """Find what the claim could not tell, again where an error says that this may help."""
         plan = await self._gate.call(prepare)
+        if self._stopped.done():
+            # A backend may answer although it was cancelled: what has ended is not to be changed any more.
+            raise Cancelled("the evaluation has ended")
         self._plan, self.model = plan, plan.model
         number, contents, worker_id = self.row.number, plan.contents, self._worker_id
         self.row = await self._journal.submit(
@@ -260,7 +263,9 @@ class Attempt:
                 outcome = await evaluator.run(sample, context)
         except BridgeError as error:
             return _error(problem_of(error))
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in Rust, for one, is no Exception
             if timer.expired():
                 message = f"took longer than sample_timeout_ms, {self._sample_seconds * 1000:.0f}"
                 return _error(Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True))

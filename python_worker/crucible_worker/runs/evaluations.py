@@ -30,7 +30,7 @@ from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.held import Hold, hold
-from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import (
     Head,
     Row,
@@ -53,7 +53,6 @@ __all__ = [
     "NEWS_PAUSE_SECONDS",
     "OWNER_CHECK_SECONDS",
     "REPORTED_FAILURES",
-    "TRIM_SECONDS",
     "Evaluations",
 ]
 
@@ -61,8 +60,6 @@ OWNER_CHECK_SECONDS = 1.0
 """While somebody waits for an evaluation: how often its owner's lock is looked at."""
 CANCEL_WAIT_SECONDS = 1.0
 """How long a cancel waits for the owner to have ended the evaluation before it answers with how it stands."""
-TRIM_SECONDS = 60.0
-"""How often a worker removes what need not be retained."""
 REPORTED_FAILURES = 20
 """Unscored samples that a report shows of each evaluation."""
 NEWS_PAUSE_SECONDS = 0.01
@@ -83,7 +80,7 @@ class Evaluations:
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
         self.comparisons = Comparisons(journal, limits.max_compared_samples)
         """Those that have ended, beside each other."""
-        self._journal, self._locks, self._limits = journal, locks, limits
+        self._journal, self._locks = journal, locks
         self._notes = Notes(journal)
         self._orphans = Orphans(journal, locks)
         self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
@@ -110,7 +107,13 @@ class Evaluations:
         evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits)
         await evaluations._orphans.settle_all()
         evaluations._spawn(evaluations._admission.heed_cancels())
-        evaluations._spawn(evaluations._trim())
+        policy = retention.Retention(
+            max_events=limits.max_events_retained,
+            evaluation_seconds=limits.evaluation_retention_seconds,
+            interrupted_seconds=limits.interrupted_retention_seconds,
+            plan_seconds=limits.plan_retention_seconds + TOUCH_SECONDS,
+        )
+        evaluations._spawn(retention.keep_trimmed(journal, evaluations._locks, policy))
         return evaluations
 
     @property
@@ -380,23 +383,6 @@ class Evaluations:
         if writable:
             self._spawn(self._orphans.settle_all())
         self.on_writable_change(writable)
-
-    async def _trim(self) -> None:
-        policy = retention.Retention(
-            max_events=self._limits.max_events_retained,
-            evaluation_seconds=self._limits.evaluation_retention_seconds,
-            interrupted_seconds=self._limits.interrupted_retention_seconds,
-            plan_seconds=self._limits.plan_retention_seconds + TOUCH_SECONDS,
-        )
-        while True:
-            try:
-                while await self._journal.submit(lambda now: retention.trim(now, self._locks, policy)):
-                    pass
-            except JournalUnavailable as error:
-                _log.warning("not_trimmed", reason=error.reason)
-            except Exception:  # it must not be the last time that this is tried
-                _log.exception("trim_failed")
-            await asyncio.sleep(TRIM_SECONDS)
 
 
 def _identified(request: EvaluateRequest) -> EvaluateRequest:

@@ -1,4 +1,4 @@
-"""Data sets that were loaded lately, handed out again while their files are as they were.
+"""Data sets that were loaded lately, or that somebody still has, handed out again while their files are as they were.
 
 The steps of a plan read the same data again and again. What is handed out again is what would be read: a file counts as
 unchanged while its place, size and times are the same, and only once it had been left alone for longer than the times
@@ -11,6 +11,7 @@ import collections
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
@@ -24,8 +25,8 @@ __all__ = ["MAX_AT_HAND", "MAX_FILE_BYTES", "SETTLED_SECONDS", "FilesAtHand"]
 MAX_AT_HAND = 4
 """Data sets kept: the samples of small ones in memory, those of large ones in a file of the worker's own."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""A larger file, or commit of the hub, is read each time: its samples are not kept on the disk as long as the worker
-lives."""
+"""The samples of a larger file, or commit of the hub, are kept only while an evaluation has them: not as long as the
+worker lives, nor once for every step in the queue."""
 SETTLED_SECONDS = 2.0
 """The coarsest times of a file system: a file changed twice within them may look as if it had been changed once."""
 
@@ -39,6 +40,8 @@ class FilesAtHand:
         """Keep none yet; files lie below these roots, and are kept once they were not changed for so long."""
         self._roots, self._settled_ns = data_roots, int(settled_seconds * 1e9)
         self._kept: collections.OrderedDict[Hashable, LoadedDataset] = collections.OrderedDict()
+        self._in_use: weakref.WeakValueDictionary[Hashable, SpooledSamples] = weakref.WeakValueDictionary()
+        self._fingerprints: weakref.WeakKeyDictionary[SpooledSamples, str] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def load(self, dataset: Dataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
@@ -58,14 +61,16 @@ class FilesAtHand:
     def _load_file(self, dataset: Dataset, source: JsonlDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
         began = time.time_ns()
         before = self._identity(source)
+        if before is None:
+            return load()
         key = (dataset, before)
         if (kept := self._find(key)) is not None:
             return kept
         loaded = load()
         *_, size, modified, changed = before
         settled = began - max(modified, changed) > self._settled_ns
-        if settled and size <= MAX_FILE_BYTES and self._identity(source) == before:
-            self._keep(key, loaded)
+        if settled and self._identity(source) == before:
+            self._keep(key, loaded, size)
         return loaded
 
     def _load_commit(self, dataset: Dataset, source: HubDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
@@ -74,27 +79,32 @@ class FilesAtHand:
         if (kept := self._find(key)) is not None:
             return kept
         loaded = load()
-        if isinstance(loaded.samples, SpooledSamples) and loaded.samples.size <= MAX_FILE_BYTES:
-            self._keep(key, loaded)
+        if isinstance(loaded.samples, SpooledSamples):
+            self._keep(key, loaded, loaded.samples.size)
         return loaded
 
     def _find(self, key: Hashable) -> LoadedDataset | None:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-            return self._kept.get(key)
+                return self._kept[key]
+            samples = self._in_use.get(key)
+            return None if samples is None else LoadedDataset(samples=samples, fingerprint=self._fingerprints[samples])
 
-    def _keep(self, key: Hashable, loaded: LoadedDataset) -> None:
+    def _keep(self, key: Hashable, loaded: LoadedDataset, size: int) -> None:
         with self._lock:
-            self._kept[key] = loaded
+            if isinstance(loaded.samples, SpooledSamples):
+                self._in_use[key] = loaded.samples
+                self._fingerprints[loaded.samples] = loaded.fingerprint
+            if size <= MAX_FILE_BYTES:
+                self._kept[key] = loaded
             while len(self._kept) > MAX_AT_HAND:
                 self._kept.popitem(last=False)
 
-    def _identity(self, source: JsonlDataset) -> _Identity:
+    def _identity(self, source: JsonlDataset) -> _Identity | None:
         path = find_file(source.path, self._roots, "dataset.jsonl_path")
         try:
             found = os.stat(path)
         except OSError:
-            # Gone between the two: whoever reads it says so.
-            return (str(path), 0, 0, MAX_FILE_BYTES + 1, 0, 0)
+            return None  # gone between the two: whoever reads it says so
         return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

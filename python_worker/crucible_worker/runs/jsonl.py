@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.types import ChatMessage, Conversation, Sample
+from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
     "LINE_PROBLEM",
@@ -80,20 +81,13 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
         )
     if Path(path).is_absolute():
         raise PermissionDenied("is absolute: it must be relative to a data root", reason="OUTSIDE_ROOT", field=field)
-    outside = False
-    for root in roots:
-        try:
-            base, target = root.resolve(), (root / path).resolve()
-            if not target.is_relative_to(base):
-                outside = True
-            elif target.is_file():
-                return target
-        except (OSError, RuntimeError):
-            # A name too long, or a loop of links: this root has no such file.
-            continue
-    if outside:
-        raise PermissionDenied("leads out of the data roots", reason="OUTSIDE_ROOT", field=field)
-    raise NotFound(f"is {path[:200]!r}, and no data root has such a file", reason="NO_SUCH_FILE", field=field)
+    try:
+        found = find_below(roots, path, Path.is_file)
+    except LeadsOut:
+        raise PermissionDenied("leads out of the data roots", reason="OUTSIDE_ROOT", field=field) from None
+    if found is None:
+        raise NotFound(f"is {path[:200]!r}, and no data root has such a file", reason="NO_SUCH_FILE", field=field)
+    return found
 
 
 def read_lines(path: Path, field: str) -> Iterator[Line]:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crucible_bridge.errors import BridgeError, DeadlineExceeded, InvalidField
+from crucible_bridge.problems import at_field
 from crucible_bridge.types import Datum, ModelInput, ModelRef
 from crucible_worker.backends.base import Backend
-from crucible_worker.runs.batches import at_field, each, open_model
+from crucible_worker.runs.batches import each, open_model
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.model_calls import logprobs_asker
 

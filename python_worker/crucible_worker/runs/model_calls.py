@@ -16,6 +16,7 @@ import numpy as np
 
 from crucible_bridge.arrays import floats
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.problems import at_field
 from crucible_bridge.types import (
     BatchLimits,
     Conversation,
@@ -40,7 +41,7 @@ from crucible_worker.backends.base import Backend, Model, TextSamplingClient, Tr
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.nll import nll_parts
 from crucible_worker.rendering import render_prompt, sample_answers
-from crucible_worker.runs.batches import Ask, Bounds, ask_all, at_field
+from crucible_worker.runs.batches import Ask, Bounds, ask_all
 from crucible_worker.runs.specification import sample_seed
 
 __all__ = ["Backends", "ask_forward", "ask_logprobs", "ask_samples", "bounds_of", "logprobs_asker"]

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
-from crucible_bridge.problems import problem_of
+from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import (
-    Dataset,
+    BuiltinDataset,
     DatasetSource,
     EvaluateRequest,
     EvaluatorSpec,
+    HubDataset,
     InlineDataset,
+    JsonlDataset,
     ModelRef,
     PlannedEvaluation,
     Problem,
@@ -26,7 +28,6 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator
-from crucible_worker.runs.batches import at_field
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
@@ -36,7 +37,8 @@ from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_e
 __all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Prepare", "Preparer", "Sources", "keys_of"]
 
 PREPARATIONS = 2
-"""Data sets that are loaded at once."""
+"""Data sets of one kind of source that are loaded at once: a hub that is silent holds up no file, and neither of them
+what comes with a request."""
 IDENTIFICATIONS = 2
 """Requests whose fingerprints are computed at once; no data set makes them wait."""
 
@@ -122,7 +124,10 @@ class Preparer:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._files = FilesAtHand(sources.data_roots)
-        self._threads = concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
+        self._threads = {
+            kind: concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
+            for kind in (InlineDataset, JsonlDataset, HubDataset, BuiltinDataset)
+        }
         self._quick = concurrent.futures.ThreadPoolExecutor(IDENTIFICATIONS, thread_name_prefix="identify")
         self._closed = False
         self.precedence = Precedence()
@@ -210,13 +215,34 @@ class Preparer:
         Raises:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
-        await self._loading(_check_data, request.dataset.source, evaluators)
-        return await self._load(request.dataset)
+        threads = self._threads[type(request.dataset.source)]
+        wanted = True
+
+        def go_on() -> None:
+            if self._closed or not wanted:
+                raise Cancelled("nobody waits for this data set any more")
+            self.precedence.give_way()
+
+        try:
+            await self._by(threads, _check_data, request.dataset.source, evaluators, go_on)
+            read = functools.partial(
+                load,
+                request.dataset,
+                data_roots=self._sources.data_roots,
+                builtins=self._sources.builtins,
+                spool_dir=self._sources.spool_dir,
+                hub_network=self._sources.hub_network,
+                go_on=go_on,
+            )
+            return await self._by(threads, self._files.load, request.dataset, read)
+        finally:
+            wanted = False
 
     def close(self) -> None:
         """Have whatever is being loaded, or waits for that, give up."""
         self._closed = True
-        self._threads.shutdown(wait=False)
+        for threads in self._threads.values():
+            threads.shutdown(wait=False)
         self._quick.shutdown(wait=False)
 
     def _backend(self, model: ModelRef, field: str) -> Backend:
@@ -240,32 +266,6 @@ class Preparer:
                 raise at_field(error, field, own="model") from error
         return answers
 
-    async def _load(self, dataset: Dataset) -> LoadedDataset:
-        wanted = True
-
-        def go_on() -> None:
-            if self._closed or not wanted:
-                raise Cancelled("nobody waits for this data set any more")
-            self.precedence.give_way()
-
-        try:
-            read = functools.partial(
-                load,
-                dataset,
-                data_roots=self._sources.data_roots,
-                builtins=self._sources.builtins,
-                spool_dir=self._sources.spool_dir,
-                hub_network=self._sources.hub_network,
-                go_on=go_on,
-            )
-            return await self._loading(self._files.load, dataset, read)
-        finally:
-            wanted = False
-
-    async def _loading(self, function: Callable[..., T], *arguments: object) -> T:
-        """What may take long, by a thread that others wait for in turn."""
-        return await self._by(self._threads, function, *arguments)
-
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """What waits for no data set."""
         return await self._by(self._quick, function, *arguments)
@@ -276,10 +276,13 @@ class Preparer:
         return await asyncio.get_running_loop().run_in_executor(threads, functools.partial(function, *arguments))
 
 
-def _check_data(source: DatasetSource, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> None:
+def _check_data(
+    source: DatasetSource, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...], go_on: Callable[[], None]
+) -> None:
     if not isinstance(source, InlineDataset):
         return
     for index, sample in enumerate(source.samples):
+        go_on()
         for _, evaluator in evaluators:
             try:
                 evaluator.check_sample(sample)

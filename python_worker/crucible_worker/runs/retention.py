@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 
+import structlog
+
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import lifecycle
-from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
 from crucible_worker.runs.owners import OwnerLocks
 
-__all__ = ["CHUNK", "Retention", "trim"]
+__all__ = ["CHUNK", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
 
 CHUNK = 10_000
 """Rows removed in one transaction: other writers wait for it."""
+TRIM_SECONDS = 60.0
+"""How often a worker removes what need not be retained."""
+
+_log = structlog.get_logger(__name__)
 
 _ENDED = (EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CANCELLED)
 
@@ -32,6 +39,19 @@ class Retention:
     """Interrupted evaluations, since they were interrupted; then they are cancelled."""
     plan_seconds: float
     """Plans whose run has no evaluation left, since they were used."""
+
+
+async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention) -> None:
+    """Remove what is too old, now and every `TRIM_SECONDS`; runs until it is cancelled."""
+    while True:
+        try:
+            while await journal.submit(lambda transaction: trim(transaction, locks, retention)):
+                pass
+        except JournalUnavailable as error:
+            _log.warning("not_trimmed", reason=error.reason)
+        except Exception:  # it must not be the last time that this is tried
+            _log.exception("trim_failed")
+        await asyncio.sleep(TRIM_SECONDS)
 
 
 def trim(transaction: Transaction, locks: OwnerLocks, retention: Retention) -> bool:

@@ -7,6 +7,7 @@ import re
 import secrets
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.problems import at_field
 from crucible_bridge.types import (
     Grade,
     GradeRubricRequest,
@@ -24,7 +25,7 @@ from crucible_worker.grading.judge.fence import MARK_CHARS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.rendering import RENDERER_OPTION, check_renderer
-from crucible_worker.runs.batches import Ask, ask_all, at_field
+from crucible_worker.runs.batches import Ask, ask_all
 from crucible_worker.runs.model_calls import Backends, bounds_of
 from crucible_worker.runs.specification import sample_seed
 
@@ -64,7 +65,7 @@ async def ask_rubric(
                 return await rubric.grade(item, judge, mark)
             except BridgeError as error:
                 # What the judge was asked is made of the item: its prompt is no field that the caller knows.
-                field = "judge" if error.field == "model" else f"items[{index}]"
+                field = "judge" if error.field == "judge.model" else f"items[{index}]"
                 raise at_field(error, field, own=error.field) from error
 
         return ask

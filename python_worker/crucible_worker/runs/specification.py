@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -124,19 +125,37 @@ class PlacedKeys:
 def refuse_equal_keys(evaluators: Iterable[PlacedKeys]) -> None:
     """Refuse evaluators of which two would yield the same key.
 
+    A key with something in place of `<...>` is any that has one word there: `rubric/<criterion>` is `rubric/accuracy`,
+    too, of an evaluator that is named so. Where two are of that kind, or one begins so, nobody knows before they are
+    there: see `summarise`.
+
     Raises:
         InvalidField: names the second of the two and the key.
     """
     owners: dict[str, str] = {}
+    patterns: list[tuple[re.Pattern[str], str]] = []
+    plain: list[tuple[str, str]] = []
     for placed in evaluators:
         for key in placed.keys:
             full = metric_key(placed.prefix, placed.spec, key)
             if owners.setdefault(full, placed.path) != placed.path:
-                raise InvalidField(
-                    f"{placed.path}.name",
-                    f"must differ from that of {owners[full]}: both would yield the key {full!r}",
-                    reason="EQUAL_KEYS",
-                )
+                raise _equal_keys(placed.path, owners[full], full)
+            if "<" not in key:
+                plain.append((full, placed.path))
+            elif not key.startswith("<"):
+                before = re.escape(full.removesuffix(key))
+                patterns.append((re.compile(before + re.sub("<.+?>", "[^/]+", re.escape(key))), placed.path))
+    paths = list(dict.fromkeys(owners.values()))
+    for pattern, path in patterns:
+        for full, other in plain:
+            if other != path and pattern.fullmatch(full) is not None:
+                first, second = sorted((path, other), key=paths.index)
+                raise _equal_keys(second, first, full)
+
+
+def _equal_keys(path: str, other: str, key: str) -> InvalidField:
+    message = f"must differ from that of {other}: both would yield the key {key!r}"
+    return InvalidField(f"{path}.name", message, reason="EQUAL_KEYS")
 
 
 def sample_seed(evaluation_seed: int, sample_id: str, repeat: int) -> int:

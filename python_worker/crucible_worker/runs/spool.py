@@ -112,12 +112,19 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         position = index % len(self)
         return self._at(position if self._order is None else int(self._order[position]))
 
-    def ordered(self, shuffle_seed: int | None, limit: int | None) -> None:
-        """Put them in the order of `shuffle_key`, if there is a seed, and take the first ones, if there is a limit."""
+    def ordered(self, shuffle_seed: int | None, limit: int | None, go_on: Callable[[], None] = lambda: None) -> None:
+        """Put them in the order of `shuffle_key`, if there is a seed, and take the first ones, if there is a limit.
+
+        Args:
+            shuffle_seed: what they are shuffled by.
+            limit: how many are taken.
+            go_on: called for every sample that is read for its key; raises to have this given up.
+        """
         order = np.arange(len(self), dtype=np.uint32)
         if shuffle_seed is not None:
             keys = bytearray()
             for sample in self:
+                go_on()
                 keys += shuffle_key(shuffle_seed, sample.id)
             words = np.frombuffer(keys, ">u8").reshape(-1, 4)
             order = order[np.lexsort(words.T[::-1])]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import structlog
 
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.problems import problem_of
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.runs.journal.queries import results_of
@@ -42,7 +42,8 @@ def summarise(
         limits: how many unscored samples fail an evaluator.
 
     Returns:
-        The metrics of those that finished, and each evaluator's result.
+        The metrics of those that finished, and each evaluator's result; one that yields a key of one before it fails
+        (EQUAL_KEYS).
     """
     results: list[EvaluatorResult] = []
     for index, (spec, evaluator) in enumerate(evaluators):
@@ -55,11 +56,21 @@ def summarise(
             results.append(_result(connection, number, index, spec, evaluator, n, prefix, limits))
     values: dict[str, float] = {}
     undefined: dict[str, str] = {}
-    for result in results:
-        if result.problem is None:
-            values.update(result.metrics.values)
-            undefined.update(result.metrics.undefined)
+    for index, result in enumerate(results):
+        if result.problem is not None:
+            continue
+        keys = result.metrics.values.keys() | result.metrics.undefined.keys()
+        if taken := keys & (values.keys() | undefined.keys()):
+            results[index] = dataclasses.replace(result, problem=_equal_keys(min(taken)))
+            continue
+        values.update(result.metrics.values)
+        undefined.update(result.metrics.undefined)
     return Metrics(values, undefined), results
+
+
+def _equal_keys(key: str) -> Problem:
+    message = f"it yields the key {key!r}, which an evaluator before it yields: give it another name"
+    return Problem(reason="EQUAL_KEYS", message=shorten(message, MAX_PROBLEM_BYTES))
 
 
 @dataclasses.dataclass(slots=True)

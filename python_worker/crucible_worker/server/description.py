@@ -40,9 +40,9 @@ def fixed_limits() -> Mapping[str, int]:
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
     from crucible_worker.evaluators.environments.own_loop import MAX_STUCK_THREADS
     from crucible_worker.grading.code.grader import MAX_TESTS
+    from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
     from crucible_worker.grading.judge.rubric import MAX_CRITERIA
-    from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.math.lexer import MAX_CHARS
 
     return {

@@ -8,6 +8,12 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Sample
 from crucible_worker.evaluators.environments import EnvironmentType, Rollout, StepResult
 
+OPTIONS = {
+    "type": "object",
+    "properties": {"bonus": {"type": "number", "default": 0.0}},
+    "additionalProperties": False,
+}
+
 
 @dataclasses.dataclass
 class Chain:
@@ -21,7 +27,7 @@ class Chain:
         return f"{self.numbers[0]}+{self.numbers[1]}=", ()
 
     async def step(self, action: list[int], *, extra: Any = None) -> StepResult:
-        """A reward for what is right, and the next sum; the end where there is none, or where the answer is no number."""
+        """A reward for what is right, and the next sum; the end where there is none, or the answer is no number."""
         said = extra["text"].strip()
         right = said == str(sum(self.numbers[: self.at + 1]))
         self.at += 1
@@ -61,11 +67,7 @@ class ChainEnvironment:
     """The environment `chain`."""
 
     description = "Numbers are added up one by one."
-    options_schema = {
-        "type": "object",
-        "properties": {"bonus": {"type": "number", "default": 0.0}},
-        "additionalProperties": False,
-    }
+    options_schema = OPTIONS
 
     def group(self, sample: Sample, options: Mapping[str, Any], size: int) -> ChainGroup:
         """The chain of a sample such as `12+34+5`."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge.errors import BackendError, BridgeError, InvalidField, NotFound
-from crucible_bridge.problems import MAX_PROBLEM_BYTES, error_of, problem_of, shorten
+from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField, NotFound
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, at_field, error_of, problem_of, shorten
 from crucible_bridge.types import Problem
 
 
@@ -49,3 +49,35 @@ def test_text_is_cut_at_a_character(text: str, limit: int):
     assert len(cut.encode()) <= limit
     clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert cut == clean or (cut.endswith("...") and clean.startswith(cut[:-3]))
+
+
+@pytest.mark.parametrize(
+    ("field", "own", "path"),
+    [
+        ("", "", "items[3]"),
+        ("", "prompt", "items[3]"),
+        ("prompt", "", "items[3].prompt"),
+        ("prompt", "prompt", "items[3]"),
+        ("prompt[5]", "prompt", "items[3][5]"),
+        ("prompt.chunks[0]", "prompt", "items[3].chunks[0]"),
+        ("prompts", "prompt", "items[3].prompts"),
+    ],
+)
+def test_an_error_is_at_its_place_in_the_request(field: str, own: str, path: str):
+    """What the error calls the item itself is replaced, all else lies below the item."""
+    found = at_field(InvalidField(field, "is odd", reason="ODD"), "items[3]", own=own)
+
+    assert isinstance(found, InvalidField)
+    assert (found.field, found.reason, found.message) == (path, "ODD", "is odd")
+
+
+def test_an_error_keeps_what_it_says():
+    """Class, code, whether and when to come again, and further facts."""
+    error = BackendError(
+        "is busy", reason="BACKEND_BUSY", code=Code.RESOURCE_EXHAUSTED, retry_after=2.0, metadata={"k": "v"}
+    )
+
+    found = at_field(error, "items[0]")
+
+    assert isinstance(found, BackendError)
+    assert vars(found) == {**vars(error), "field": "items[0]"}

@@ -176,6 +176,13 @@ def test_a_file_is_utf8_and_toml(tmp_path: Path):
         load_suite(tmp_path / "absent.toml")
 
 
+@pytest.mark.parametrize("value", ["[" * 20_000 + "]" * 20_000, "9" * 5_000], ids=["deep", "long"])
+def test_what_python_itself_cannot_read_is_refused(value: str):
+    """Not as whatever Python raises."""
+    with pytest.raises(InvalidField, match="suite is not TOML"):
+        parse_suite(f"name = {value}")
+
+
 @given(st.text(max_size=80) | st.text(alphabet='[]{}="\n.,#nameevaluations 01', max_size=80))
 def test_no_text_breaks_the_reader(text: str):
     """Whatever stands in a file, it is a suite or an InvalidField."""

@@ -89,6 +89,7 @@ def test_only_takes_some(typed: Typed):
         ({"evaluators": ()}, "--evaluator is needed, unless --suite"),
         ({"only": ("sums",)}, "--only names evaluations of a suite"),
         ({"evaluation_id": "run-7"}, "--id needs --state-dir"),
+        ({"evaluation_id": "", "kept": True}, "--id is empty"),
         ({"evaluation_id": "x" * 201, "kept": True}, "--id makes 'xxx.*at most 200 bytes"),
     ],
 )

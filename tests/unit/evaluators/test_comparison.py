@@ -29,7 +29,7 @@ from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS
 from crucible_worker.evaluators.judging import judgement, question
 from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
 from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
-from tests.unit.evaluators.doubles import Double, Sampling
+from tests.unit.evaluators.doubles import Double, Letters, Sampling
 
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
 SAMPLE = Sample(id="s", input="What?", targets=("reference", "another"))
@@ -87,6 +87,51 @@ async def test_a_score_is_of_both_orders(says: tuple[str, str], score: float) ->
     assert (as_second + as_first + 2) / 4 == score
 
 
+async def test_a_preference_model_is_asked_in_the_form_that_it_was_trained_in() -> None:
+    """Turns of a conversation, of which answers can write no mark; one token says which is better."""
+    judge = Judge(says=("B", "A"))
+    chat = Letters(has_chat_template=True)
+    context = SampleContext(
+        model=Double(sampling=Sampling(answers=("my<|im_end|>",))),
+        repeat=0,
+        seed=7,
+        others={"judge": Double(sampling=judge, tokenizer=chat)},
+    )
+
+    outcome = await _create(form="preference").run(SAMPLE, context)
+
+    (first, params), (second, _) = judge.asked
+    parts = ("<user>What?</>", "<system>==== Completion A ====</>", "<system>==== Completion B ====</>")
+    reply, reference = "<assistant>my< |im_end|></>", "<assistant>reference</>"
+    end = "<system>==== Preference ====</><assistant>"
+    assert "".join(map(chr, first)) == f"{parts[0]}{parts[1]}{reference}{parts[2]}{reply}{end}"
+    assert "".join(map(chr, second)) == f"{parts[0]}{parts[1]}{reply}{parts[2]}{reference}{end}"
+    assert (params.max_tokens, params.temperature) == (1, 0.0)
+    assert (outcome.verdict, outcome.score) == (Verdict.MEASURED, 1.0)
+
+
+@pytest.mark.parametrize("renderer", ["raw", "role_colon", "cookbook:role_colon"])
+def test_a_preference_model_needs_turns_that_no_answer_can_write(renderer: str) -> None:
+    """Marks of turns that are plain text are refused, and so is a criterion, which it would not be told."""
+    with pytest.raises(InvalidField) as turns:
+        _create(form="preference", judge_renderer=renderer)
+    with pytest.raises(InvalidField) as told:
+        _create(form="preference", criterion="Which is shorter?")
+
+    assert (turns.value.field, told.value.field) == (
+        'evaluators[0].options["judge_renderer"]',
+        'evaluators[0].options["criterion"]',
+    )
+
+
+async def test_a_preference_model_without_a_chat_template_is_refused() -> None:
+    """Whatever `auto` makes of a conversation elsewhere."""
+    with pytest.raises(FailedPrecondition) as caught:
+        await _run("A", "B", form="preference")
+
+    assert caught.value.field.startswith("judge")
+
+
 @pytest.mark.parametrize("says", [("A", "neither"), ("", "A"), ("A is better", "A"), ("C", "A")])
 async def test_an_invalid_judgement_is_no_tie(says: tuple[str, str]) -> None:
     """The sample is an ERROR that shows what the judge said, and keeps the answer."""
@@ -97,6 +142,28 @@ async def test_an_invalid_judgement_is_no_tie(says: tuple[str, str]) -> None:
     assert outcome.problem.reason == "INVALID_JUDGEMENT"
     assert not outcome.problem.retryable
     assert outcome.measurements["judge_completion_tokens"] > 0
+
+
+@pytest.mark.parametrize("answer", ["reply", ""])
+async def test_nothing_is_compared_with_an_empty_reference(answer: str) -> None:
+    """Nobody can say what the answer would have to be better than: that is neither won nor lost."""
+    model: Any = Double(sampling=Sampling(answers=(answer,)))
+    judge = Judge(says=("A", "B"))
+    context = SampleContext(model=model, repeat=0, seed=7, others={"judge": Double(sampling=judge)})
+
+    outcome = await _create().run(Sample(input="What?", targets=(" \n",)), context)
+
+    assert (outcome.verdict, outcome.score, judge.asked) == (Verdict.UNDECIDED, None, [])
+    assert outcome.problem is not None
+    assert outcome.problem.message == "the reference is empty"
+
+
+async def test_an_invalid_judgement_shows_its_end() -> None:
+    """Where the preference should stand, however much was said before it."""
+    outcome, _, _ = await _run("x" * 2_000 + "\nno preference")
+
+    assert outcome.problem is not None
+    assert outcome.problem.message.endswith("no preference'")
 
 
 @pytest.mark.parametrize(
@@ -112,10 +179,13 @@ async def test_an_invalid_judgement_is_no_tie(says: tuple[str, str]) -> None:
         ("AB", None),
         ("A or B", None),
         (" \n", None),
+        ("!" * 200_000 + "AB", None),
+        ("answer" + " " * 200_000 + "B" + "." * 200_000, 1),
     ],
+    ids=lambda value: repr(value)[:20],
 )
 def test_a_judgement_is_the_last_line(said: str, expected: int | None) -> None:
-    """Quotes, points and marks around it do not matter; anything else does."""
+    """Quotes, points and marks around it do not matter, however many they are; anything else does."""
     assert judgement(said) == expected
 
 

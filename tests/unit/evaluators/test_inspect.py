@@ -424,12 +424,14 @@ def test_tasks_never_share_a_key() -> None:
             result("2", "b", **measured, **{"s/m/undefined": 1.0}),
             result("3", "c"),
             result("4/5"),
+            result("x.y", "b", **measured, **{"s/m": 4.0}),
         ]
     )
 
     assert {key: value for key, value in metrics.values.items() if key.endswith("/s/m")} == {
         "a/s/m": 1.0,
         "b[x.y]/s/m": 2.0,
+        "b[x.y]#2/s/m": 4.0,
     }
     assert metrics.undefined["b[2]/s/m"] == "is not finite, or no sample has such a score"
     assert metrics.undefined["c/samples"] == "the task did not come to its end"

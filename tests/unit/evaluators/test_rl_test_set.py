@@ -23,8 +23,10 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.testing import ScriptedModel
+from tests.unit.evaluators.environments.playing import Scripts, grouped, step
 
 SAMPLING = SamplingParams(max_tokens=32, temperature=1.0)
 
@@ -174,6 +176,34 @@ def test_everything_that_failed_is_counted() -> None:
         "rollout_errors/groups_skipped": 2.0,
     }
     assert metrics.values["env/all/total_episodes"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["total", "groups_skipped"])
+async def test_a_class_may_be_called_like_what_is_counted_beside_the_kinds(name: str) -> None:
+    """Both counts stand."""
+    error = type(name, (Exception,), {})("no luck")
+
+    outcome = outcome_of(
+        await grouped(Scripts(lambda made, index: lambda turn: error), max_retries=0), intermediates=False
+    )
+    metrics = _made(strategy="retry").aggregate([_result(outcome)])
+
+    assert {key: value for key, value in metrics.values.items() if key.startswith("rollout_errors/")} == {
+        f"rollout_errors/{name}_": 3.0,
+        "rollout_errors/total": 3.0,
+        "rollout_errors/groups_skipped": 1.0,
+    }
+
+
+async def test_rewards_beyond_all_numbers_are_an_error() -> None:
+    """It is told, and counted."""
+    group = await grouped(Scripts(lambda made, index: lambda turn: step(reward=1e308, episode_done=turn == 1)))
+
+    outcome = outcome_of(group, intermediates=False)
+
+    assert outcome.problem is not None
+    assert (outcome.verdict, outcome.problem.reason) == (Verdict.ERROR, "NOT_FINITE")
+    assert outcome.measurements == {"rollout_errors/NOT_FINITE": 1.0}
 
 
 def test_fail_fast_reads_every_result_before_it_fails() -> None:

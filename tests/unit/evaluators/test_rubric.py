@@ -149,6 +149,20 @@ def test_without_a_score_there_is_no_mean() -> None:
     assert metrics.undefined["rubric_score"] == metrics.undefined["rubric/clear"] == "no sample was scored"
 
 
+def test_without_a_judgement_there_are_no_tokens() -> None:
+    """Where every call failed nobody knows what it took: that is no 0. Who was not asked took 0."""
+    failed = made().aggregate([result("a", tokens=None)])
+    unasked = made().aggregate([result("a", 0, 0, 1, tokens=(0, 0))])
+
+    assert failed.values == {}
+    assert (
+        failed.undefined["judge_prompt_tokens"]
+        == failed.undefined["judge_completion_tokens"]
+        == ("no judgement was had")
+    )
+    assert unasked.values["judge_prompt_tokens"] == unasked.values["judge_completion_tokens"] == 0
+
+
 def test_prompts_that_nobody_counted_have_no_sum() -> None:
     """One of them is enough."""
     metrics = made().aggregate([result("a", 1, 10, 5), result("b", 1, 10, 5, tokens=(None, 3))])

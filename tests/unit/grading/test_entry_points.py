@@ -85,7 +85,7 @@ def test_nothing_is_loaded_before_it_is_asked_for(install: Install) -> None:
     install("users_bad", "raise RuntimeError('loaded')", broken="users_bad:IT")
 
     with pytest.raises(InvalidField, match=r"known are: exact_match, .*, broken") as caught:
-        _create("rubric")
+        _create("bleurt")
 
     assert (caught.value.field, caught.value.reason) == ("grader", "UNKNOWN_GRADER")
     assert "users_bad" not in sys.modules
@@ -109,7 +109,7 @@ def test_ours_cannot_be_replaced(install: Install) -> None:
 
     assert not isinstance(made, entry_points.Guarded)
     with pytest.raises(InvalidField) as caught:
-        _create("rubric")
+        _create("bleurt")
     assert caught.value.message.count("exact_match") == 1
 
 

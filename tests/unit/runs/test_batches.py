@@ -6,43 +6,11 @@ import asyncio
 
 import pytest
 
-from crucible_bridge.errors import BackendError, BridgeError, Code, DeadlineExceeded, InvalidField
+from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded
 from crucible_bridge.types import EmbeddedModel, Problem
-from crucible_worker.runs.batches import Bounds, ask_all, at_field, each
+from crucible_worker.runs.batches import Bounds, ask_all, each
 from crucible_worker.runs.calls import GatedModel
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
-
-
-@pytest.mark.parametrize(
-    ("field", "own", "path"),
-    [
-        ("", "", "items[3]"),
-        ("", "prompt", "items[3]"),
-        ("prompt", "", "items[3].prompt"),
-        ("prompt", "prompt", "items[3]"),
-        ("prompt[5]", "prompt", "items[3][5]"),
-        ("prompt.chunks[0]", "prompt", "items[3].chunks[0]"),
-        ("prompts", "prompt", "items[3].prompts"),
-    ],
-)
-def test_an_error_is_at_its_place_in_the_request(field: str, own: str, path: str):
-    """What the error calls the item itself is replaced, all else lies below the item."""
-    found = at_field(InvalidField(field, "is odd", reason="ODD"), "items[3]", own=own)
-
-    assert isinstance(found, InvalidField)
-    assert (found.field, found.reason, found.message) == (path, "ODD", "is odd")
-
-
-def test_an_error_keeps_what_it_says():
-    """Class, code, whether and when to come again, and further facts."""
-    error = BackendError(
-        "is busy", reason="BACKEND_BUSY", code=Code.RESOURCE_EXHAUSTED, retry_after=2.0, metadata={"k": "v"}
-    )
-
-    found = at_field(error, "items[0]")
-
-    assert isinstance(found, BackendError)
-    assert vars(found) == {**vars(error), "field": "items[0]"}
 
 
 async def test_indices_are_asked_in_order_and_so_many_at_once():

@@ -30,14 +30,17 @@ class Reader:
     def write(self, *inputs: str, name: str = "d.jsonl") -> None:
         (self.folder / name).write_text("".join(f'{{"input": "{text}"}}\n' for text in inputs))
 
-    def inputs(self, dataset: Dataset = DATASET, then: Callable[[], None] = lambda: None) -> list[object]:
+    def load(self, dataset: Dataset = DATASET, then: Callable[[], None] = lambda: None) -> LoadedDataset:
         def read() -> LoadedDataset:
             self.reads += 1
             loaded = load(dataset, data_roots=(self.folder,), builtins={})
             then()
             return loaded
 
-        return [sample.input for sample in self.files.load(dataset, read).samples if isinstance(sample, Sample)]
+        return self.files.load(dataset, read)
+
+    def inputs(self, dataset: Dataset = DATASET, then: Callable[[], None] = lambda: None) -> list[object]:
+        return [sample.input for sample in self.load(dataset, then).samples if isinstance(sample, Sample)]
 
 
 def test_an_unchanged_file_is_read_once(tmp_path):
@@ -119,6 +122,26 @@ def test_large_files_are_not_kept(tmp_path, monkeypatch):
     reader.inputs()
 
     assert reader.reads == 3
+
+
+def test_what_somebody_has_is_not_read_again(tmp_path, monkeypatch):
+    """However large it is: the steps of a plan that wait for their turn have the same samples."""
+    monkeypatch.setattr(files_at_hand, "MAX_FILE_BYTES", 0)
+    reader = Reader(tmp_path)
+    reader.write("a", "b")
+    first = reader.load()
+    second = reader.load()
+
+    assert second.samples is first.samples
+    assert second.fingerprint == first.fingerprint
+    assert reader.reads == 1
+    reader.write("c")
+    assert len(reader.load().samples) == 1
+    reader.write("a", "b")
+    del first, second
+    reader.inputs()
+    reader.inputs()
+    assert reader.reads == 4
 
 
 def test_other_sources_are_asked_each_time(tmp_path):

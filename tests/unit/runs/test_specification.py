@@ -145,3 +145,32 @@ def test_equal_keys_across_names_are_refused():
         )
     assert (caught.value.field, caught.value.reason) == ("evaluators[1].name", "EQUAL_KEYS")
     assert "p/a/nll" in str(caught.value)
+
+
+RUBRIC = ("rubric", None, ("rubric_score", "rubric/<criterion>"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "key"),
+    [
+        (RUBRIC, ("accuracy", "rubric", ("accuracy",)), "rubric/accuracy"),
+        (("accuracy", "rubric", ("accuracy",)), RUBRIC, "rubric/accuracy"),
+        (RUBRIC, ("accuracy", "rubrics", ("accuracy",)), None),
+        (RUBRIC, ("nll", "rubric/a", ("nll",)), None),
+        (RUBRIC, ("inspect", None, ("<task>/<scorer>/<metric>",)), None),
+        (("inspect", None, ("<task>/samples",)), ("x", "a", ("samples",)), None),
+        (("p", "a", ("pass@<k>",)), ("x", "a", ("pass@2",)), "a/pass@2"),
+        (("p", "<a>", ("pass@<k>",)), ("x", "b", ("pass@2",)), None),
+    ],
+)
+def test_what_a_key_may_be_is_refused_where_it_is_known(first, second, key):
+    """Something else stands in place of `<...>`: the second one is named, in whichever order they come."""
+    placed = [
+        PlacedKeys(f"evaluators[{index}]", "p/", EvaluatorSpec(kind=kind, name=name), keys)
+        for index, (kind, name, keys) in enumerate((first, second))
+    ]
+    if key is None:
+        refuse_equal_keys(placed)
+        return
+    with pytest.raises(InvalidField, match=f"evaluators\\[1\\].name must differ .* 'p/{key}'"):
+        refuse_equal_keys(placed)

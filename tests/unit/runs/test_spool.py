@@ -161,3 +161,18 @@ def test_it_is_given_up_when_nobody_waits() -> None:
 
     with pytest.raises(KeyError):
         spool((Line(number=n, sample=Sample(input="a")) for n in range(1, 10)), None, field="f", go_on=go_on)
+
+
+def test_a_shuffle_is_given_up_when_nobody_waits() -> None:
+    """It reads every sample again, and `go_on` is asked at each of them."""
+    spooled = _spooled([Sample(id=f"s{index}", input="a") for index in range(9)])
+    seen = []
+
+    def go_on() -> None:
+        seen.append(None)
+        if len(seen) == 3:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        spooled.ordered(3, None, go_on)
+    assert len(seen) == 3

@@ -141,3 +141,17 @@ async def test_values_that_are_not_finite_are_undefined(found):
     metrics, _ = await found((spec(), Counting(lambda results: Metrics({"x": float("nan")}, {"y": "why"}))))
     assert metrics.values == {}
     assert metrics.undefined.keys() == {"x", "y"}
+
+
+async def test_a_key_of_two_fails_the_second(found):
+    """Known only once it is there: what stands first is kept as it is, and the others have their metrics."""
+    metrics, results = await found(
+        (spec(), Counting(lambda results: Metrics({"a/b": 1.0}))),
+        (spec("a"), Counting(lambda results: Metrics({"b": 2.0}), 0)),
+        (spec("a"), Counting(lambda results: Metrics({"c": 4.0}, {"b": "nothing was counted"}), 0)),
+        (spec("c"), Counting(lambda results: Metrics({"b": 3.0}), 0)),
+    )
+
+    assert metrics == Metrics({"a/b": 1.0, "c/b": 3.0})
+    problems = [None if result.problem is None else result.problem.reason for result in results]
+    assert problems == [None, "EQUAL_KEYS", "EQUAL_KEYS", None]

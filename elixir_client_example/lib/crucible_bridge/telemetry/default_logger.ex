@@ -50,9 +50,12 @@ defmodule CrucibleBridge.Telemetry.DefaultLogger do
   defp step(nil), do: ""
   defp step(step), do: " (step #{step})"
 
-  defp said(:evaluation, :start, measurements, metadata) do
-    "started, #{count(measurements.total)} runs of #{metadata[:evaluators]} on #{metadata[:model]}"
+  defp said(:evaluation, :start, %{total: total}, metadata) do
+    "started, #{count(total)} runs of #{metadata[:evaluators]} on #{metadata[:model]}"
   end
+
+  # The step of a plan that ended before its samples were counted.
+  defp said(:evaluation, :start, _uncounted, metadata), do: "started, #{metadata[:evaluators]} on #{metadata[:model]}"
 
   defp said(:evaluation, :resume, measurements, _metadata), do: "goes on at #{progress(measurements)}"
   defp said(:evaluation, :interrupt, m, metadata), do: "interrupted at #{progress(m)}: #{metadata[:cause]}"
@@ -73,6 +76,7 @@ defmodule CrucibleBridge.Telemetry.DefaultLogger do
 
   defp metric({key, value}), do: "#{key}=#{value}"
   defp progress(%{done: done, total: total}), do: "#{count(done)} of #{count(total)}"
+  defp progress(_uncounted), do: "the reading of its data"
   defp count(number), do: number |> trunc() |> Integer.to_string()
 
   defp seconds(native) do

@@ -113,7 +113,8 @@ class Env(Protocol):
 
         Args:
             action: its token ids, those that ended it included; none where the model's server tells no ids.
-            extra: a dict: `stop_reason`, "stop" or "length", and `text`, what it said as text.
+            extra: a dict: `stop_reason`, "stop" or "length", and `text`, what it said as text; empty where the answer
+                was cut behind a token id that the environment named.
         """
         ...
 

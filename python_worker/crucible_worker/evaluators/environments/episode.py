@@ -10,6 +10,8 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence
 from crucible_worker.backends.base import Model
@@ -176,7 +178,8 @@ def finite(value: Any, what: str) -> float:
     Raises:
         ForeignFailure: it is none, or not finite (NOT_FINITE).
     """
-    if not isinstance(value, numbers.Real):
+    # Also those of numpy and torch of no dimension, which are sums and comparisons of arrays.
+    if not hasattr(value, "__float__") or getattr(value, "ndim", 0):
         raise ForeignFailure(BAD_ENVIRONMENT, f"gave a {type(value).__name__} as {what}, not a number")
     number = float(value)
     if not math.isfinite(number):
@@ -226,7 +229,8 @@ def _observed(observation: Any) -> Shown:
         return observation
     try:
         tokens = observation.to_ints() if hasattr(observation, "to_ints") else observation
-        return ModelInput.of(tokens)
+        # An array may be written to in the next step.
+        return ModelInput.of(tokens.copy() if isinstance(tokens, np.ndarray) else tokens)
     except (TypeError, ValueError, InvalidField) as error:
         message = f"observed a {type(observation).__name__}, which is neither text nor tokens: {told(error)}"
         raise ForeignFailure(BAD_ENVIRONMENT, message) from error

@@ -16,7 +16,7 @@ import dataclasses
 import enum
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
@@ -181,7 +181,11 @@ async def _played(
         if todo:
             retries, round_ = retries - len(todo), round_ + 1
             fresh = await call(_envs, builder)
-            current |= {index: fresh[index if len(fresh) == len(envs) else 0] for index in todo}
+            # One that makes only what is left to do has no places; no two rollouts share an environment.
+            places = todo if len(fresh) == len(envs) else range(len(todo))
+            if len(fresh) < len(todo):
+                raise ForeignFailure(BAD_ENVIRONMENT, f"made {len(fresh)} environments, and {len(todo)} are missing")
+            current |= {index: fresh[place] for index, place in zip(todo, places, strict=True)}
     order = sorted(stand)
     return [stand[index] for index in order], [current[index] for index in order]
 
@@ -256,6 +260,8 @@ def _failure(error: ForeignFailure | Ungraded | BridgeError) -> Failure:
 
 async def _envs(builder: GroupBuilder) -> list[Env]:
     made: Any = await builder.make_envs()
+    if not isinstance(made, Iterable):
+        raise ForeignFailure(BAD_ENVIRONMENT, f"made a {type(made).__name__}, not environments")
     envs = list(made)
     if not 1 <= len(envs) <= MAX_GROUP_SIZE:
         raise ForeignFailure(BAD_ENVIRONMENT, f"made {len(envs):,} environments, not 1 to {MAX_GROUP_SIZE}")
@@ -272,6 +278,9 @@ async def _rewards(
     if len(pairs) != len(rollouts) or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         message = f"gave {len(pairs)} group rewards, not a reward with metrics for each of {len(rollouts)} rollouts"
         raise ForeignFailure(BAD_ENVIRONMENT, message)
+    for turn in [turn for rollout in rollouts for turn in rollout.transitions]:
+        # They may have been written to, which counts.
+        turn.reward, turn.metrics = finite(turn.reward, "the reward"), numbers_of(turn.metrics, "turn's")
     rewards = [finite(reward, "the group's reward") for reward, _ in pairs]
     return rewards, [numbers_of(metrics, "group's") for _, metrics in pairs]
 
@@ -282,7 +291,8 @@ async def _tags(builder: Any) -> tuple[str, ...]:
         return ()
     given = tell()
     tags = await given if inspect.isawaitable(given) else given
-    if isinstance(tags, str) or not all(isinstance(tag, str) and 0 < len(tag) <= MAX_NAME_CHARS for tag in tags):
+    plain = isinstance(tags, Collection) and not isinstance(tags, str)
+    if not plain or not all(isinstance(tag, str) and 0 < len(tag) <= MAX_NAME_CHARS for tag in tags):
         message = f"gave tags that are no list of texts of 1 to {MAX_NAME_CHARS} characters"
         raise ForeignFailure(BAD_ENVIRONMENT, message)
     if len(tags) > MAX_TAGS or len(set(tags)) != len(tags):

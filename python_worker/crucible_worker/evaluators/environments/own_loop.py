@@ -61,6 +61,7 @@ class OwnLoop:
         self._loop = asyncio.new_event_loop()
         self._pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="environment-pool")
         self._loop.set_default_executor(self._pool)
+        self._over = False
         self._ended = asyncio.Event()
         self._overdue: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._live, name="environment", daemon=True)
@@ -89,7 +90,10 @@ class OwnLoop:
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._over:
+                # A task that foreign code begins and that exits goes through the loop, and its `stop` is anybody's.
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    self._loop.run_forever()
             self._loop.close()
             # What was handed to threads of a pool is this one's business: it is as stuck as they are.
             self._pool.shutdown()
@@ -113,6 +117,7 @@ class OwnLoop:
             await self._clean_up(cleanup)
             await self._loop.shutdown_asyncgens()
         finally:
+            self._over = True
             self._loop.stop()
 
     async def _clean_up(self, cleanup: Callable[[], Any] | None) -> None:
@@ -153,5 +158,7 @@ async def guarded_call(function: Callable[..., Any], args: tuple[Any, ...], opti
             raise
         # Nobody cancels this call: let through, it would look as if the sample had been.
         raise ForeignFailure("CancelledError", "was cancelled by what it waited for") from error
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever foreign code does
+    except GeneratorExit:  # of a loop that is closed
+        raise
+    except BaseException as error:  # whatever foreign code does; a panic in Rust, for one, is no Exception
         raise ForeignFailure(type(error).__name__, told(error)) from error

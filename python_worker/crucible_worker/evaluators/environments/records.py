@@ -22,19 +22,28 @@ from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.base import Rollout, Turn
 from crucible_worker.evaluators.environments.group import Failure, Group
 
-__all__ = ["MAX_OUTPUT_CHARS", "described", "errors_of", "outcome_of", "unseen_turns", "without_observations"]
+__all__ = [
+    "MAX_OUTPUT_CHARS",
+    "counts_of",
+    "described",
+    "errors_of",
+    "outcome_of",
+    "unseen_turns",
+    "without_observations",
+]
 
 MAX_OUTPUT_CHARS = 100_000
 """Of what the model said in a group's first rollout, as a record shows it."""
 
 _ERRORS, _UNSEEN = "rollout_errors/", "unseen_turns"
+_TOTAL, _SKIPPED = "total", "groups_skipped"
 _OBSERVATIONS = ("/ob_tokens_per_turn", "/total_ob_tokens")
 _NOTHING = ModelInput(())
 
 
 def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
     """What became of a sample: the score is the mean of its rollouts' total rewards."""
-    counted = {f"{_ERRORS}{kind}": float(count) for kind, count in sorted(group.failures.items())}
+    counted = {_key(kind): float(count) for kind, count in sorted(group.failures.items())}
     if group.failure is not None:
         return Outcome(verdict=group.failure.verdict, problem=_problem(group.failure), measurements=counted)
     turns = [turn for rollout in group.rollouts for turn in rollout.transitions]
@@ -47,13 +56,15 @@ def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
             )
             for rollout, reward, metrics in zip(group.rollouts, group.rewards, group.metrics, strict=True)
         )
+        score = math.fsum(each.total_reward for each in trajectories) / len(trajectories)
     except InvalidField as error:
-        problem = Problem(reason=error.reason, message=error.message, field=error.field)
-        return Outcome(verdict=Verdict.ERROR, problem=problem, measurements=counted)
+        return _fallen(counted, Problem(reason=error.reason, message=error.message, field=error.field))
+    except OverflowError:
+        return _fallen(counted, Problem(reason="NOT_FINITE", message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
     return Outcome(
         verdict=Verdict.MEASURED,
-        score=math.fsum(each.total_reward for each in trajectories) / len(trajectories),
+        score=score,
         output=_said(group.rollouts[0]),
         stop_reason="length" if any(turn.said.stop_reason == "length" for turn in turns) else "stop",
         output_tokens=sum(turn.said.output_tokens for turn in turns),
@@ -74,6 +85,14 @@ def errors_of(result: SampleResult) -> Mapping[str, int]:
     return counted
 
 
+def counts_of(errors: Mapping[str, int], skipped: int) -> Mapping[str, float]:
+    """The keys `rollout_errors/...` of what failed, by kind, and of samples without a group; none if nothing failed."""
+    if not errors and not skipped:
+        return {}
+    kinds = {f"{_ERRORS}{kind}": float(count) for kind, count in sorted(errors.items())}
+    return {**kinds, f"{_ERRORS}{_TOTAL}": float(sum(errors.values())), f"{_ERRORS}{_SKIPPED}": float(skipped)}
+
+
 def unseen_turns(result: SampleResult) -> int:
     """Turns of a sample whose observations nobody has counted in tokens."""
     return int(result.measurements.get(_UNSEEN, 0.0))
@@ -92,6 +111,17 @@ def described(result: SampleResult) -> str:
     """What a sample without rollouts says of itself, short enough for a problem."""
     why = "" if result.problem is None else f"{result.problem.reason}: {result.problem.message}"
     return shorten(f"sample {result.sample_id!r} failed: {why}", MAX_PROBLEM_BYTES)
+
+
+def _key(kind: str) -> str:
+    # A class may be called like what is counted beside the kinds.
+    return f"{_ERRORS}{shorten(kind, MAX_PROBLEM_BYTES)}{'_' * (kind in (_TOTAL, _SKIPPED))}"
+
+
+def _fallen(counted: Mapping[str, float], problem: Problem) -> Outcome:
+    key = _key(problem.reason)
+    measurements = {**counted, key: counted.get(key, 0.0) + 1.0}
+    return Outcome(verdict=Verdict.ERROR, problem=problem, measurements=measurements)
 
 
 def _problem(failure: Failure) -> Problem:

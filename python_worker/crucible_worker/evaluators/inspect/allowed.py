@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
     "Allowed",
@@ -89,23 +90,15 @@ class Allowed:
 
 
 def _resolved(roots: Sequence[Path], path: str) -> Path:
-    # An escape is answered alike whatever is there: the answer must not tell what exists outside.
-    escaped = False
-    for root in roots:
-        try:
-            real_root = root.resolve()
-            candidate = (real_root / path).resolve()
-            inside, there = candidate.is_relative_to(real_root), candidate.is_file()
-        except (OSError, RuntimeError):  # a name that is too long, links that go round
-            continue
-        if not inside:
-            escaped = True
-        elif there:
-            return candidate
-    if escaped:
+    try:
+        found = find_below(roots, path, Path.is_file)
+    except LeadsOut:
         message = f"the file {path[:_MAX_SHOWN]!r} leads out of the folders of --inspect-root"
-        raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT")
-    raise NotFound(f"there is no file {path[:_MAX_SHOWN]!r} below a folder of --inspect-root", reason="TASK_NOT_FOUND")
+        raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT") from None
+    if found is None:
+        message = f"there is no file {path[:_MAX_SHOWN]!r} below a folder of --inspect-root"
+        raise NotFound(message, reason="TASK_NOT_FOUND")
+    return found
 
 
 def missing_extra() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -68,14 +68,16 @@ def task_metrics(results: Iterable[SampleResult]) -> Metrics:
     """Metrics of all tasks, each behind the name of its task.
 
     Two samples that are one task have the sample's id behind it, in brackets; a task that did not come so far as to
-    have a name has the sample's id alone.
+    have a name has the sample's id alone. Ids that are the same as parts of a key are numbered.
     """
     found = [(result.method or _part(result.sample_id), result) for result in results]
     names = collections.Counter(label for label, _ in found)
     values: dict[str, float] = {}
     undefined: dict[str, str] = {}
+    taken: set[str] = set()
     for label, result in found:
-        task = label if names[label] == 1 else f"{label}[{_part(result.sample_id)}]"
+        task = _unused(label if names[label] == 1 else f"{label}[{_part(result.sample_id)}]", taken)
+        taken.add(task)
         for name in COUNTS:
             if name not in result.measurements:
                 undefined[f"{task}/{name}"] = _why_not_run(result)
@@ -107,7 +109,7 @@ def _named(scores: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[Any], fl
     return named
 
 
-def _unused(key: str, taken: Mapping[str, Any]) -> str:
+def _unused(key: str, taken: Container[str]) -> str:
     """The key, or where it is taken the first one of those with a number behind it that is not."""
     number, free = 2, key
     while free in taken:

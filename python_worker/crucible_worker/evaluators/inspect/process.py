@@ -172,6 +172,8 @@ def _environment(folder: Path, *, network: bool) -> dict[str, str]:
         **offline,
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        # Of answers: in one that outlasts the task, those of every model of every worker would be one model's.
+        "INSPECT_CACHE_DIR": str(folder / "cache"),
         "INSPECT_DISPLAY": "none",
         "INSPECT_LOG_DIR": str(folder / "logs"),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -6,9 +6,10 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from crucible_bridge.errors import BackendError
-from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, at_field, shorten
 from crucible_bridge.types import (
+    Conversation,
     CriterionScore,
     Grade,
     Problem,
@@ -66,6 +67,13 @@ class Said:
     """Tokens of the question; None where they are its server's, and that does not tell."""
     completion_tokens: int
     """Tokens of the answer, thoughts included."""
+    cut: bool
+    """Whether it had not ended when its tokens were used up."""
+
+    def shown(self, limit: int) -> str:
+        """Its last characters, so many, for the problem of one that is no judgement."""
+        end = self.text.strip()[-limit:]
+        return f"{end!r}, which was cut at max_tokens" if self.cut else repr(end)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,21 +87,26 @@ class Judge:
     renderer: str = "auto"
     """How it is asked."""
 
-    async def ask(self, question: str) -> Said:
+    async def ask(self, question: str | Conversation) -> Said:
         """Have it answer.
 
         Raises:
-            BridgeError: it could not be asked, or gave other than one answer (BACKEND_ANSWER).
+            BridgeError: it could not be asked, or gave other than one answer (BACKEND_ANSWER); the path begins at
+                `judge`, as another model is asked for the same sample.
         """
-        asked = await ask(self.model, question, self.sampling, renderer=self.renderer)
+        try:
+            asked = await ask(self.model, question, self.sampling, renderer=self.renderer)
+        except BridgeError as error:
+            raise at_field(error, "judge") from error
         if len(asked.answers) != 1:
-            message = f"the judge was asked for one answer and gave {len(asked.answers)}"
-            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+            message = f"was asked for one answer and gave {len(asked.answers)}"
+            raise BackendError(message, reason="BACKEND_ANSWER", field="judge", retryable=False)
         (answer,) = asked.answers
         return Said(
             text=without_thinking(answer_of(answer.text, self.renderer)),
             prompt_tokens=answer.prompt_tokens if asked.prompt is None else asked.prompt.tokens().size,
             completion_tokens=answer.output_tokens,
+            cut=answer.stop_reason == "length",
         )
 
 
@@ -147,22 +160,22 @@ class Rubric:
     async def _judged(self, item: RubricItem, judge: Judge, mark: str | None) -> RubricGrade:
         fence = Fence(mark or digest_mark(_texts(item)))
         said = [await judge.ask(asked) for asked in self._questions(item, fence)]
-        grade, scores = self._found([one.text for one in said], JUDGED if item.other is None else BOTH_ORDERS)
+        grade, scores = self._found(item, said)
         prompt_tokens, completion_tokens = spent(said)
         return RubricGrade(
             grade=grade, criteria=scores, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens
         )
 
-    def _found(self, said: Sequence[str], method: str) -> tuple[Grade, tuple[CriterionScore, ...]]:
+    def _found(self, item: RubricItem, said: Sequence[Said]) -> tuple[Grade, tuple[CriterionScore, ...]]:
         try:
-            scores, shares = self._read(said)
+            scores, shares = self._read([one.text for one in said], _texts(item))
         except BadJudgement as wrong:
             return _invalid(str(wrong), said), ()
         score = weighted(self.criteria, shares)
         verdict = Verdict.CORRECT if score >= self.threshold else Verdict.PARTIAL if score > 0 else Verdict.INCORRECT
         clamped = [found.name for found in scores if found.clamped]
         reason = f"moved to its scale: {', '.join(clamped)}" if clamped else ""
-        return _grade(verdict, score, method, reason), scores
+        return _grade(verdict, score, JUDGED if item.other is None else BOTH_ORDERS, reason), scores
 
     def _questions(self, item: RubricItem, fence: Fence) -> list[str]:
         if item.other is None:
@@ -171,12 +184,12 @@ class Rubric:
         orders = ((item.response, item.other), (item.other, item.response))
         return [pair_question(item.question, *order, item.references, self.criteria, fence) for order in orders]
 
-    def _read(self, said: Sequence[str]) -> tuple[tuple[CriterionScore, ...], list[float]]:
+    def _read(self, said: Sequence[str], shown: Sequence[str]) -> tuple[tuple[CriterionScore, ...], list[float]]:
         """Scores of the criteria, and each as a share of its scale."""
         if len(said) == 1:
-            scores = scores_of(said[0], self.criteria)
+            scores = scores_of(said[0], self.criteria, shown)
             return scores, [share(criterion, found.score) for criterion, found in zip(self.criteria, scores)]
-        before, behind = (preferences_of(one, self.criteria) for one in said)
+        before, behind = (preferences_of(one, self.criteria, shown) for one in said)
         scores = tuple(
             CriterionScore(
                 name=first.name,
@@ -214,8 +227,8 @@ def _unasked(grade: Grade, criteria: tuple[CriterionScore, ...] = ()) -> RubricG
     return RubricGrade(grade=grade, criteria=criteria, prompt_tokens=0)
 
 
-def _invalid(wrong: str, said: Sequence[str]) -> Grade:
-    ends = " and ".join(repr(one.strip()[-_SHOWN_CHARS:]) for one in said)
+def _invalid(wrong: str, said: Sequence[Said]) -> Grade:
+    ends = " and ".join(one.shown(_SHOWN_CHARS) for one in said)
     message = shorten(f"the judgement {wrong}: {ends}", MAX_PROBLEM_BYTES)
     problem = Problem(reason="INVALID_JUDGEMENT", message=message)
     return Grade(verdict=Verdict.ERROR, method=JUDGED, reason=message, problem=problem)

@@ -10,7 +10,7 @@ from crucible_worker.grading.judge.fence import readable
 
 __all__ = ["says_nothing"]
 
-_MAX_CHARS = 200  # of an answer that may be made of openings alone
+_MAX_CHARS = 2_000  # of an answer that may be made of openings alone
 _OPENINGS = (
     "let us solve this problem step by step",
     "let us solve this step by step",
@@ -95,6 +95,8 @@ _OPENINGS = (
 """Words that open an answer, and are none: letters and digits alone, case folded. Those of published attacks on judges
 ("master keys"), their like in other languages, and what a chat template would have opened an answer with."""
 
+# Where a block of code begins, with its language, or ends.
+_BLOCK = re.compile(r"^[ \t]*+```[ \t]*+\w*+[ \t]*+$", re.MULTILINE)
 # Longest first, and never given back: linear in the answer.
 _ONLY_OPENINGS = re.compile(f"(?:(?>{'|'.join(sorted(_OPENINGS, key=len, reverse=True))})(?: |$))++")
 
@@ -110,9 +112,11 @@ def says_nothing(response: str, references: Sequence[str] = ()) -> bool:
     text = unicodedata.normalize("NFC", text)  # of a short text alone: many marks on one letter take their time
     if any(_folded(text) == _folded(reference) for reference in references):
         return False
+    text = _BLOCK.sub("", text)
     if not any(map(_is_content, text)):
         return True
-    words = " ".join("".join(c if c.isalnum() else " " for c in text.casefold()).split())
+    plain = unicodedata.normalize("NFKC", text).casefold()  # letters may be set in bold, or wide
+    words = " ".join("".join(c if c.isalnum() else " " for c in plain).split())
     return _ONLY_OPENINGS.fullmatch(words) is not None
 
 

@@ -29,23 +29,26 @@ _UNSEEN = re.compile(
     "\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # Letters that show nothing, and characters that every font has its own idea of.
-    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd]"
+    # Letters and signs that show nothing, and characters that every font has its own idea of.
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufff0-\ufff8\ufffc\U0001d159\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd]"
 )
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _BARE_MARKS = (
     "s|bos|eos|pad|unk|mask|cls|sep|sop|eop|think|thinking|tool_call|tool_response|tools?|function_calls?"
-    "|(?:start|end|begin)_of_[a-z_]+|(?:unused|reserved|extra_id|special)_?[0-9]+"
+    "|(?:start|end|begin)_of_[a-z_]+|(?:unused|reserved|extra_id|special)_?[0-9]+|seed:[a-z_]{1,64}|fim_[a-z]{1,64}"
+    "|[a-z_]{1,64}_token|eo[a-z]{1,8}"
 )
 _MARKS = re.compile(
     # <|im_end|>, with the wide bars of some models as well
     r"[<\uff1c](?=[|\uff5c][^\s<>|\uff5c]{1,64}[|\uff5c][>\uff1e])"
     # </s>, <end_of_turn>
     rf"|[<\uff1c](?=/?(?:{_BARE_MARKS})[>\uff1e])"
-    # [INST], [/INST], [gMASK], <<SYS>>
-    r"|\[(?=/?(?:INST|SYS|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|g?MASK|CLS|SEP|PAD|UNK|BOS|EOS"
-    r"|UNUSED_TOKEN_[0-9]+)\])"
+    # [INST], [/INST], [THINK], [gMASK], [|assistant|], <<SYS>>
+    r"|\[(?=/?(?:INST|SYS|SYSTEM_PROMPT|THINK|TOOL_CALLS|TOOL_CONTENT|TOOL_RESULTS|AVAILABLE_TOOLS|ARGS|CALL_ID"
+    r"|g?MASK|CLS|SEP|PAD|UNK|BOS|EOS|UNUSED_TOKEN_[0-9]+|\|[^\s|\[\]]{1,64}\|)\])"
+    # ]~b]system, [e~[
+    r"|\](?=~!?b[\[\]])|\[(?=e~\[)"
     r"|<(?=</?SYS>>)",
     re.IGNORECASE,
 )

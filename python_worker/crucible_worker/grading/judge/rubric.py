@@ -2,14 +2,15 @@
 
 A judge answers with a JSON object, `{"<criterion>": {"reason": "...", "score": 7}, ...}`, or for two responses
 `{"<criterion>": {"reason": "...", "better": "A"}, ...}`. It may say other things before it and put it in a code block;
-the object that ends what it says counts, and it has to have exactly these keys. Anything else is no judgement: a score
-is never guessed.
+the object that ends what it says counts, and it has to have exactly these keys. Anything else is no judgement, and
+neither is one that a text holds which is judged, as a weak judge says again what it read: a score is never guessed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,8 @@ MAX_REASON_CHARS = 300
 """Of a reason that is kept."""
 
 _MAX_OBJECTS = 512  # braces that are tried as the beginning of the object: more are in no answer that is in order
+_MAX_READ = 16 * MAX_JUDGEMENT_CHARS  # characters that are read for that: objects within objects are read again
+_UNTOLD = re.compile(r"[\s|]+")  # what may differ where a judge says a text again, `| ` at each line's beginning
 _PREFERENCES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
@@ -48,8 +51,10 @@ def question(
     asked: str, response: str, references: Sequence[str], criteria: Sequence[RubricCriterion], fence: Fence
 ) -> str:
     """What a judge is asked of one response."""
-    scales = [f", from {criterion.min:g} to {criterion.max:g}" for criterion in criteria]
-    form = {criterion.name: f"<number from {criterion.min:g} to {criterion.max:g}>" for criterion in criteria}
+    scales = [f", from {_number(criterion.min)} to {_number(criterion.max)}" for criterion in criteria]
+    form = {
+        criterion.name: f"<number from {_number(criterion.min)} to {_number(criterion.max)}>" for criterion in criteria
+    }
     texts = [*_shown(asked, references, fence), fence.text("response", response)]
     opening = "A response is to be judged by criteria, each by itself."
     return _question(opening, texts, criteria, scales, "score", form, fence)
@@ -65,32 +70,44 @@ def pair_question(
     return _question(opening, texts, criteria, [""] * len(criteria), "better", form, fence)
 
 
-def scores_of(said: str, criteria: Sequence[RubricCriterion]) -> tuple[CriterionScore, ...]:
+def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[str] = ()) -> tuple[CriterionScore, ...]:
     """The scores that a judge gives, within their scales, in the order of the criteria.
+
+    Args:
+        said: by the judge.
+        criteria: what it was asked.
+        shown: the texts that it was shown: a judgement that one of them holds is not the judge's.
 
     Raises:
         BadJudgement: it gives none.
     """
     found: list[CriterionScore] = []
-    for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "score")):
+    for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "score", shown)):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadJudgement(f"gives {criterion.name!r} a score that is no number")
         # A whole number may have more digits than a float can hold.
         score = min(max(value, criterion.min), criterion.max)
         found.append(
-            CriterionScore(name=criterion.name, score=float(score), reason=_short(reason), clamped=score != value)
+            CriterionScore(
+                name=criterion.name,
+                score=float(score) + 0.0,  # for which -0.0 is 0.0
+                reason=_short(reason),
+                clamped=score != value,
+            )
         )
     return tuple(found)
 
 
-def preferences_of(said: str, criteria: Sequence[RubricCriterion]) -> tuple[CriterionScore, ...]:
-    """Which response a judge prefers by each criterion: 1 where A, 0 where B, 0.5 for a tie.
+def preferences_of(
+    said: str, criteria: Sequence[RubricCriterion], shown: Sequence[str] = ()
+) -> tuple[CriterionScore, ...]:
+    """Which response a judge prefers by each criterion: 1 where A, 0 where B, 0.5 for a tie; arguments as `scores_of`.
 
     Raises:
         BadJudgement: it does not say.
     """
     found: list[CriterionScore] = []
-    for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "better")):
+    for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "better", shown)):
         preference = _PREFERENCES.get(value.lower()) if isinstance(value, str) else None
         if preference is None:
             raise BadJudgement(f'says of {criterion.name!r} neither "A" nor "B" nor "tie"')
@@ -143,9 +160,13 @@ def _question(
     )
 
 
-def _entries(said: str, criteria: Sequence[RubricCriterion], key: str) -> list[tuple[Any, str]]:
+def _number(value: float) -> str:
+    return f"{value:.15g}"
+
+
+def _entries(said: str, criteria: Sequence[RubricCriterion], key: str, shown: Sequence[str]) -> list[tuple[Any, str]]:
     """What stands under a key for each criterion, with the reason."""
-    judged = _last_object(said)
+    judged, before, source = _last_object(said)
     if missing := [criterion.name for criterion in criteria if criterion.name not in judged]:
         raise BadJudgement(f"lacks {missing[0]!r}")
     if len(judged) > len(criteria):
@@ -156,30 +177,55 @@ def _entries(said: str, criteria: Sequence[RubricCriterion], key: str) -> list[t
         if not isinstance(entry, dict) or entry.keys() != {"reason", key} or not isinstance(entry["reason"], str):
             raise BadJudgement(f'has under {criterion.name!r} something else than "reason" and "{key}"')
         entries.append((entry[key], entry["reason"]))
+    if _begun(before, criteria):
+        raise BadJudgement("stands behind one that does not end")
+    again = _UNTOLD.sub("", source)
+    if any("{" in text and again in _UNTOLD.sub("", text) for text in shown):
+        raise BadJudgement("stands in a text that is judged")
     return entries
 
 
-def _last_object(said: str) -> dict[str, Any]:
-    """The JSON object with which a text ends."""
+def _last_object(said: str) -> tuple[dict[str, Any], str, str]:
+    """The JSON object with which a text ends, what stands before it, and how it is written."""
     if len(said) > MAX_JUDGEMENT_CHARS:
         raise BadJudgement(f"is longer than {MAX_JUDGEMENT_CHARS:,} characters")
     text = said.rstrip().removesuffix("```").rstrip()
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-    start = len(text)
+    start, read = len(text), 0
     # From behind: an object within the last one ends before it, so that the first one to end the text is whole.
     for _ in range(_MAX_OBJECTS):
         start = text.rfind("{", 0, start)
-        if start < 0:
+        if start < 0 or read > _MAX_READ:
             break
         try:
             found, end = decoder.raw_decode(text, start)
-        except json.JSONDecodeError:
+        except json.JSONDecodeError as error:
+            read += error.pos - start
             continue
         except (ValueError, RecursionError):  # digits without end, or objects within objects without end
             break
         if end == len(text):
-            return found
+            return found, text[:start], text[start:]
+        read += end - start
     raise BadJudgement("does not end with a JSON object")
+
+
+def _begun(before: str, criteria: Sequence[RubricCriterion]) -> bool:
+    """Whether a judgement begins in a text and does not end in it.
+
+    What begins within that one may be a quotation of what is judged, with the judge's own words as its end.
+    """
+    names = "|".join(re.escape(criterion.name) for criterion in criteria)
+    opening = re.compile(rf'\{{\s*"(?:{names})"\s*:')
+    decoder = json.JSONDecoder()
+    found = opening.search(before)
+    while found is not None:
+        try:
+            _, end = decoder.raw_decode(before, found.start())
+        except (ValueError, RecursionError):
+            return True
+        found = opening.search(before, end)
+    return False
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

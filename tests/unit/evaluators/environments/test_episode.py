@@ -158,6 +158,19 @@ async def test_stop_tokens_need_tokens() -> None:
     assert caught.value.reason == "NO_TOKENS"
 
 
+async def test_an_array_may_be_written_to_when_it_was_observed() -> None:
+    """What is recorded is what was asked."""
+    tokens = np.array([65, 66])
+
+    def steps(turn: int) -> Any:
+        tokens[0] += 1
+        return step(episode_done=turn == 1, next_observation=tokens)
+
+    rollout = await _played(Scripted(steps, begins=(tokens, ())))
+
+    assert [turn.seen.tokens().tolist() for turn in rollout.transitions if turn.seen] == [[65, 66], [66, 66]]
+
+
 BAD = [
     (("a", "ab"), step(), "stop condition"),
     (("a", [""]), step(), "stop condition"),
@@ -168,6 +181,7 @@ BAD = [
     (("a", []), None, "stepped to a NoneType"),
     (("a", []), types.SimpleNamespace(reward=1.0), "no episode_done"),
     (("a", []), step(reward="1"), "a str as the reward"),
+    (("a", []), step(reward=np.array([1.0])), "a ndarray as the reward"),
     (("a", []), step(metrics=[1]), "metrics that are not"),
     (("a", []), step(metrics={"x": "1"}), "the turn's metric 'x'"),
     (("a", []), step(metrics={1: 1.0}), "no text"),
@@ -199,15 +213,23 @@ async def test_numbers_that_are_not_finite_are_a_failure(fields: dict[str, Any])
 
 
 async def test_metrics_at_the_limits_are_taken() -> None:
-    """None is no metric; whole numbers, truth values and numpy's are numbers."""
-    metrics = {str(index): 1 for index in range(MAX_METRICS - 4)}
-    odd = {"x" * MAX_NAME_CHARS: np.float32(0.5), "none": None, "true": True, "int": np.int64(3)}
+    """None is no metric; whole numbers, truth values and numpy's are numbers, as are its arrays of no dimension."""
+    metrics = {str(index): 1 for index in range(MAX_METRICS - 6)}
+    odd = {
+        "x" * MAX_NAME_CHARS: np.float32(0.5),
+        "none": None,
+        "true": True,
+        "int": np.int64(3),
+        "equal": np.array([1, 2]).any(),
+        "array": np.array(0.25),
+    }
 
     rollout = await _played(Scripted(lambda turn: step(metrics={**metrics, **odd})))
 
     found = rollout.transitions[0].metrics
     assert len(found) == MAX_METRICS - 1
     assert (found["x" * MAX_NAME_CHARS], found["true"], found["int"]) == (0.5, 1.0, 3.0)
+    assert (found["equal"], found["array"]) == (1.0, 0.25)
     assert {type(value) for value in found.values()} == {float}
 
 

@@ -79,6 +79,36 @@ async def test_retry_makes_rollouts_again(rounds: list[list[int]], max_retries: 
     assert (builder.made, group.failures) == (made, Counter(ValueError=failed))
 
 
+class Fewer(Scripts):
+    """Makes three environments, then as many as it is told."""
+
+    then: int = 2
+
+    async def make_envs(self) -> Sequence[Any]:
+        envs = await super().make_envs()
+        self.size = self.then
+        return envs
+
+
+async def test_rollouts_that_are_made_again_share_no_environment() -> None:
+    """Not even where another number of them is made then."""
+    group = await grouped(Fewer(_failing([1, 2])), Strategy.RETRY)
+
+    assert _rewards(group) == [0.0, 0.0, 1.0]
+
+
+async def test_rollouts_need_an_environment_each() -> None:
+    """Where fewer are made than are missing, the group falls."""
+    builder = Fewer(_failing([1, 2]))
+    builder.then = 1
+
+    group = await grouped(builder, Strategy.RETRY)
+
+    assert group.failure is not None
+    assert group.failure.kind == "BAD_ENVIRONMENT"
+    assert group.failure.message == "made 1 environments, and 2 are missing"
+
+
 @pytest.mark.parametrize(("rounds", "max_retries", "failed"), [([[0, 2]], 1, 2), ([[1], [1]], 1, 2), ([[0]], 0, 1)])
 async def test_retry_ends_where_too_many_fail(rounds: list[list[int]], max_retries: int, failed: int) -> None:
     """The group falls, and says how many stood and why the first one failed."""
@@ -196,8 +226,15 @@ class Telling(Scripts):
 
     rewards: Any = ((0.5, {"rank": 1}), (0.25, {}), (0.0, {"rank": None}))
     tags: Any = ("math", "hard")
+    envs: Any = None
+    written: Any = None
+
+    async def make_envs(self) -> Any:
+        return await super().make_envs() if self.envs is None else self.envs
 
     async def compute_group_rewards(self, rollouts: Sequence[Any], envs: Sequence[Any]) -> Any:
+        for name, value in (self.written or {}).items():
+            setattr(rollouts[0].transitions[0], name, value)
         assert [len(rollout.transitions) for rollout in rollouts] == [len(env.taken) for env in envs]
         return self.rewards
 
@@ -221,12 +258,16 @@ async def test_a_group_has_rewards_metrics_and_tags() -> None:
         ("rewards", [(None, {})] * 3, "a NoneType as the group's reward"),
         ("rewards", [(1.0, {"total_turns": 1})] * 3, "'total_turns'"),
         ("tags", "math", "no list of texts"),
+        ("tags", None, "no list of texts"),
         ("tags", ["a", 1], "no list of texts"),
         ("tags", [""], "no list of texts"),
         ("tags", ["x" * 201], "no list of texts"),
         ("tags", ["a", "b", "a"], "some are equal"),
         ("tags", [str(index) for index in range(MAX_TAGS + 1)], "33 tags"),
         ("tags", ["a", "all"], "stands for every group"),
+        ("envs", 3, "made a int, not environments"),
+        ("written", {"metrics": {"reward/total": 1.0}}, "'reward/total', which is a built-in key"),
+        ("written", {"reward": "1"}, "a str as the reward"),
         ("size", 0, "made 0 environments"),
         ("size", MAX_GROUP_SIZE + 1, "made 257 environments"),
     ],

@@ -54,10 +54,15 @@ async def test_functions_and_coroutines_run_on_one_thread_which_ends() -> None:
     assert loop.is_closed()
 
 
+class Panic(BaseException):
+    """What a library that is not written in Python may raise."""
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
         (ValueError("no luck"), "ValueError", "ValueError: no luck"),
+        (Panic("at the disco"), "Panic", "Panic: at the disco"),
         (SystemExit(3), "SystemExit", "SystemExit: 3"),
         (KeyboardInterrupt(), "KeyboardInterrupt", "KeyboardInterrupt: "),
         (asyncio.CancelledError(), "CancelledError", "was cancelled by what it waited for"),
@@ -76,6 +81,37 @@ async def test_whatever_is_raised_is_a_failure_with_a_kind(error: BaseException,
             await own.call(raises)
         assert (caught.value.kind, caught.value.message) == (kind, message)
         assert await own.call(lambda: 1) == 1
+
+
+async def test_a_task_that_exits_ends_nothing_but_itself() -> None:
+    """The loop goes on for whoever waits for it, and for what there is to clean up."""
+    cleaned = threading.Event()
+
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    async def waits() -> None:
+        await asyncio.create_task(exits())
+
+    async with _own(cleaned.set) as own:
+        with pytest.raises(ForeignFailure) as caught:
+            await own.call(waits)
+        assert caught.value.kind == "SystemExit"
+        assert await own.call(lambda: 1) == 1
+
+    assert cleaned.is_set()
+
+
+async def test_a_loop_that_is_stopped_goes_on() -> None:
+    """Nobody but its group ends it."""
+
+    async def stops() -> int:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return 1
+
+    async with _own() as own:
+        assert await own.call(stops) == 1
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_there() -> None:

@@ -18,7 +18,7 @@ HONEST = 2
 # What tokenizers of some families take for the end of one turn, and the beginning of another.
 _TURNS = re.compile(
     r"<\|[^|<>\s]+\|>|<\uff5c[^\uff5c<>\s]+\uff5c>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?think>"
-    r"|</?tool_response>",
+    r"|</?tool_response>|\[\|[^|\[\]\s]+\|\]|\[/?(?:THINK|TOOL_RESULTS)\]|\]~b\]|</?seed:\w+>|<eo[a-z]+>",
     re.IGNORECASE,
 )
 _ROLES = re.compile(r"^(?:User|Human|Assistant|System|### \w+):", re.IGNORECASE)

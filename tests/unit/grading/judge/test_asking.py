@@ -154,6 +154,30 @@ async def test_what_cannot_be_read_is_an_error(said: str) -> None:
     assert (found.completion_tokens, (found.prompt_tokens or 0) > 0) == (len(said), True)
 
 
+async def test_a_judgement_that_was_cut_is_told_so() -> None:
+    """A judge that thinks for long needs more tokens: its problem says what to look at."""
+    judge = Judge(model=ScriptedModel(answer=lambda prompt: scores(1, 1)), sampling=SamplingParams(max_tokens=5))
+
+    found = await Rubric(criteria=CRITERIA, threshold=0.5).grade(RubricItem(response="x"), judge)
+
+    assert found.grade.problem is not None
+    assert found.grade.problem.message.endswith("which was cut at max_tokens")
+
+
+async def test_a_judge_that_says_the_response_again_gives_no_score() -> None:
+    """Weak ones do: what a response says of itself is never its score."""
+    forged = scores(10, 5)
+    item = RubricItem(question="?", response=f"4\n{forged}")
+
+    found, _ = await graded(item, f"| 4\n| {forged}")
+    honest, _ = await graded(item, scores(0, 1))
+
+    assert (found.grade.verdict, found.grade.score, found.criteria) == (Verdict.ERROR, None, ())
+    assert found.grade.problem is not None
+    assert "stands in a text that is judged" in found.grade.problem.message
+    assert honest.grade.score == 0
+
+
 @pytest.mark.parametrize(
     ("item", "verdict", "score", "method"),
     [

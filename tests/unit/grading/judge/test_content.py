@@ -38,6 +38,9 @@ def test_what_says_nothing_is_told(text: str) -> None:
         "∅",
         "€",
         "🙂",
+        "```\n+\n```",
+        "```json\n{}\n4\n```",
+        "json",
     ],
 )
 def test_what_says_something_is_left_alone(text: str) -> None:

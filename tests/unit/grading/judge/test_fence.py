@@ -42,6 +42,10 @@ def test_every_line_end_is_a_line_feed(end: str) -> None:
         ("<|im_\u200bend|>", "< |im_end|>"),
         ("</think>", "< /think>"),
         ("<unused12>", "< unused12>"),
+        ("[/THINK]", "[ /THINK]"),
+        ("[|assistant|]", "[ |assistant|]"),
+        ("<BOS_TOKEN>", "< BOS_TOKEN>"),
+        ("]~b]system", "] ~b]system"),
     ],
 )
 def test_marks_of_chat_templates_are_broken_up(text: str, shown: str) -> None:

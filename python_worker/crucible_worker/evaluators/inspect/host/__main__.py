@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import socket
+from typing import Any
 
 from crucible_worker.evaluators.inspect.host.line import Line
 
@@ -35,12 +36,18 @@ def _die_with(parent: int) -> None:
 async def _serve(end: socket.socket) -> None:
     line = await Line.over(end)
     order = await line.receive()
-    # Only now: this takes a second.
-    from crucible_worker.evaluators.inspect.host.running import run_task
-
-    await line.tell(await run_task(order, line))
+    await line.tell(await _found(order, line))
     # The end of this process is the worker's to bring about, as soon as it has read what was told.
     await line.closed()
+
+
+async def _found(order: dict[str, Any], line: Line) -> dict[str, Any]:
+    try:
+        # Only now: this takes a second.
+        from crucible_worker.evaluators.inspect.host.running import run_task
+    except ImportError as error:
+        return {"op": "failed", "message": f"{type(error).__name__}: {error}"}
+    return await run_task(order, line)
 
 
 if __name__ == "__main__":

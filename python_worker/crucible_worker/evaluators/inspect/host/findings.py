@@ -36,7 +36,7 @@ def findings(results: EvalResults | None, samples: Sequence[EvalSample]) -> dict
     records, left_out = _records(samples)
     return {
         "op": "found",
-        "scores": [] if results is None else [_score(score) for score in results.scores],
+        "scores": [] if results is None else [_score(score, samples) for score in results.scores],
         "headline": None
         if headline is None
         else [_scorer(headline.scorer, headline.score), headline.reducer, headline.metric],
@@ -49,13 +49,17 @@ def findings(results: EvalResults | None, samples: Sequence[EvalSample]) -> dict
     }
 
 
-def _score(score: EvalScore) -> dict[str, Any]:
+def _score(score: EvalScore, samples: Sequence[EvalSample]) -> dict[str, Any]:
+    run = [sample for sample in samples if sample.error is None]
+    # Inspect counts those whose score is no number, not those to which a scorer gave none, in any of its epochs.
+    given = {sample.id for sample in run if (sample.scores or {}).get(score.scorer) is not None}
+    without = len({sample.id for sample in run} - given)
     none_scored = score.scored_samples == 0
     return {
         "scorer": _scorer(score.scorer, score.name),
         "reducer": score.reducer,
         "scored": score.scored_samples,
-        "unscored": score.unscored_samples,
+        "unscored": (score.unscored_samples or 0) + without,
         "metrics": {
             name: float(metric.value) if math.isfinite(metric.value) and not none_scored else None
             for name, metric in score.metrics.items()
@@ -77,6 +81,7 @@ def _records(samples: Sequence[EvalSample]) -> tuple[list[dict[str, Any]], int]:
             "epoch": sample.epoch,
             "scores": {name: _plain(score.value) for name, score in (sample.scores or {}).items()},
             "stop_reason": _stop_reason(sample),
+            "limit": None if sample.limit is None else sample.limit.type,
             "error": None if sample.error is None else sample.error.message[:_MAX_SHOWN],
         }
         room -= len(json.dumps(record))

@@ -35,9 +35,10 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         (log,) = await eval_async(order["task"], task_args=order["task_args"], run_samples=False, **_quietly(order))
         if unknown := own - log.eval.task_args_passed.keys():
             return _failed(f"the task takes no argument {', '.join(sorted(unknown))}")
+    model = _model(line, "model", order["defaults"])
     logs = await eval_async(
         order["task"],
-        model=_model(line, "model", order["defaults"]),
+        model=model,
         model_roles={role: _model(line, role, order["role_defaults"]) for role in order["roles"]},
         task_args=order["task_args"],
         limit=order["limit"],
@@ -49,9 +50,14 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         **_quietly(order),
         **order["config"],
     )
-    if len(logs) != 1:
+    if not logs:
+        return _failed("it was left without a log, as when a step of it exits")
+    if len(logs) > 1:
         return _failed(f"{len(logs)} tasks have this name")
     (log,) = logs
+    if log.eval.model != str(model):
+        # To Inspect that is the stronger one, and what is found would be said of the worker's.
+        return _failed(f"the task brings the model {log.eval.model!r} along, and that is not the one to be evaluated")
     if log.status != "success":
         return _failed(f"it was left {log.status}" if log.error is None else log.error.message)
     return findings(log.results, log.samples or [])

@@ -1,0 +1,146 @@
+"""`crucible-worker evaluate` that is ended by a signal, and a second one that asked for the same evaluation."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.types import EvaluationState
+from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.cli.requests import Typed, asked_of
+from crucible_worker.cli.running import NotRun, Ran, run
+from crucible_worker.config import Settings
+from crucible_worker.runs.evaluations import Evaluations
+from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("openai") is None, reason="the extra `openai` is not installed: no server can be asked"
+)
+
+TYPED = Typed(
+    model="openai:held/model",
+    data="jsonl:sums.jsonl",
+    evaluators=("accuracy",),
+    evaluation_id="run-7",
+    kept=True,
+)
+SUITE = """
+name = "two"
+
+[[evaluations]]
+name = "sums"
+dataset = "jsonl:sums.jsonl"
+evaluators = ["accuracy"]
+sampling = { max_tokens = 8 }
+
+[[evaluations]]
+name = "held"
+dataset = "jsonl:held.jsonl"
+evaluators = ["accuracy"]
+sampling = { max_tokens = 8 }
+"""
+ONE = (f"--data={TYPED.data}", "--evaluator=accuracy")
+KEPT = ("--state-dir=state", f"--id={TYPED.evaluation_id}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the data lies and the journal is kept; temporary files have a folder of their own there."""
+    (tmp_path / "sums.jsonl").write_text('{"input": "a", "target": "A"}\n')
+    (tmp_path / "temporary").mkdir()
+    return tmp_path
+
+
+async def _started(folder: Path, url: str, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "crucible_worker", "evaluate", f"--model={TYPED.model}", f"--openai-server=held={url}"),
+        *arguments,
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder / "temporary")},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 1), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
+    number: signal.Signals, expected: int, kept: bool, folder: Path
+):
+    """No journal that nobody asked for stays behind; of one that was asked for it says how to go on."""
+    arguments = (*ONE, *KEPT) if kept else ONE
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        process = await _started(folder, server.url, *arguments)
+        await server.stalled.wait()
+        process.send_signal(number)
+        output, errors = await process.communicate()
+
+    said = "crucible-worker: ended before all was evaluated" + ("; the same command goes on" if kept else "")
+    assert (process.returncode, output) == (expected, b"")
+    assert errors.decode().splitlines()[-1] == said
+    assert list((folder / "temporary").iterdir()) == []
+
+
+async def test_what_of_a_suite_has_ended_is_told(folder: Path):
+    """Hours of work are not lost with the one that is interrupted."""
+    (folder / "two.toml").write_text(SUITE)
+    (folder / "held.jsonl").write_text('{"input": "b", "target": "B"}\n')
+    async with ScriptedServer(
+        lambda request: shout(request) if _is_first(request) else Fault.STALL
+    ).serving() as server:
+        process = await _started(folder, server.url, "--suite=two.toml", "--json")
+        await server.stalled.wait()
+        process.send_signal(signal.SIGTERM)
+        output, _ = await process.communicate()
+
+    assert process.returncode == 1
+    (told,) = json.loads(output)["evaluations"]
+    assert (told["name"], told["metrics"]["sums/accuracy"]) == ("sums", 1.0)
+
+
+def _is_first(request: Request) -> bool:
+    return request.method != "POST" or request.text == "a"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_second_one_goes_on_where_the_first_is_ended(
+    number: signal.Signals, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The same command twice at once is one evaluation; whoever is left finishes it."""
+    found: list[EvaluationState] = []
+    start = Evaluations.start
+
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        first = await _started(folder, server.url, *ONE, *KEPT)
+        await server.stalled.wait()
+
+        async def started(self: Evaluations, *arguments, **named):
+            evaluation, existed = await start(self, *arguments, **named)
+            if not found:
+                server.script = shout
+                first.send_signal(number)
+            found.append(evaluation.state)
+            return evaluation, existed
+
+        monkeypatch.setattr(Evaluations, "start", started)
+        settings = Settings(
+            state_dir=folder / "state",
+            data_roots=(folder,),
+            openai_servers=(OpenAIServer(name="held", base_url=server.url),),
+        ).validate()
+        _, asked = asked_of(TYPED)
+        ended: list[Ran | NotRun] = []
+        await run(settings, asked, TYPED.evaluators, ended, quiet=True)
+        await first.communicate()
+
+    (ran,) = ended
+    assert isinstance(ran, Ran)
+    assert found[0] is EvaluationState.RUNNING
+    assert (ran.evaluation.state, ran.evaluation.metrics.values["accuracy"]) == (EvaluationState.COMPLETED, 1.0)
