@@ -36,9 +36,12 @@ def processes_below(pid: int) -> set[int]:
     found: set[int] = set()
     waiting = [pid]
     while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                children = set(map(int, task.read_text().split())) - found
+        tasks: list[Path] = []
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            tasks += Path(f"/proc/{waiting.pop()}/task").iterdir()
+        for task in tasks:
+            with contextlib.suppress(OSError):  # likewise
+                children = set(map(int, (task / "children").read_text().split())) - found
                 found |= children
                 waiting += children
     return found

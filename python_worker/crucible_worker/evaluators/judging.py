@@ -15,7 +15,7 @@ DEFAULT_CRITERION = "Which answer is better: more correct, more helpful, clearer
 
 _PREFERENCE = {"a": -1, "tie": 0, "b": 1}
 # Nothing is given back: linear in what a judge says.
-_VERDICT = re.compile(r"\W*+(?:answer\s++)?+\W*+(a|b|tie)\W*+", re.IGNORECASE)
+_VERDICT = re.compile(r"\W*+(?>(?:answer\s++)?)\W*+(a|b|tie)\W*+", re.IGNORECASE)
 
 
 def question(asked: str, a: str, b: str, criterion: str) -> str:

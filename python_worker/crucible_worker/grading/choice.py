@@ -40,7 +40,7 @@ _WORDS_AFTER = r"(?:or|and|because|since|as|but|is)\b"
 _BARE = rf"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?![\w']|\s+(?!{_WORDS_AFTER})[a-z]))"
 _BARE_LETTER = re.compile(_BARE)
 # Right behind a marker the first letter decides, or the first ones: "the answer is B, because A ...", "answer: A or B".
-_LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?:\s{{0,2}}(?:[,/&]|\bor\b|\band\b)\s{{0,2}}{_BARE})*+)")
+_LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\bor\b|\band\b)\s{{0,2}}{_BARE})*))")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

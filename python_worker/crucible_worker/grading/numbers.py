@@ -31,13 +31,13 @@ _MAX_EXPONENT_DIGITS = 18  # an exponent of more digits outweighs every mantissa
 _FAR = 10**_MAX_EXPONENT_DIGITS
 
 # Possessive, and each group of thousands is checked by itself: no character is looked at more than a few times.
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))++|[0-9]++)"
-_UNSIGNED = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+\u2212]?[0-9]++)?+"
+_DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
+_UNSIGNED = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][-+\u2212]?[0-9]++)?)"
 _NUMBER = re.compile(
-    rf"(?P<sign>(?<![\w)\]}}])[-+\u2212])?+(?<![A-Za-z_0-9])(?<![0-9]\.)"
-    rf"(?P<parts>{_UNSIGNED}(?:/{_UNSIGNED})*+)(?P<percent> ?\\?%)?+"
+    rf"(?>(?P<sign>(?<![\w)\]}}])[-+\u2212])?)(?<![A-Za-z_0-9])(?<![0-9]\.)"
+    rf"(?P<parts>{_UNSIGNED}(?>(?:/{_UNSIGNED})*))(?>(?P<percent> ?\\?%)?)"
 )
-_PART = re.compile(r"(?P<whole>[0-9]*+)(?:\.(?P<decimals>[0-9]++))?+(?:[eE](?P<exponent>[-+]?[0-9]++))?+")
+_PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE](?P<exponent>[-+]?[0-9]++))?)")
 
 
 class Flaw(enum.StrEnum):

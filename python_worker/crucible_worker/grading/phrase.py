@@ -27,8 +27,8 @@ _EXPLANATION = re.compile(
 )
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
-    r"(?:(?:therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also|now"
-    r"|that)\b[,:]?\s?)++",
+    r"(?>(?:(?:therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
+    r"|now|that)\b[,:]?\s?)+)",
     re.IGNORECASE,
 )
 # Said of an answer, not an answer: "so the answer is correct".
@@ -38,7 +38,7 @@ _JUDGEMENTS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # A span between dollars, as `extract` tells it from prices.
-_INNER = re.compile(r"(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|\\\(([^\n\\]*+(?:\\[^()\n][^\n\\]*+)*+)\\\)")
+_INNER = re.compile(r"(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|\\\(([^\n\\]*+(?>(?:\\[^()\n][^\n\\]*+)*))\\\)")
 # What shows that a text is more than one chain of equalities.
 _NO_CHAIN = frozenset(
     {

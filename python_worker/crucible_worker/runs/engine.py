@@ -263,12 +263,14 @@ class Attempt:
                 outcome = await evaluator.run(sample, context)
         except BridgeError as error:
             return _error(problem_of(error))
-        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Rust, for one, is no Exception
-            if timer.expired():
+            if timer.expired():  # until Python 3.11.3 it may come as the cancel by which it ended another one's wait
                 message = f"took longer than sample_timeout_ms, {self._sample_seconds * 1000:.0f}"
                 return _error(Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True))
+            if isinstance(error, asyncio.CancelledError):
+                raise
             _log.exception("sample_failed", sample_id=sample.id)
             message = f"{type(error).__name__} in the evaluator; see the worker's log"
             return _error(Problem(reason="EVALUATOR_FAILED", message=message))

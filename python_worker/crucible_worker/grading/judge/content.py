@@ -98,7 +98,7 @@ _OPENINGS = (
 # Where a block of code begins, with its language, or ends.
 _BLOCK = re.compile(r"^[ \t]*+```[ \t]*+\w*+[ \t]*+$", re.MULTILINE)
 # Longest first, and never given back: linear in the answer.
-_ONLY_OPENINGS = re.compile(f"(?:(?>{'|'.join(sorted(_OPENINGS, key=len, reverse=True))})(?: |$))++")
+_ONLY_OPENINGS = re.compile(f"(?>(?:(?>{'|'.join(sorted(_OPENINGS, key=len, reverse=True))})(?: |$))+)")
 
 
 def says_nothing(response: str, references: Sequence[str] = ()) -> bool:

@@ -68,7 +68,7 @@ MULTIPLES: Mapping[str, int] = {
 """What a value before such a word is multiplied by: 5 dozen is 60."""
 NUMBER_WORDS = frozenset({*_SMALL, *(name + "s" for name in _SMALL), *_PARTS, "twenties", "thirties", "pair", "pairs"})
 """Words that are numbers themselves, or so many of something: no units."""
-_PLAIN = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?+(?:[eE]([+-]?[0-9]++))?+")
+_PLAIN = re.compile(r"([0-9]*+)(?>(?:\.([0-9]*+))?)(?>(?:[eE]([+-]?[0-9]++))?)")
 _REPEATING = re.compile(
     r"([0-9]*+)\.([0-9]*+)(?:\\(?:overline|bar) ?\{? ?([0-9]++)|\(([0-9]++)\)|((?:\\dot.*)))", re.DOTALL
 )
