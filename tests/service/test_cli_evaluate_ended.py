@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from crucible_worker.cli.requests import Typed, asked_of
 from crucible_worker.cli.running import NotRun, Ran, run
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
+from tests.service.logging_kit import restored_logging
 from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
 
 pytestmark = pytest.mark.skipif(
@@ -46,6 +48,13 @@ sampling = { max_tokens = 8 }
 """
 ONE = (f"--data={TYPED.data}", "--evaluator=accuracy")
 KEPT = ("--state-dir=state", f"--id={TYPED.evaluation_id}")
+
+
+@pytest.fixture(autouse=True)
+def logging_of_a_command() -> Iterator[None]:
+    """What runs here as in a process of its own configures logging as a command does."""
+    with restored_logging():
+        yield
 
 
 @pytest.fixture

@@ -10,17 +10,14 @@ import pytest
 import structlog
 
 from crucible_worker.telemetry.logging import MAX_TEXT_CHARS, BackgroundWriter, bind_contextvars, configure_logging
+from tests.service.logging_kit import restored_logging
 
 
 @pytest.fixture
 def stream():
     """Where lines go; the logging of other tests is restored afterwards."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield io.StringIO()
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
-    root.handlers, root.level = handlers, level
+    with restored_logging():
+        yield io.StringIO()
 
 
 def lines_of(stream: io.StringIO) -> list[dict[str, object]]:
