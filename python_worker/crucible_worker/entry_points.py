@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,24 @@ class EntryPoints:
             Draft202012Validator.check_schema(dict(schema))
         except SchemaError as error:
             raise self.bad(name, f"has options that are no JSON schema: {error.message[:_MAX_SHOWN]}") from error
+
+    def check_options(self, name: str, schema: Any) -> None:
+        """Refuse options that are not described one by one, by a JSON schema of an object that takes no others.
+
+        Raises:
+            FailedPrecondition: with the group's reason.
+        """
+        try:
+            json.dumps(schema, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise self.bad(name, f"has options that are no JSON schema: {told(error)}") from error
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            raise self.bad(name, "has options that are not of the type object")
+        self.check_schema(name, schema)
+        rules = schema.get("properties", {}).values()
+        if schema.get("additionalProperties") is not False or not all(isinstance(rule, dict) for rule in rules):
+            # An option that is misspelt would otherwise be none at all.
+            raise self.bad(name, "has options that are not described one by one, with additionalProperties false")
 
     def bad(self, name: str, message: str) -> FailedPrecondition:
         """The error that says what is wrong with one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -47,7 +47,7 @@ from crucible_worker.grading.patterns import TooMuchText
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 
-__all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType"]
+__all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType", "AsAccuracy"]
 
 MAX_SAMPLES_PER_PROMPT = 1_000
 """Answers to one sample."""
@@ -196,3 +196,43 @@ class Accuracy:
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """The keys of `ACCURACY_KEYS`; unscored answers are never taken for wrong but in `accuracy_strict`."""
         return accuracy(scores_by_sample(results))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AsAccuracy:
+    """What evaluators have in common that ask and judge as `accuracy` does, and count otherwise."""
+
+    KIND: ClassVar[str]
+    """What it is called in errors."""
+    answering: Accuracy
+    """Who asks and judges."""
+
+    @property
+    def repeats(self) -> int:
+        """Answers to each sample."""
+        return self.answering.repeats
+
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """The grader's judge, where it asks one."""
+        return self.answering.others
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot generate.
+
+        Raises:
+            FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
+        """
+        check_sampling_client(model, self.KIND)
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        check_judge(others, self.KIND)
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse what the renderer takes none of, and what a judge cannot read.
+
+        Raises:
+            InvalidField: names the conversation or the datum.
+        """
+        self.answering.check_sample(sample)

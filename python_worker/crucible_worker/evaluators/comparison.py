@@ -20,16 +20,15 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
-    ModelRef,
     Problem,
     Sample,
     SampleResult,
     SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.answering import Answering, check_sampling_client
+from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.judged import Judged
 from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, preference_prompt, question
 from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
 from crucible_worker.grading.judge.content import says_nothing
@@ -119,45 +118,24 @@ class ComparisonType:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Judged):
     """Asks the model for one answer, and the judge for two judgements of it."""
 
-    judge: ModelRef
-    """Who judges."""
+    KIND = "comparison"
+
     preference: bool
-    """Whether it is a preference model, and not asked in words."""
+    """Whether the judge is a preference model, and not asked in words."""
     sampling: SamplingParams
     """How the model is sampled."""
-    judge_sampling: SamplingParams
-    """How the judge is: its likeliest answer."""
     criterion: str
     """What is better, in words; a preference model is not told."""
     renderer: str
     """How a sample becomes what the model gets, see `crucible_worker.rendering.renderers`."""
-    judge_renderer: str
-    """How a question becomes what the judge gets."""
 
     @property
     def repeats(self) -> int:
         """Once: the uncertainty is that over samples."""
         return 1
-
-    @property
-    def others(self) -> Mapping[str, ModelRef]:
-        """The judge."""
-        return {JUDGE: self.judge}
-
-    def check(self, model: Model) -> None:
-        """Refuse a model that cannot generate.
-
-        Raises:
-            FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
-        """
-        check_sampling_client(model, "comparison")
-
-    def check_others(self, others: Mapping[str, Model]) -> None:
-        """Refuse a judge that cannot generate; raises as `check` does."""
-        check_sampling_client(others[JUDGE], "comparison", "the judge")
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is tokens, has no reference, or whose conversation the renderer takes none of.
@@ -199,13 +177,12 @@ class Comparison:
             return dataclasses.replace(found, verdict=Verdict.UNDECIDED, problem=problem)
         if says_nothing(answer.text, (reference,)):
             return dataclasses.replace(found, score=0.0, method=NO_CONTENT)
-        judge = Judge(model=context.others[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)
         orders = ((reference, answer.text), (answer.text, reference))
         questions = [
             preference_prompt(sample.input, *order) if self.preference else question(asked, *order, self.criterion)
             for order in orders
         ]
-        return await self._judged(found, judge, questions)
+        return await self._judged(found, self.opened_judge(context), questions)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`win_rate`, the mean score, and its standard error; an invalid judgement is no tie, and is left out."""

@@ -9,7 +9,6 @@ See `guarded.py` for what becomes of its failures.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from crucible_bridge.errors import BridgeError
@@ -76,22 +75,7 @@ def _check(name: str, info: EvaluatorInfo) -> None:
     keys = info.keys
     if not isinstance(keys, Mapping) or not keys or not all(isinstance(text, str) for text in (*keys, *keys.values())):
         raise _POINTS.bad(name, "announces no keys, or some that are no text")
-    _check_schema(name, info)
-
-
-def _check_schema(name: str, info: EvaluatorInfo) -> None:
-    schema = info.options_schema
-    try:
-        json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise _POINTS.bad(name, f"has options that are no JSON schema: {told(error)}") from error
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise _POINTS.bad(name, "has options that are not of the type object")
-    _POINTS.check_schema(name, schema)
-    rules = schema.get("properties", {}).values()
-    if schema.get("additionalProperties") is not False or not all(isinstance(rule, dict) for rule in rules):
-        # An option that is misspelt would otherwise be none at all.
-        raise _POINTS.bad(name, "has options that are not described one by one, with additionalProperties false")
+    _POINTS.check_options(name, info.options_schema)
 
 
 def _unusable(name: str, why: str) -> EvaluatorInfo:

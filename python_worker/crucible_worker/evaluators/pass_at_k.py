@@ -19,16 +19,13 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
-    ModelRef,
     Sample,
     SampleResult,
     SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.accuracy import Accuracy, AccuracyType
+from crucible_worker.evaluators.accuracy import AccuracyType, AsAccuracy
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.graded import check_judge
 from crucible_worker.metrics.pass_at_k import MAX_KS, pass_at_k
 
 __all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK", "PassAtKType"]
@@ -95,43 +92,13 @@ class PassAtKType:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PassAtK:
+class PassAtK(AsAccuracy):
     """Asks and judges as `accuracy` does, and counts right answers by sample."""
 
-    answering: Accuracy
-    """Who asks and judges."""
+    KIND = "pass_at_k"
+
     ks: Sequence[int]
     """Values of k, each once."""
-
-    @property
-    def repeats(self) -> int:
-        """Answers to each sample."""
-        return self.answering.repeats
-
-    @property
-    def others(self) -> Mapping[str, ModelRef]:
-        """The grader's judge, where it asks one."""
-        return self.answering.others
-
-    def check(self, model: Model) -> None:
-        """Refuse a model that cannot generate.
-
-        Raises:
-            FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
-        """
-        self.answering.check(model)
-
-    def check_others(self, others: Mapping[str, Model]) -> None:
-        """Refuse a judge that cannot generate; raises as `check` does."""
-        check_judge(others, "pass_at_k")
-
-    def check_sample(self, sample: Sample) -> None:
-        """Refuse what the renderer takes none of, and what a judge cannot read.
-
-        Raises:
-            InvalidField: names the conversation or the datum.
-        """
-        self.answering.check_sample(sample)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Sample one answer and grade it; raises what `accuracy` raises."""

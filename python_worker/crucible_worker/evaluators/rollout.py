@@ -17,7 +17,6 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
-    ModelRef,
     Sample,
     SampleResult,
     SamplingParams,
@@ -25,12 +24,11 @@ from crucible_bridge.types import (
     TrajectoryGroup,
     Transition,
 )
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.accuracy import Accuracy, AccuracyType
-from crucible_worker.evaluators.answering import Answer, check_sampling_client
+from crucible_worker.evaluators.accuracy import AccuracyType, AsAccuracy
+from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import CLEAN_OPTION, Cleaning
-from crucible_worker.evaluators.graded import check_judge, scores_by_sample
+from crucible_worker.evaluators.graded import scores_by_sample
 from crucible_worker.metrics.scores import Reduce, reduced
 
 __all__ = ["Rollout", "RolloutType"]
@@ -102,45 +100,15 @@ class RolloutType:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class Rollout(AsAccuracy):
     """Asks and judges as `accuracy` does, and keeps what a learner needs."""
 
-    answering: Accuracy
-    """Who asks, cleans and judges."""
+    KIND = "rollout"
+
     reduce: Reduce = Reduce.MEAN
     """What becomes of the scores."""
     intermediates: bool = False
     """Whether tokens and log-probabilities are kept."""
-
-    @property
-    def repeats(self) -> int:
-        """Answers to each sample."""
-        return self.answering.repeats
-
-    @property
-    def others(self) -> Mapping[str, ModelRef]:
-        """The grader's judge, where it asks one."""
-        return self.answering.others
-
-    def check(self, model: Model) -> None:
-        """Refuse a model that cannot generate.
-
-        Raises:
-            FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
-        """
-        check_sampling_client(model, "rollout")
-
-    def check_others(self, others: Mapping[str, Model]) -> None:
-        """Refuse a judge that cannot generate; raises as `check` does."""
-        check_judge(others, "rollout")
-
-    def check_sample(self, sample: Sample) -> None:
-        """Refuse what the renderer takes none of, and what a judge cannot read.
-
-        Raises:
-            InvalidField: names the conversation or the datum.
-        """
-        self.answering.check_sample(sample)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Sample one answer and grade it; keep its tokens where that is asked for and it has a score.

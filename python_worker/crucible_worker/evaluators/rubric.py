@@ -15,7 +15,6 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
-    ModelRef,
     Problem,
     RubricItem,
     Sample,
@@ -23,11 +22,11 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
-from crucible_worker.evaluators.answering import THINKING_OPTION, Answering, check_sampling_client
+from crucible_worker.evaluators.answering import THINKING_OPTION, Answering
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.grading.judge.asking import Judge, Rubric
+from crucible_worker.evaluators.judged import Judged
+from crucible_worker.grading.judge.asking import Rubric
 from crucible_worker.grading.judge.grader import measurements_of, method_of, question_text
 from crucible_worker.grading.judge.options import (
     CRITERIA_OPTION,
@@ -110,38 +109,17 @@ class RubricType:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RubricEvaluator:
+class RubricEvaluator(Judged):
     """Asks the model for one answer at a time, and the judge for one judgement of it."""
 
-    judge: ModelRef
-    """Who judges."""
-    judge_sampling: SamplingParams
-    """How the judge is sampled: its likeliest answer."""
-    judge_renderer: str
-    """How it is asked."""
+    KIND = "rubric"
+
     rubric: Rubric
     """What is judged."""
     answering: Answering
     """How the model is asked."""
     repeats: int = 1
     """Answers to each sample, from 1."""
-
-    @property
-    def others(self) -> Mapping[str, ModelRef]:
-        """The judge."""
-        return {JUDGE: self.judge}
-
-    def check(self, model: Model) -> None:
-        """Refuse a model that cannot generate.
-
-        Raises:
-            FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
-        """
-        check_sampling_client(model, "rubric")
-
-    def check_others(self, others: Mapping[str, Model]) -> None:
-        """Refuse a judge that cannot generate; raises as `check` does."""
-        check_sampling_client(others[JUDGE], "rubric", "the judge")
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is tokens, or whose conversation the renderer takes none of.
@@ -171,8 +149,7 @@ class RubricEvaluator:
             response=answer.text,
             references=tuple(target for target in sample.targets if target.strip()),
         )
-        judge = Judge(model=context.others[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)
-        found = await self.rubric.grade(item, judge)
+        found = await self.rubric.grade(item, self.opened_judge(context))
         grade = found.grade
         problem = None
         if not grade.verdict.scored:

@@ -108,7 +108,7 @@ async def _serve(
     except (StartError, BridgeError) as error:
         log.error("start_failed", reason=str(error))
         return EXIT_FAILED
-    except Exception:
+    except Exception:  # a fault of ours: the log has it, and the exit status says that nothing serves
         log.exception("start_failed")
         return EXIT_FAILED
     finally:

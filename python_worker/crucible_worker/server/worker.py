@@ -245,7 +245,7 @@ class Worker:
         """Gather by a thread what asks the disk, such as versions and what backends could import."""
         try:
             self._description = await asyncio.to_thread(describe, self._description, parts, self._settings)
-        except Exception:
+        except Exception:  # a fault of ours: the log has it, and health goes on saying that the worker is not ready
             self._log.exception("warm_up_failed")
             return
         self._warm = True
@@ -310,6 +310,6 @@ class Worker:
                 return await work
         except TimeoutError:
             self._log.error("drain_step_late", step=what, seconds=seconds)
-        except Exception:
+        except Exception:  # the log has it; what comes after it has to happen all the same
             self._log.exception("drain_step_failed", step=what)
         return default

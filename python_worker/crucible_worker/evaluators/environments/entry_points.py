@@ -7,7 +7,6 @@ rights, but not on the worker's event loop: see `own_loop.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import cast
 
@@ -48,12 +47,5 @@ def find(name: str) -> EnvironmentType | None:
     if not described or not isinstance(schema, dict) or not callable(group):
         message = f"is a {type(found).__name__} at {place!r}, without a description, an options_schema or a `group`"
         raise _POINTS.bad(name, message)
-    try:
-        json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise _POINTS.bad(name, f"has options that are no JSON schema: {told(error)}") from error
-    _POINTS.check_schema(name, schema)
-    if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
-        # An option that is misspelt would otherwise be none at all.
-        raise _POINTS.bad(name, "has options that are no object with additionalProperties false")
+    _POINTS.check_options(name, schema)
     return cast("EnvironmentType", found)

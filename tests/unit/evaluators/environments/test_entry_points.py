@@ -91,7 +91,7 @@ def test_one_that_is_not_announced_is_unknown(install: Install) -> None:
         ("IT = Environment(); IT.description = 3", "without a description"),
         ("IT = Environment(); IT.options_schema = []", "without a description"),
         ("IT = Environment(); IT.options_schema = {'type': object}", "no JSON schema"),
-        ("IT = Environment(); IT.options_schema = {'type': 'x'}", "no JSON schema"),
+        ("IT = Environment(); IT.options_schema = {'type': 'x'}", "not of the type object"),
         ("IT = Environment(); IT.options_schema = {'type': 'object'}", "additionalProperties"),
         ("Environment.description = property(lambda self: 1 / 0); IT = Environment()", "ZeroDivisionError"),
     ],
