@@ -16,7 +16,7 @@ from crucible_bridge.types import (
     Sample,
     Verdict,
 )
-from crucible_worker.backends.continuations import forward_continuations, sample_continuations
+from crucible_worker.backends.continuations import forward_continuations, measures_continuations, sample_continuations
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
@@ -43,72 +43,69 @@ async def model():
     await backend.aclose()
 
 
-class Counting:
-    """The sampling side of a model, its calls counted."""
-
-    def __init__(self, model):
-        self.calls = []
-        self._model = model
-
-    async def sample(self, prompt, params, num_samples=1):
-        raise AssertionError("nothing is generated")
-
-    async def compute_logprobs(self, prompt):
-        self.calls.append("prompt")
-        return await self._model.compute_logprobs(prompt)
-
-    async def compute_target_logprobs(self, prompt, targets):
-        self.calls.append("targets")
-        return await self._model.compute_target_logprobs(prompt, targets)
-
-
-async def test_targets_prompts_and_forward_passes_agree(model):
+async def test_continuations_prompts_and_forward_passes_agree(model):
     """Each way to ask for continuations gives the model's log-probabilities, and is bit-equal when asked again."""
     prompt = await model.tokenizer.encode("12+34=")
     texts = ["4", "46", "47", "5", "460", "46"]
     continuations = [await model.tokenizer.encode_continuation(text) for text in texts]
-    client = Counting(model)
 
-    by_targets = await sample_continuations(client, prompt, continuations)
-    again = await sample_continuations(client, prompt, continuations)
+    at_once = await sample_continuations(model, prompt, continuations)
+    again = await sample_continuations(model, prompt, continuations)
     by_forward = await forward_continuations(model, prompt, continuations)
 
-    assert client.calls == ["targets"] * 2  # everything ends within "460" but for its last token
+    assert measures_continuations(model)
     for index, continuation in enumerate(continuations):
         alone = (await model.compute_logprobs(ModelInput.of([*prompt, *continuation])))[len(prompt) :]
-        assert by_targets[index].tolist() == again[index].tolist()
-        np.testing.assert_allclose(by_targets[index], alone, rtol=TOLERANCE, atol=TOLERANCE)
+        assert at_once[index].tolist() == again[index].tolist()
+        np.testing.assert_allclose(at_once[index], alone, rtol=TOLERANCE, atol=TOLERANCE)
         np.testing.assert_allclose(by_forward[index], alone, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 async def test_all_tokens_behind_a_prompt_are_a_distribution(model):
-    """Every token of the vocabulary as a choice: one pass, and the probabilities sum to 1."""
+    """Every token of the vocabulary as a choice: the probabilities sum to 1."""
     prompt = await model.tokenizer.encode("7+8=")
-    client = Counting(model)
 
-    found = await sample_continuations(client, prompt, [[token] for token in range(15)])
+    found = await sample_continuations(model, prompt, [[token] for token in range(15)])
 
-    assert len(client.calls) == 1
     assert np.exp(np.concatenate(found)).sum() == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("prompt", "targets", "field"),
+    ("prompt", "continuations", "field", "reason"),
     [
-        ([], [(1, 1)], "prompt"),
-        ([1] * 33, [(1, 1)], "prompt"),
-        ([1, 2], [], "targets"),
-        ([1, 2], [(0, 1)], "targets"),
-        ([1, 2], [(2, 1)], "targets"),
-        ([1, 2], [(1, 15)], "targets[0]"),
-        ([1, 2], [(1, 3), (1, -1)], "targets[1]"),
+        ([], [[1]], "prompt", ""),
+        ([1] * 33, [[1]], "prompt", "PROMPT_TOO_LONG"),
+        ([1, 15], [[1]], "prompt[1]", ""),
+        ([1, 2], [], "continuations", ""),
+        ([1, 2], [[1], []], "continuations[1]", ""),
+        ([1] * 31, [[1, 2], [1, 2, 3]], "continuations[1]", "PROMPT_TOO_LONG"),
+        ([1, 2], [[1], [3, 15]], "continuations[1][1]", ""),
+        ([1, 2], [[-1]], "continuations[0][0]", ""),
     ],
 )
-async def test_what_cannot_be_measured_is_named(model, prompt, targets, field):
-    """An empty or too long prompt, no target, one without a place, an unknown token."""
+async def test_what_cannot_be_measured_is_named(model, prompt, continuations, field, reason):
+    """An empty or too long prompt, no continuation, an empty one, one beyond the context, an unknown token."""
     with pytest.raises(InvalidField) as caught:
-        await model.compute_target_logprobs(ModelInput.of(prompt), targets)
+        await model.compute_continuation_logprobs(ModelInput.of(prompt), continuations)
     assert caught.value.field == field
+    assert reason in ("", caught.value.reason)
+
+
+async def test_the_last_token_needs_no_room(model):
+    """It is measured, and not read: a prompt that fills the context has continuations of one token."""
+    (found,) = await model.compute_continuation_logprobs(ModelInput.of([1] * 32), [[2]])
+    assert found.shape == (1,)
+
+
+async def test_texts_are_encoded_in_one_call_as_one_by_one(model):
+    """As whole texts and as continuations, the empty one included."""
+    texts = ["12+34=", "", "7"]
+    wholes = await model.tokenizer.encode_all(texts)
+    parts = await model.tokenizer.encode_all(texts, continuations=True)
+
+    assert list(wholes) == [await model.tokenizer.encode(text) for text in texts]
+    assert list(parts) == [await model.tokenizer.encode_continuation(text) for text in texts]
+    assert await model.tokenizer.encode_all([]) == ()
 
 
 async def in_tokens(model, sample):

@@ -62,9 +62,9 @@ def texts() -> list[str]:
 
 async def likeliest(model, tokens):
     """At each place, by the log-probability of every token of the vocabulary."""
-    prompt = ModelInput.of(tokens)
+    every = [[token] for token in range(VOCABULARY)]
     for place in range(1, len(tokens)):
-        values = await model.compute_target_logprobs(prompt, [(place, token) for token in range(VOCABULARY)])
+        values = await model.compute_continuation_logprobs(ModelInput.of(tokens[:place]), every)
         yield int(np.argmax(values))
 
 

@@ -33,7 +33,9 @@ __all__ = [
     "NO_TARGET_LOGPROBS",
     "UNKNOWN_TOKEN",
     "Backend",
+    "BatchTokenizer",
     "BoundedModel",
+    "ContinuationsClient",
     "CookbookTokenizer",
     "GreedyClient",
     "HeldModel",
@@ -132,6 +134,22 @@ class TargetClient(SamplingClient, Protocol):
 
 
 @runtime_checkable
+class ContinuationsClient(SamplingClient, Protocol):
+    """A sampling client that measures several continuations of one prompt in one call, which reads the prompt once."""
+
+    async def compute_continuation_logprobs(
+        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
+    ) -> Sequence[np.ndarray]:
+        """Log-probabilities of each continuation's tokens, given the prompt and the tokens before them, nats: float64.
+
+        Args:
+            prompt: at least one token.
+            continuations: token ids, at least one continuation and one token in each.
+        """
+        ...
+
+
+@runtime_checkable
 class GreedyClient(SamplingClient, Protocol):
     """A sampling client that also tells which token it holds for the likeliest at each place of a prompt."""
 
@@ -159,7 +177,7 @@ class TrainingClient(Protocol):
 
 @runtime_checkable
 class PartsClient(TrainingClient, Protocol):
-    """A training client that is faster where data are parts of one sample: windows of a text, choices of a question."""
+    """A training client that is faster where data are parts of one sample, as the windows of a text are."""
 
     async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         """As `forward`; the last bits of an answer may depend on the other data of the call, and on nothing else."""
@@ -194,6 +212,15 @@ class Tokenizer(Protocol):
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         """Token ids of a conversation by the model's own chat template."""
+        ...
+
+
+@runtime_checkable
+class BatchTokenizer(Protocol):
+    """A tokenizer that is not at hand here: one call for several texts takes as long as a call for one."""
+
+    async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
+        """Token ids of each text, as `encode` has it; as `encode_continuation` has it where they are continuations."""
         ...
 
 

@@ -1,6 +1,7 @@
 """Log-probabilities of several continuations of one prompt, in as few calls as the model's client allows.
 
-A model says of every token of a sequence how likely it is behind those before it. One call thus serves
+Where the client takes all continuations of a prompt at once (`ContinuationsClient`), one call serves. Else a model says
+of every token of a sequence how likely it is behind those before it, and one call serves
 
 - where the client measures tokens that the sequence does not hold (`TargetClient`): all continuations that differ from
   it in their last token alone, or end earlier. Choices of one token each share a single call, whatever their number;
@@ -19,10 +20,15 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, ModelInput
-from crucible_worker.backends.base import NO_TARGET_LOGPROBS, SamplingClient, TargetClient, TrainingClient
-from crucible_worker.backends.forwarding import takes_parts
+from crucible_worker.backends.base import (
+    NO_TARGET_LOGPROBS,
+    ContinuationsClient,
+    SamplingClient,
+    TargetClient,
+    TrainingClient,
+)
 
-__all__ = ["calls_by_targets", "forward_continuations", "measures_targets", "sample_continuations"]
+__all__ = ["forward_continuations", "measures_continuations", "measures_targets", "sample_continuations"]
 
 _T = TypeVar("_T")
 
@@ -48,13 +54,16 @@ async def sample_continuations(
         BackendError: there is no answer, or none that makes sense.
     """
     _check(prompt, continuations)
-    if measures_targets(client):
+    targets = client  # a name of its own: a guard's answer takes the place of what is known of the type
+    if measures_continuations(client):
+        return await _by_continuations(client, prompt, continuations)
+    if measures_targets(targets):
         try:
-            return await _by_targets(client, prompt, continuations)
+            return await _by_targets(targets, prompt, continuations)
         except FailedPrecondition as error:
             if error.reason != NO_TARGET_LOGPROBS:
                 raise
-    return await _by_prompts(client, prompt, continuations)
+    return await _by_prompts(targets, prompt, continuations)
 
 
 async def forward_continuations(
@@ -66,13 +75,24 @@ async def forward_continuations(
     data = [
         Datum(model_input=ModelInput.of(whole[:-1]), loss_fn_inputs={"target_tokens": whole[1:]}) for whole in sequences
     ]
-    answers = await (client.forward_parts(data) if takes_parts(client) else client.forward(data))
+    answers = await client.forward(data)
     if [np.shape(answer) for answer in answers] != [(whole.size - 1,) for whole in sequences]:
         raise _nonsense(f"a forward pass over {len(data):,} data was answered by arrays of other shapes")
     return tuple(
         np.asarray(answer, np.float64)[-len(continuation) :]
         for answer, continuation in zip(answers, continuations, strict=True)
     )
+
+
+def measures_continuations(client: SamplingClient) -> TypeGuard[ContinuationsClient]:
+    """Whether a client takes all continuations of a prompt at once."""
+    return _is_continuations_client(type(client))
+
+
+@functools.cache
+def _is_continuations_client(kind: type[SamplingClient]) -> bool:
+    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
+    return issubclass(kind, ContinuationsClient)
 
 
 def measures_targets(client: SamplingClient) -> TypeGuard[TargetClient]:
@@ -82,17 +102,21 @@ def measures_targets(client: SamplingClient) -> TypeGuard[TargetClient]:
 
 @functools.cache
 def _is_target_client(kind: type[SamplingClient]) -> bool:
-    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
     return issubclass(kind, TargetClient)
 
 
-def calls_by_targets(continuations: Sequence[Tokens]) -> int:
-    """How many calls measure continuations, where the client measures tokens that a prompt does not hold."""
-    return len(_covered_by_targets(continuations))
+async def _by_continuations(
+    client: ContinuationsClient, prompt: Tokens, continuations: Sequence[Tokens]
+) -> tuple[np.ndarray, ...]:
+    answers = await client.compute_continuation_logprobs(ModelInput.of(prompt), continuations)
+    if [np.shape(answer) for answer in answers] != [(len(continuation),) for continuation in continuations]:
+        raise _nonsense(f"{len(continuations):,} continuations were answered by arrays of other shapes")
+    return tuple(np.asarray(answer, np.float64) for answer in answers)
 
 
 async def _by_targets(client: TargetClient, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
-    calls = _covered_by_targets(continuations)
+    # What is measured at a continuation's last place needs no more than the tokens before it.
+    calls = _covering([tuple(continuation[:-1]) for continuation in continuations])
 
     async def ask(longest: int, covered: Sequence[int]) -> dict[tuple[int, int], float]:
         targets = list(dict.fromkeys(pair for index in covered for pair in _placed(prompt, continuations[index])))
@@ -131,11 +155,6 @@ async def _by_prompts(
         for index in covered:
             found[index] = values[: len(continuations[index])]
     return tuple(found[index] for index in range(len(continuations)))
-
-
-def _covered_by_targets(continuations: Sequence[Tokens]) -> dict[int, list[int]]:
-    # What is measured at a continuation's last place needs no more than the tokens before it.
-    return _covering([tuple(continuation[:-1]) for continuation in continuations])
 
 
 def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:

@@ -27,12 +27,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
 from crucible_worker.backends.continuations import (
-    calls_by_targets,
     forward_continuations,
+    measures_continuations,
     measures_targets,
     sample_continuations,
 )
-from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
@@ -231,9 +230,6 @@ class MultipleChoice:
         self, model: Model, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
     ) -> Sequence[np.ndarray]:
         client, training = self._chosen(model)
-        if client is not None and self.client == _AUTO and calls_by_targets(continuations) > 1:
-            # One call, which computes all of them at once, is faster than several.
-            training = model.training if model.training is not None and takes_parts(model.training) else None
         if training is not None:
             return await forward_continuations(training, prompt, continuations)
         assert client is not None  # `_chosen` gives one or the other
@@ -243,7 +239,9 @@ class MultipleChoice:
         """The client to ask, on its side."""
         sampling = None if self.client == _TRAINING else model.sampling
         training = None if self.client == _SAMPLING else model.training
-        if sampling is not None and (training is None or measures_targets(sampling)):
+        if sampling is not None and (
+            training is None or measures_continuations(sampling) or measures_targets(sampling)
+        ):
             return sampling, None
         if training is not None:
             return None, training

@@ -7,7 +7,6 @@ at the seam: the prompt is then what all of them, and the question alone, begin 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import enum
 import json
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.backends.base import Tokenizer
+from crucible_worker.backends.encoding import encode_all
 from crucible_worker.rendering.prompts import render_question, require_tokenizer
 from crucible_worker.rendering.renderers import AUTO, RAW, before_answer
 
@@ -113,12 +113,11 @@ async def render_choices(
     # Letters stand behind "Answer:" as a text would go on there; in an answer of its own nothing comes before them.
     before = (" " if plain else "") if form is ChoiceForm.LETTERS else delimiter
     behind = [f"{before_answer(renderer)}{before}{text}" for text in texts]
-    rendered = (await render_question(known, asked, renderer)).tokens
     if plain and isinstance(asked, str):
-        prompt, continuations = await _encoded_together(known, asked, behind, rendered)
+        prompt, continuations = await _encoded_together(known, asked, behind)
     else:
-        prompt = rendered
-        continuations = await asyncio.gather(*(known.encode_continuation(text) for text in behind))
+        prompt = (await render_question(known, asked, renderer)).tokens
+        continuations = await encode_all(known, behind, continuations=True)
     for index, continuation in enumerate(continuations):
         if not len(continuation):
             raise InvalidField(f"choices[{index}]", "has no tokens")
@@ -140,9 +139,11 @@ def _asked(
 
 
 async def _encoded_together(
-    tokenizer: Tokenizer, asked: str, behind: Sequence[str], question: Sequence[int]
+    tokenizer: Tokenizer, asked: str, behind: Sequence[str]
 ) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    wholes = await asyncio.gather(*(tokenizer.encode(f"{asked}{text}") for text in behind))
+    question, *wholes = await encode_all(tokenizer, [asked, *(f"{asked}{text}" for text in behind)])
+    if not question:
+        raise InvalidField("input", "has no tokens: a model needs at least one")
     seam = min(_common(question, whole) for whole in wholes)
     if seam == 0:
         raise FailedPrecondition(

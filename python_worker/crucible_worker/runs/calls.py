@@ -13,6 +13,7 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import (
+    ContinuationsClient,
     CookbookTokenizer,
     GreedyClient,
     Model,
@@ -25,7 +26,8 @@ from crucible_worker.backends.base import (
     TrainingClient,
     context_length,
 )
-from crucible_worker.backends.continuations import measures_targets
+from crucible_worker.backends.continuations import measures_continuations, measures_targets
+from crucible_worker.backends.encoding import encode_all
 from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
 
@@ -146,9 +148,12 @@ def gated_models(models: Mapping[str, Model], gate: CallGate) -> Mapping[str, Ga
 def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:
     if client is None:
         return None
-    targets, text = client, client  # names of their own: a guard's answer takes the place of what is known of the type
+    # Names of their own: a guard's answer takes the place of what is known of the type.
+    continuations, targets, text = client, client, client
     if _takes_text(text):
         return (_GreedyTextSampling if tells_greedy(client) else _TextSampling)(gated, text)
+    if measures_continuations(continuations):
+        return (_GreedyContinuationsSampling if tells_greedy(client) else _ContinuationsSampling)(gated, continuations)
     if measures_targets(targets):
         return (_GreedyTargetSampling if tells_greedy(client) else _TargetSampling)(gated, targets)
     return (_GreedySampling if tells_greedy(client) else _Sampling)(gated, client)
@@ -233,6 +238,22 @@ class _TargetSampling(_Sampling):
         return await self._gated.pass_gate(lambda: self._target_client.compute_target_logprobs(prompt, targets))
 
 
+class _ContinuationsSampling(_Sampling):
+    """As above."""
+
+    __slots__ = ("_continuations_client",)
+
+    def __init__(self, gated: GatedModel, client: ContinuationsClient) -> None:
+        super().__init__(gated, client)
+        self._continuations_client = client
+
+    async def compute_continuation_logprobs(
+        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
+    ) -> Sequence[np.ndarray]:
+        client = self._continuations_client
+        return await self._gated.pass_gate(lambda: client.compute_continuation_logprobs(prompt, continuations))
+
+
 class _GreedyCalls:
     """What the gated clients of models have besides that tell likeliest tokens."""
 
@@ -253,6 +274,10 @@ class _GreedyTextSampling(_GreedyCalls, _TextSampling):
 
 
 class _GreedyTargetSampling(_GreedyCalls, _TargetSampling):
+    __slots__ = ()
+
+
+class _GreedyContinuationsSampling(_GreedyCalls, _ContinuationsSampling):
     __slots__ = ()
 
 
@@ -295,6 +320,9 @@ class _Tokenizer:
 
     async def encode_continuation(self, text: str) -> Sequence[int]:
         return await self._gate.call(lambda: self._tokenizer.encode_continuation(text))
+
+    async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
+        return await self._gate.call(lambda: encode_all(self._tokenizer, texts, continuations=continuations))
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         return await self._gate.call(lambda: self._tokenizer.encode_chat(messages, generation_prompt=generation_prompt))

@@ -72,6 +72,20 @@ class Targets(Prompts):
 
 
 @dataclasses.dataclass
+class Continuations(Prompts):
+    """Takes all continuations of a prompt at once."""
+
+    calls: int = 0
+
+    async def compute_continuation_logprobs(
+        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
+    ) -> Sequence[np.ndarray]:
+        self.calls += 1
+        whole = prompt.tokens().tolist()
+        return [np.array(expected(whole, list(tokens))) for tokens in continuations]
+
+
+@dataclasses.dataclass
 class Forward:
     """Makes forward passes."""
 
@@ -89,7 +103,7 @@ class Forward:
 
 @given(prompt=st.lists(tokens, min_size=1, max_size=3), continuations=st.lists(continuation, min_size=1, max_size=6))
 async def test_every_client_says_the_same(prompt: list[int], continuations: list[list[int]]) -> None:
-    """By targets, by prompts and by forward passes, each continuation has its own numbers; no call is in vain."""
+    """By targets, by prompts, at once and by forward passes, each has its own numbers; no call is in vain."""
     wanted = [expected(prompt, continuation) for continuation in continuations]
 
     for client in (Targets(), Prompts()):
@@ -97,6 +111,9 @@ async def test_every_client_says_the_same(prompt: list[int], continuations: list
         assert [values.tolist() for values in found] == wanted
         calls = client.targeted if isinstance(client, Targets) else client.asked
         assert len(calls) == len(needed(continuations, targets=isinstance(client, Targets)))
+    at_once = Continuations()
+    found = await sample_continuations(at_once, prompt, continuations)
+    assert ([values.tolist() for values in found], at_once.calls, at_once.asked) == (wanted, 1, [])
     found = await forward_continuations(Forward(), prompt, continuations)
     assert [values.tolist() for values in found] == wanted
 
@@ -170,15 +187,23 @@ async def test_an_answer_that_does_not_fit_is_an_error(answer: list[float | None
     assert caught.value.reason == "BACKEND_ANSWER"
 
 
-async def test_too_few_targets_or_passes_are_an_error(monkeypatch: Any) -> None:
-    """Likewise where targets are measured, and of forward passes."""
+async def test_too_few_or_too_many_values_are_an_error(monkeypatch: Any) -> None:
+    """Likewise where targets are measured, all continuations at once, and of forward passes."""
 
     async def none(self: object, *arguments: object) -> list[Any]:
         return []
 
+    async def longer(self: object, *arguments: object) -> list[Any]:
+        return [np.zeros(2)]
+
     monkeypatch.setattr(Targets, "compute_target_logprobs", none)
+    monkeypatch.setattr(Continuations, "compute_continuation_logprobs", longer)
     monkeypatch.setattr(Forward, "forward", none)
-    for asking in (sample_continuations(Targets(), [1], [[2]]), forward_continuations(Forward(), [1], [[2]])):
+    for asking in (
+        sample_continuations(Targets(), [1], [[2]]),
+        sample_continuations(Continuations(), [1], [[2]]),
+        forward_continuations(Forward(), [1], [[2]]),
+    ):
         with pytest.raises(BackendError) as caught:
             await asking
         assert caught.value.reason == "BACKEND_ANSWER"

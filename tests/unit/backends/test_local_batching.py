@@ -1,12 +1,11 @@
 """A row's tokens do not depend on its company, whatever the architecture."""
 
-import itertools
 import random
 
 import numpy as np
 import pytest
 
-from crucible_worker.backends.local.frames import TOKEN_BYTES, floats_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.frames import floats_from_bytes
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from tests.unit.backends.conftest import ARCHITECTURES
@@ -15,50 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: the local b
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
 
 from crucible_worker.backends.local.host import scheduler as scheduling  # noqa: E402 (needs torch)
-from crucible_worker.backends.local.host.loading import load  # noqa: E402
-from crucible_worker.backends.local.host.scheduler import Scheduler, _runs  # noqa: E402
-from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE  # noqa: E402
-
-
-class Run:
-    """A scheduler in this process, and what it has answered."""
-
-    def __init__(self, directory):
-        self.answers = {}
-        self.scheduler = Scheduler(load(directory, torch.device("cpu")), self.answers.__setitem__)
-        self._identities = itertools.count()
-
-    def encode(self, text):
-        assert self.scheduler.loaded.tokenizer is not None
-        return self.scheduler.loaded.tokenizer.encode(text)
-
-    def sample(self, prompt, **overrides):
-        identity = next(self._identities)
-        message = {"prompt": tokens_to_bytes(np.array(prompt)), "max_tokens": 8, "temperature": 0.0, "top_p": 1.0,
-                   "top_k": None, "seed": None, "stop": [], "num_samples": 1, **overrides}  # fmt: skip
-        self.scheduler.add_sampling(identity, message)
-        return identity
-
-    def score(self, *items, together=False):
-        """Tokens and targets of each, and behind which tokens the targets come, where that is said."""
-        identity = next(self._identities)
-        encoded = [[None if ids is None else tokens_to_bytes(np.array(ids)) for ids in item] for item in items]
-        message = {"items": [(*item, None)[:3] for item in encoded], "together": together}
-        self.scheduler.add_scoring(identity, message)
-        return identity
-
-    @torch.inference_mode()
-    def steps(self, count):
-        for _ in range(count):
-            self.scheduler.step()
-
-    def finish(self):
-        while self.scheduler.busy:
-            self.steps(1)
-        return self.answers
-
-    def tokens(self, identity):
-        return [result["tokens"] for result in self.answers[identity]]
+from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, sequences  # noqa: E402
+from tests.unit.backends.local_scheduler import Run  # noqa: E402
 
 
 @torch.inference_mode()
@@ -73,7 +30,7 @@ def generated(loaded, prompt, count):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_batched_rows_equal_whole_forward_passes(architecture, make_model):
     """Prompts of different lengths, joining at different times, get what each would get alone and without a cache."""
-    run = Run(make_model(architecture))
+    run = Run.of_files(make_model(architecture))
     choice = random.Random(1)
     prompts = [[choice.randrange(1, 40) for _ in range(choice.randrange(1, 14))] for _ in range(12)]
     lengths = [choice.randrange(1, 12) for _ in prompts]
@@ -91,7 +48,7 @@ def test_batched_rows_equal_whole_forward_passes(architecture, make_model):
 @pytest.mark.parametrize("name", registry.names())
 def test_embedded_models_answer_alike_in_any_company(name):
     """Greedy tokens of every embedded model are the same alone, and in shuffled company of other lengths."""
-    run = Run(registry.path(name))
+    run = Run.of_files(registry.path(name))
     problems = [str(sample.input) for sample in held_out(24)]
     prompts = [run.encode(text[: 3 + i % 4]) for i, text in enumerate(problems)]
     prompts += [run.encode(text) for text in problems]
@@ -113,7 +70,7 @@ def test_embedded_models_answer_alike_in_any_company(name):
 
 def test_random_samples_do_not_depend_on_company():
     """A seeded sample draws from its own random numbers, whoever else draws."""
-    run = Run(registry.path("arithmetic@240"))
+    run = Run.of_files(registry.path("arithmetic@240"))
     prompt = run.encode("23+74=")
 
     alone = run.sample(prompt, temperature=1.5, seed=7, num_samples=4)
@@ -129,7 +86,7 @@ def test_random_samples_do_not_depend_on_company():
 
 def test_scores_are_bit_equal_in_any_company():
     """Log-probabilities are the same bits alone, among other sequences, and beside rows that generate."""
-    run = Run(registry.path("arithmetic@320"))
+    run = Run.of_files(registry.path("arithmetic@320"))
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
     items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
 
@@ -149,7 +106,7 @@ def test_scores_are_bit_equal_in_any_company():
 
 def test_windows_are_bit_equal_in_any_company():
     """Sequences that are asked for together are the same bits whatever else is asked; and what they are alone."""
-    run = Run(registry.path("arithmetic@320"))
+    run = Run.of_files(registry.path("arithmetic@320"))
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
     items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
 
@@ -168,22 +125,23 @@ def test_windows_are_bit_equal_in_any_company():
 
 def test_windows_share_no_more_than_fits():
     """What follows each other, up to so many positions with each as long as the longest; a longer one is alone."""
-    half = b"." * (POSITIONS_AT_ONCE * TOKEN_BYTES // 2)
-    long, short = half * 3, half[:TOKEN_BYTES]
-    items = [(tokens, tokens, None) for tokens in (half, half, half, short, short, half, long, long, b"", b"")]
+    half = np.ones(POSITIONS_AT_ONCE // 2, np.int64)
+    long, short, none = np.tile(half, 3), half[:1], half[:0]
+    tokens = [half, half, half, short, short, half, long, long, none, none]
 
-    together = [(first, len(some)) for first, some in _runs(items, together=True)]
-    apart = [(first, len(some)) for first, some in _runs(items, together=False)]
+    together = [part.sizes for part in sequences(tokens, tokens, together=True)]
+    apart = [part.sizes for part in sequences(tokens, tokens)]
 
-    assert together == [(0, 2), (2, 2), (4, 2), (6, 1), (7, 1), (8, 2)]
-    assert apart == [(index, 1) for index in range(len(items))]
+    most = half.size
+    assert together == [[most, most], [most, 1], [1, most], [3 * most], [3 * most], [0, 0]]
+    assert apart == [[each.size] for each in tokens]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma3_text", "mamba"])
 @torch.inference_mode()
 def test_scores_equal_a_direct_computation(architecture, make_model):
     """Log-probability i is that of target i under the softmax of logits i, as transformers computes them."""
-    run = Run(make_model(architecture))
+    run = Run.of_files(make_model(architecture))
     tokens, targets = [3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]
 
     identity = run.score((tokens, targets), ([5], [6]))
@@ -194,18 +152,10 @@ def test_scores_equal_a_direct_computation(architecture, make_model):
     np.testing.assert_allclose(floats_from_bytes(run.answers[identity][0]), expected, rtol=1e-5, atol=1e-5)
     assert floats_from_bytes(run.answers[identity][1]).shape == (1,)
 
-    behind, wanted = [7, 2, 7, 4, 7], [8, 1, 2, 9, 8]
-    some = run.score((tokens, wanted, behind), (tokens, wanted, behind))
-    run.finish()
-
-    first, again = run.answers[some]
-    np.testing.assert_allclose(floats_from_bytes(first), logits.log_softmax(-1)[behind, wanted], rtol=1e-5, atol=1e-5)
-    assert first == again
-
 
 def test_sampled_logprobs_are_those_of_the_unmodified_distribution():
     """Temperature, top_k and top_p decide what is drawn, not what is reported."""
-    run = Run(registry.path("arithmetic@320"))
+    run = Run.of_files(registry.path("arithmetic@320"))
     prompt = run.encode("68+42=")
 
     drawn = run.sample(prompt, temperature=3.0, top_k=5, top_p=0.9, seed=3)
@@ -222,7 +172,7 @@ def test_sampled_logprobs_are_those_of_the_unmodified_distribution():
 
 def test_aborted_requests_leave_the_batch(make_model):
     """What was aborted is computed no further and never answered; the others finish."""
-    run = Run(make_model("llama"))
+    run = Run.of_files(make_model("llama"))
     prompt = [4, 5, 6]
     aborted = [run.sample(prompt, max_tokens=20) for _ in range(3)]
     kept = run.sample(prompt)
@@ -241,7 +191,7 @@ def test_more_rows_than_fit_wait_for_their_turn(monkeypatch):
     monkeypatch.setattr(scheduling, "MAX_ROWS", 3)
     monkeypatch.setattr(scheduling, "MAX_BATCH_TOKENS", 40)
     monkeypatch.setattr(scheduling, "MAX_PREFILL_TOKENS", 12)
-    run = Run(registry.path("arithmetic@600"))
+    run = Run.of_files(registry.path("arithmetic@600"))
     widths = []
     forward = run.scheduler.loaded.model.forward
     monkeypatch.setattr(
@@ -262,7 +212,7 @@ def test_more_rows_than_fit_wait_for_their_turn(monkeypatch):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_logits_that_are_no_distribution_fail_their_requests(bad, monkeypatch):
     """A broken model is an error of its requests, with that reason; nothing is drawn from nonsense."""
-    run = Run(registry.path("arithmetic@600"))
+    run = Run.of_files(registry.path("arithmetic@600"))
     run.scheduler.loaded.model.lm_head.weight.data[5] = bad
 
     identity = run.sample([3, 4, 5])
@@ -283,7 +233,7 @@ def test_logits_that_are_no_distribution_fail_their_requests(bad, monkeypatch):
 )
 def test_exceptions_become_answers_and_the_scheduler_goes_on(raised, reason, retryable, monkeypatch, caplog):
     """Whatever a model raises, each of its requests is answered, the traceback logged, and the next one served."""
-    run = Run(registry.path("arithmetic@600"))
+    run = Run.of_files(registry.path("arithmetic@600"))
 
     def fail(**_):
         raise raised

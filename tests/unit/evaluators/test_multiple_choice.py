@@ -51,6 +51,17 @@ class _Targets(_Prompts):
 
 
 @dataclasses.dataclass
+class _Continuations(_Prompts):
+    """Likewise of all continuations of a prompt at once."""
+
+    async def compute_continuation_logprobs(
+        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
+    ) -> Sequence[np.ndarray]:
+        self.measured.append(prompt.tokens().tolist())
+        return [np.array([self.of(chr(token)) for token in tokens]) for tokens in continuations]
+
+
+@dataclasses.dataclass
 class _Forward:
     """Likewise by forward passes."""
 
@@ -60,14 +71,6 @@ class _Forward:
         self.calls += 1
         targets = [np.asarray(datum.loss_fn_inputs["target_tokens"]).tolist() for datum in data]
         return [np.array([LOGPROBS.get(chr(token), -0.5) for token in some]) for some in targets]
-
-
-@dataclasses.dataclass
-class _Parts(_Forward):
-    """Likewise, and takes the parts of a sample together."""
-
-    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        return await self.forward(data)
 
 
 def _double(sampling: Sampling | None = None, training: Any = None, **fields: Any) -> Double:
@@ -171,18 +174,20 @@ async def test_a_log_probability_that_is_none_is_an_error(value: float, reason: 
 @pytest.mark.parametrize(
     ("client", "sampling", "training", "asked"),
     [
+        ("auto", _Continuations, True, "sampling"),
         ("auto", _Targets, True, "sampling"),
         ("auto", _Prompts, True, "training"),
         ("auto", _Prompts, False, "sampling"),
         ("auto", None, True, "training"),
         ("training", _Targets, True, "training"),
+        ("training", _Continuations, True, "training"),
         ("sampling", _Prompts, True, "sampling"),
     ],
 )
 async def test_the_client_with_fewer_calls_is_asked(
     client: str, sampling: type[_Prompts] | None, training: bool, asked: str
 ) -> None:
-    """One that measures targets, else one forward pass, else prompts; or the one that the option names."""
+    """One that takes all choices or measures targets, else one forward pass, else prompts; or the one that is named."""
     model = _double(sampling() if sampling else None, _Forward() if training else None)
 
     outcome = await _run(_sample("a", "b"), model, client=client)
@@ -193,25 +198,6 @@ async def test_the_client_with_fewer_calls_is_asked(
     }
     assert {side for side, count in calls.items() if count} == {asked}
     assert (outcome.verdict, outcome.measurements["logprob[1]"]) == (Verdict.CORRECT, -2.0)
-
-
-@pytest.mark.parametrize(
-    ("client", "choices", "asked"),
-    [
-        ("auto", ("ab", "cb"), "training"),
-        ("auto", ("a", "b"), "sampling"),
-        ("sampling", ("ab", "cb"), "sampling"),
-    ],
-)
-async def test_choices_are_computed_together_where_that_saves_calls(
-    client: str, choices: tuple[str, ...], asked: str
-) -> None:
-    """By a training client that takes them so, where targets behind one prompt are not enough."""
-    sampling, training = _Targets(), _Parts()
-
-    await _run(_sample(*choices), _double(sampling, training), client=client)
-
-    assert (bool(sampling.measured), training.calls) == (asked == "sampling", int(asked == "training"))
 
 
 @pytest.mark.parametrize(

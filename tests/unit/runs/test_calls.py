@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, Cancelled, InvalidField
 from crucible_bridge.types import Datum, ModelInput, SamplingParams
-from crucible_worker.backends.continuations import measures_targets
+from crucible_worker.backends.continuations import measures_continuations, measures_targets
 from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
@@ -187,6 +187,13 @@ class Targets(ScriptedModel):
         raise AssertionError("nothing is measured")
 
 
+class Continuations(ScriptedModel):
+    """Takes all continuations of a prompt at once, too."""
+
+    async def compute_continuation_logprobs(self, prompt, continuations):
+        return await self.compute_logprobs(prompt)
+
+
 class Mute:
     """Samples, and tells no likeliest tokens."""
 
@@ -197,7 +204,7 @@ class Mute:
         raise AssertionError("nothing is measured")
 
 
-@pytest.mark.parametrize("kind", [ScriptedModel, Words, Targets])
+@pytest.mark.parametrize("kind", [ScriptedModel, Words, Targets, Continuations])
 async def test_likeliest_tokens_pass_the_gate(kind):
     """Whatever else a client can do: counted and retried; one that does not tell them does not behind the gate."""
     model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
@@ -206,11 +213,24 @@ async def test_likeliest_tokens_pass_the_gate(kind):
     assert gated.sampling is not None
     assert tells_greedy(gated.sampling)
     assert measures_targets(gated.sampling) is (kind is Targets)
+    assert measures_continuations(gated.sampling) is (kind is Continuations)
     assert hasattr(gated.sampling, "sample_text") is (kind is Words)
     found = await gated.sampling.compute_greedy(PROMPT)
 
     assert (len(found), gated.calls) == (2, 2)
     assert not tells_greedy(Mute())
+
+
+async def test_continuations_pass_the_gate():
+    """Of a client that takes them at once: counted and retried as other calls are."""
+    model = Continuations(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
+    gated = GatedModel(model, CallGate(10))
+
+    assert gated.sampling is not None
+    assert measures_continuations(gated.sampling)
+    found = await gated.sampling.compute_continuation_logprobs(PROMPT, [[2]])
+
+    assert (len(found), gated.calls) == (2, 2)
 
 
 def test_a_context_is_known_behind_the_gate():

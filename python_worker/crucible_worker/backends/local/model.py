@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
-from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Rendered
+from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.frames import NOT_OPEN, floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
 
 __all__ = ["HostedModel", "HostedModels"]
@@ -124,7 +124,7 @@ class HostedModel:
         self._checkpoint = checkpoint
         self._fingerprint = fingerprint
         self._facts: _Facts | None = None
-        self._tokenizer: _HostedTokenizer | None = None
+        self._tokenizer: HostedTokenizer | None = None
 
     async def load(self) -> None:
         """Have the host load it: starting the host takes seconds, a large checkpoint minutes.
@@ -151,7 +151,7 @@ class HostedModel:
         return self
 
     @property
-    def tokenizer(self) -> _HostedTokenizer | None:
+    def tokenizer(self) -> HostedTokenizer | None:
         """Its tokenizer, once it is loaded; None where there is none beside the weights."""
         return self._tokenizer
 
@@ -210,29 +210,27 @@ class HostedModel:
         (logprobs,) = await self._score([(tokens[:-1], tokens[1:])])
         return (None, *logprobs.tolist())
 
-    async def compute_target_logprobs(
-        self, prompt: ModelInput, targets: Sequence[tuple[int, int]]
-    ) -> tuple[float, ...]:
-        """Log-probability of each target token at its place in the prompt, given the tokens before it, nats.
+    async def compute_continuation_logprobs(
+        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
+    ) -> tuple[np.ndarray, ...]:
+        """Log-probabilities of each continuation's tokens behind a prompt, nats, float64. Bit-equal on every call.
 
-        One pass over the prompt serves all of them. Bit-equal on every call.
+        The prompt is read once, by the call that reads the continuations.
 
         Raises:
-            InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context; there is no target,
-                or one is no token or lies outside the prompt.
+            InvalidField: the prompt or a continuation is empty, holds unknown tokens, or together they are longer than
+                the context; there is no continuation.
         """
         facts = await self._known()
         tokens = _checked(facts, prompt, "prompt", room=0)
-        places, wanted = np.array(targets, np.int64).reshape(-1, 2).T
-        if not places.size:
-            raise InvalidField("targets", "is empty")
-        if places.min() < 1 or places.max() >= tokens.size:
-            raise InvalidField("targets", f"has places outside of 1 to {tokens.size - 1}")
-        _check_known(facts, wanted, "targets")
-        # What stands behind the last place changes nothing, and is not read.
-        items = [(tokens_to_bytes(tokens[: places.max()]), tokens_to_bytes(wanted), tokens_to_bytes(places - 1))]
-        (values,) = await self.call("score", items=items, together=False)
-        return tuple(floats_from_bytes(values).tolist())
+        given = [np.array(continuation, np.int64) for continuation in continuations]
+        if not given:
+            raise InvalidField("continuations", "is empty")
+        for index, continuation in enumerate(given):
+            _check_continuation(facts, tokens, continuation, f"continuations[{index}]")
+        packed = [tokens_to_bytes(continuation) for continuation in given]
+        found = await self.call("continue", prompt=tokens_to_bytes(tokens), continuations=packed)
+        return tuple(map(floats_from_bytes, found))
 
     async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None. Equal on every call.
@@ -280,7 +278,7 @@ class HostedModel:
     async def _score(
         self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, together: bool = False
     ) -> tuple[np.ndarray, ...]:
-        items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets), None) for tokens, targets in pairs]
+        items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets)) for tokens, targets in pairs]
         return tuple(floats_from_bytes(values) for values in await self.call("score", items=items, together=together))
 
     async def _known(self) -> _Facts:
@@ -288,75 +286,14 @@ class HostedModel:
         if facts is None:
             facts = await self._models.ensure(self._checkpoint, self._fingerprint)
             self._facts = facts
-            self._tokenizer = _HostedTokenizer(self, facts) if facts.has_tokenizer else None
+            if facts.has_tokenizer:
+                self._tokenizer = HostedTokenizer(
+                    call=self.call,
+                    bos_token_id=facts.bos,
+                    eos_token_id=facts.eos,
+                    has_chat_template=facts.has_chat_template,
+                )
         return facts
-
-
-class _HostedTokenizer:
-    """The tokenizer beside a model's weights."""
-
-    def __init__(self, model: HostedModel, facts: _Facts) -> None:
-        self._model = model
-        self._facts = facts
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The end-of-sequence token."""
-        return self._facts.eos
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """The token that begins a text."""
-        return self._facts.bos
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether the model has a chat template."""
-        return self._facts.has_chat_template
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of plain text, with the special tokens that the model wants before it."""
-        return await self._encode(text, special=True)
-
-    async def encode_continuation(self, text: str) -> tuple[int, ...]:
-        """Token ids of text that goes on: no special tokens."""
-        return await self._encode(text, special=False)
-
-    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> tuple[int, ...]:
-        """Token ids of a conversation by the model's own chat template.
-
-        Raises:
-            FailedPrecondition: the model has no chat template.
-            InvalidField: the template refuses the conversation, for instance roles that do not alternate.
-        """
-        if not self.has_chat_template:
-            raise FailedPrecondition("the model has no chat template", reason="NO_CHAT_TEMPLATE")
-        tokens = await self._model.call(
-            "encode_chat",
-            messages=[{"role": message.role, "content": message.content} for message in messages],
-            generation_prompt=generation_prompt,
-        )
-        return tuple(tokens_from_bytes(tokens).tolist())
-
-    async def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without the special ones."""
-        return await self._model.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)))
-
-    async def render_cookbook(
-        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
-    ) -> Rendered:
-        """A conversation as one of tinker-cookbook's renderers has it, see `CookbookTokenizer`."""
-        answer = await self._model.call(
-            "render",
-            renderer=renderer,
-            messages=[{"role": message.role, "content": message.content} for message in messages],
-            train_on=train_on,
-        )
-        return Rendered(**answer)
-
-    async def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
-        tokens = await self._model.call("encode", text=text, special=special)
-        return tuple(tokens_from_bytes(tokens).tolist())
 
 
 def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
@@ -375,6 +312,19 @@ def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -
         )
     _check_known(facts, tokens, field)
     return tokens
+
+
+def _check_continuation(facts: _Facts, prompt: np.ndarray, continuation: np.ndarray, field: str) -> None:
+    if continuation.size == 0:
+        raise InvalidField(field, "is empty")
+    # Its last token is measured, and not read.
+    read = prompt.size + continuation.size - 1
+    if facts.context is not None and read > facts.context:
+        message = (
+            f"has {continuation.size} tokens behind {prompt.size}; the context holds {facts.context}, and one more"
+        )
+        raise InvalidField(field, message, reason="PROMPT_TOO_LONG")
+    _check_known(facts, continuation, field)
 
 
 def _checked_targets(facts: _Facts, datum: Datum, tokens: np.ndarray, field: str) -> np.ndarray:

@@ -56,13 +56,15 @@ class Engine:
             match op:
                 case "open":
                     self._loader.submit(self._load, identity, message)
-                case "encode" | "encode_chat":
-                    self._answer(identity, self._encode(op, message))
+                case "encode":
+                    self._answer(identity, self._encode(message))
+                case "encode_chat":
+                    self._answer(identity, self._encode_chat(message))
                 case "render":
                     self._renderer.submit(self._render, identity, message)
                 case "decode":
                     self._answer(identity, self._decode(message))
-                case "score" | "greedy" | "sample" | "abort" | "close":
+                case "score" | "continue" | "greedy" | "sample" | "abort" | "close":
                     self._inbox.put((op, identity, message))
                 case _:
                     raise InternalError(f"the host has no operation {op!r}")
@@ -102,6 +104,8 @@ class Engine:
                 self._answer(identity, {"key": key, **loaded.facts()})
             case "score":
                 self._open(content).add_scoring(identity, content)
+            case "continue":
+                self._open(content).add_continuations(identity, content)
             case "greedy":
                 self._open(content).add_greedy(identity, content)
             case "sample":
@@ -167,13 +171,13 @@ class Engine:
             raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
         return scheduler.loaded.tokenizer
 
-    def _encode(self, op: str, message: dict[str, Any]) -> bytes:
+    def _encode(self, message: dict[str, Any]) -> list[bytes]:
+        wholes = _encode_texts(self._tokenizer(message), message["texts"], special=message["special"])
+        return [_packed(tokens) for tokens in wholes]
+
+    def _encode_chat(self, message: dict[str, Any]) -> bytes:
         tokenizer = self._tokenizer(message)
-        if op == "encode":
-            tokens = _encode_text(tokenizer, message["text"], special=message["special"])
-        else:
-            tokens = _encode_chat(tokenizer, message["messages"], generation_prompt=message["generation_prompt"])
-        return tokens_to_bytes(np.array(tokens, dtype=np.int64))
+        return _packed(_encode_chat(tokenizer, message["messages"], generation_prompt=message["generation_prompt"]))
 
     def _decode(self, message: dict[str, Any]) -> str:
         tokens = tokens_from_bytes(message["tokens"]).tolist()
@@ -186,14 +190,28 @@ class Engine:
         self._answer(identity, error)
 
 
-def _encode_text(tokenizer: Any, text: str, *, special: bool) -> list[int]:
-    tokens = tokenizer.encode(text, add_special_tokens=special, verbose=False)
-    # Some tokenizers close a text as well; a prompt has to stay open.
-    if special and tokens and tokens[-1] == tokenizer.eos_token_id:
-        bare = tokenizer.encode(text, add_special_tokens=False, verbose=False)
-        if not bare or bare[-1] != tokenizer.eos_token_id:
-            return tokens[:-1]
-    return tokens
+def _packed(tokens: list[int]) -> bytes:
+    return tokens_to_bytes(np.array(tokens, dtype=np.int64))
+
+
+def _encode_texts(tokenizer: Any, texts: list[str], *, special: bool) -> list[list[int]]:
+    wholes = _encoded(tokenizer, texts, special=special)
+    if special:
+        # Some tokenizers close a text as well; a prompt has to stay open.
+        end = [tokenizer.eos_token_id]
+        closed = [index for index, tokens in enumerate(wholes) if tokens[-1:] == end]
+        bares = _encoded(tokenizer, [texts[index] for index in closed], special=False)
+        for index, bare in zip(closed, bares, strict=True):
+            if bare[-1:] != end:
+                wholes[index].pop()
+    return wholes
+
+
+def _encoded(tokenizer: Any, texts: list[str], *, special: bool) -> list[list[int]]:
+    if not texts:
+        return []
+    asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    return tokenizer(texts, add_special_tokens=special, **asked)["input_ids"]
 
 
 def _encode_chat(tokenizer: Any, messages: list[dict[str, str]], *, generation_prompt: bool) -> list[int]:

@@ -54,6 +54,11 @@ class LoadedModel:
     joins_batches: bool
     """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
 
+    @property
+    def keeps_company(self) -> bool:
+        """Whether parts of different requests may be computed by one pass, see `company.py`."""
+        return self.threads == 1 and self.device.type == "cpu"
+
     def new_cache(self) -> DynamicCache:
         """An empty cache for one batch."""
         # Without the configuration every layer keeps all keys, sliding windows being up to the mask: such layers can

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 
 from crucible_bridge.errors import BackendError, BridgeError
-from crucible_worker.backends.local.frames import TOKEN_BYTES, floats_to_bytes, tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.frames import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
+from crucible_worker.backends.local.host.company import MAX_PARTS, Company
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows
 from crucible_worker.backends.local.host.sampling import choose
-from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, likeliest, score, score_together
+from crucible_worker.backends.local.host.scoring import Part, continuations, sequences
 
 __all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
 
@@ -36,37 +37,14 @@ Answer = Callable[[int, Any], None]
 _log = logging.getLogger(__name__)
 
 
-_Item = tuple[bytes, bytes, bytes | None]
-"""Tokens, targets, and behind which token each of them comes, if that is not its own place."""
-
-
-class _Measuring(NamedTuple):
-    """Some sequences of a request, which are measured at one go."""
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Measuring:
+    """A part of a request's sequences, which is measured by one pass."""
 
     request: Request
     first: int
-    """The place of the first among the request's."""
-    measure: Callable[[], Sequence[bytes]]
-    """The result of each."""
-
-
-def _runs(items: Sequence[_Item], *, together: bool) -> Iterator[tuple[int, Sequence[_Item]]]:
-    """Runs of sequences that are measured at one go, each with the place of its first one.
-
-    One sequence each; `together`, those that follow each other, as far as they fit with each as long as the longest.
-    """
-    room = POSITIONS_AT_ONCE * TOKEN_BYTES
-    first = 0
-    while first < len(items):
-        longest = len(items[first][0])
-        last = first + 1
-        while together and last < len(items):
-            longest = max(longest, len(items[last][0]))
-            if longest * (last + 1 - first) > room:
-                break
-            last += 1
-        yield first, items[first:last]
-        first = last
+    """The place of its first row among the request's results."""
+    part: Part
 
 
 class Scheduler:
@@ -76,7 +54,9 @@ class Scheduler:
         self.loaded = loaded
         self._answer = answer
         self._requests: dict[int, Request] = {}
-        self._scoring: deque[_Measuring] = deque()
+        self._company = Company(loaded)
+        self._scoring: dict[tuple[int | bool, ...], deque[_Measuring]] = {}
+        """What is to be measured, by shape: in the order of what came first, each shape in its turn."""
         self._waiting: deque[Row] = deque()
         self._batches: list[Batch] = []
 
@@ -87,15 +67,18 @@ class Scheduler:
 
     def add_scoring(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for the log-probabilities of given tokens."""
-        request = self._requests[identity] = Request(identity, [None] * len(message["items"]))
-        for first, items in _runs(message["items"], together=message["together"]):
-            self._scoring.append(_Measuring(request, first, functools.partial(self._scored, items)))
+        tokens, targets = (list(map(tokens_from_bytes, given)) for given in zip(*message["items"], strict=True))
+        self._measure_soon(identity, len(tokens), sequences(tokens, targets, together=message["together"]))
+
+    def add_continuations(self, identity: int, message: dict[str, Any]) -> None:
+        """Take a request for the log-probabilities of continuations of one prompt."""
+        given = list(map(tokens_from_bytes, message["continuations"]))
+        self._measure_soon(identity, len(given), [continuations(tokens_from_bytes(message["prompt"]), given)])
 
     def add_greedy(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for the likeliest tokens behind given ones."""
-        request = self._requests[identity] = Request(identity, [None] * len(message["items"]))
-        for index, tokens in enumerate(message["items"]):
-            self._scoring.append(_Measuring(request, index, functools.partial(self._likeliest, tokens)))
+        tokens = list(map(tokens_from_bytes, message["items"]))
+        self._measure_soon(identity, len(tokens), sequences(tokens))
 
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for samples."""
@@ -117,20 +100,15 @@ class Scheduler:
         if joining := self._next_to_join():
             self._generate(Batch(self.loaded, joining), prefill=True)
 
-    def _scored(self, items: Sequence[_Item]) -> list[bytes]:
-        tokens = [tokens_from_bytes(given) for given, _, _ in items]
-        targets = [tokens_from_bytes(wanted) for _, wanted, _ in items]
-        _, _, indices = items[0]
-        if indices is not None:
-            return [floats_to_bytes(score(self.loaded, tokens[0], targets[0], tokens_from_bytes(indices)))]
-        return [floats_to_bytes(row) for row in score_together(self.loaded, tokens, targets)]
-
-    def _likeliest(self, tokens: bytes) -> list[bytes]:
-        return [tokens_to_bytes(likeliest(self.loaded, tokens_from_bytes(tokens)))]
+    def _measure_soon(self, identity: int, results: int, parts: Iterable[Part]) -> None:
+        request = self._requests[identity] = Request(identity, [None] * results)
+        first = 0
+        for part in parts:
+            self._scoring.setdefault((part.greedy, *part.shape), deque()).append(_Measuring(request, first, part))
+            first += len(part.sizes)
 
     def _drop_what_is_over(self) -> None:
         self._waiting = deque(row for row in self._waiting if not row.request.over)
-        self._scoring = deque(part for part in self._scoring if not part.request.over)
         for batch in self._batches:
             batch.keep([index for index, row in enumerate(batch.rows) if not row.request.over])
         self._batches = [batch for batch in self._batches if batch.rows]
@@ -138,16 +116,39 @@ class Scheduler:
     def _score(self) -> None:
         until = time.monotonic() + SCORING_SECONDS
         while self._scoring:
-            part = self._scoring.popleft()
-            if part.request.over:
-                continue
-            try:
-                for index, result in enumerate(part.measure(), part.first):
-                    self._finish(part.request, index, result)
-            except Exception as error:  # whatever it is, it is answered; the host goes on
-                self._fail(part.request, error)
+            if chosen := self._next_to_measure():
+                self._measure(chosen)
             if time.monotonic() >= until:
                 return
+
+    def _next_to_measure(self) -> list[_Measuring]:
+        """Parts of one shape for one pass; none where all of them are over."""
+        shape = next(iter(self._scoring))
+        waiting = self._scoring.pop(shape)
+        chosen: list[_Measuring] = []
+        while waiting and len(chosen) < MAX_PARTS:
+            if not (each := waiting.popleft()).request.over:
+                chosen.append(each)
+        count = self._company.most(chosen[0].part, len(chosen)) if chosen else 0
+        waiting.extendleft(reversed(chosen[count:]))
+        if waiting:
+            self._scoring[shape] = waiting  # behind the others
+        return chosen[:count]
+
+    def _measure(self, chosen: Sequence[_Measuring]) -> None:
+        try:
+            found = self._company.measure([each.part for each in chosen])
+        except Exception as error:  # whatever it is, it is answered; the host goes on
+            if len(chosen) == 1:
+                self._fail(chosen[0].request, error)
+            else:
+                # Only its own fault is a request's end.
+                for each in chosen:
+                    self._measure([each])
+            return
+        for each, results in zip(chosen, found, strict=True):
+            for index, result in enumerate(results, each.first):
+                self._finish(each.request, index, result)
 
     def _next_to_join(self) -> list[Row]:
         """Rows to read next, in the order they came, as far as they fit."""

@@ -1,0 +1,75 @@
+"""A model's tokenizer, which lives in the host with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.types import ChatMessage
+from crucible_worker.backends.base import Rendered
+from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
+
+__all__ = ["HostedTokenizer"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HostedTokenizer:
+    """The tokenizer beside a model's weights."""
+
+    call: Callable[..., Awaitable[Any]]
+    """Asks the host about the model: an operation, and its fields by name."""
+    bos_token_id: int | None
+    """The token that begins a text."""
+    eos_token_id: int | None
+    """The end-of-sequence token."""
+    has_chat_template: bool
+    """Whether the model has a chat template."""
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of plain text, with the special tokens that the model wants before it."""
+        return (await self.encode_all([text]))[0]
+
+    async def encode_continuation(self, text: str) -> tuple[int, ...]:
+        """Token ids of text that goes on: no special tokens."""
+        return (await self.encode_all([text], continuations=True))[0]
+
+    async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> tuple[tuple[int, ...], ...]:
+        """Several texts in one call, each as `encode` or `encode_continuation` has it."""
+        answers = await self.call("encode", texts=list(texts), special=not continuations)
+        return tuple(tuple(tokens_from_bytes(tokens).tolist()) for tokens in answers)
+
+    async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> tuple[int, ...]:
+        """Token ids of a conversation by the model's own chat template.
+
+        Raises:
+            FailedPrecondition: the model has no chat template.
+            InvalidField: the template refuses the conversation, for instance roles that do not alternate.
+        """
+        if not self.has_chat_template:
+            raise FailedPrecondition("the model has no chat template", reason="NO_CHAT_TEMPLATE")
+        tokens = await self.call(
+            "encode_chat",
+            messages=[{"role": message.role, "content": message.content} for message in messages],
+            generation_prompt=generation_prompt,
+        )
+        return tuple(tokens_from_bytes(tokens).tolist())
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without the special ones."""
+        return await self.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)))
+
+    async def render_cookbook(
+        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+    ) -> Rendered:
+        """A conversation as one of tinker-cookbook's renderers has it, see `CookbookTokenizer`."""
+        answer = await self.call(
+            "render",
+            renderer=renderer,
+            messages=[{"role": message.role, "content": message.content} for message in messages],
+            train_on=train_on,
+        )
+        return Rendered(**answer)

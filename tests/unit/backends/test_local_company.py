@@ -1,0 +1,201 @@
+"""What is measured by one pass: the continuations of a prompt, and company that changes no bit."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from crucible_worker.backends.local.frames import floats_from_bytes, tokens_from_bytes
+from crucible_worker.embedded import registry
+from crucible_worker.embedded.arithmetic import held_out
+from tests.unit.backends.conftest import ARCHITECTURES
+
+torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
+pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+
+from crucible_worker.backends.local.host import scoring  # noqa: E402 (needs torch)
+from crucible_worker.backends.local.host.loading import load  # noqa: E402
+from tests.unit.backends.local_scheduler import Run  # noqa: E402
+
+MODEL = "arithmetic@320"
+
+
+def passes(run, monkeypatch):
+    """Shapes of what the model reads from now on, a pass each."""
+    shapes = []
+    forward = run.scheduler.loaded.model.forward
+
+    def reading(**given):
+        shapes.append(tuple(given["input_ids"].shape))
+        return forward(**given)
+
+    monkeypatch.setattr(run.scheduler.loaded.model, "forward", reading)
+    return shapes
+
+
+def larger():
+    """The model, treated as one that is computed by several threads."""
+    return dataclasses.replace(load(registry.path(MODEL), torch.device("cpu")), threads=2)
+
+
+def asked(run):
+    """Every way to measure, with what it is to be given: sums, the choices of questions, likeliest tokens."""
+    ways = []
+    for index, sample in enumerate(held_out(60)):
+        question = run.encode(sample.input)
+        sums = [run.encode(str(int(sample.targets[0]) + offset))[: 1 + index % 3] for offset in range(2 + index % 3)]
+        whole = [*question, *sums[0]]
+        ways += [(run.measure, (question, sums)), (run.greedy, (whole,)), (run.score, ((whole[:-1], whole[1:]),))]
+    return ways
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@torch.inference_mode()
+def test_continuations_equal_whole_forward_passes(architecture, make_model):
+    """Each gets what it would get behind the prompt alone and without a cache, whatever its length and the prompt's."""
+    run = Run.of_files(make_model(architecture))
+    choice = random.Random(1)
+    for size in (1, 2, 9, 20):
+        prompt = [choice.randrange(1, 40) for _ in range(size)]
+        given = [[choice.randrange(1, 40) for _ in range(length)] for length in (1, 3, 2, 7, 1)]
+        for some in (given, given[:1], [[7], [9]]):
+            identity = run.measure(prompt, some)
+            run.finish()
+
+            for tokens, found in zip(some, run.answers[identity], strict=True):
+                whole = torch.tensor([[*prompt, *tokens]])
+                logits = run.scheduler.loaded.model(input_ids=whole, use_cache=False).logits[0]
+                wanted = logits.log_softmax(-1)[range(size - 1, size - 1 + len(tokens)), tokens]
+                np.testing.assert_allclose(floats_from_bytes(found), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_prompt_is_read_once(monkeypatch):
+    """One row of it, then the continuations without their last tokens; where these have one token, nothing more."""
+    # A larger model's passes are not filled up with rows.
+    run = Run(larger())
+    shapes = passes(run, monkeypatch)
+
+    run.measure([3, 4, 5, 6], [[1, 2, 3], [4], [5, 6]])
+    run.measure([3, 4, 5], [[1], [2], [3]])
+    run.finish()
+
+    assert shapes == [(1, 4), (3, 2), (1, 3)]
+
+
+def test_continuations_that_are_too_many_for_one_pass_are_read_by_several(monkeypatch):
+    """The prompt still once; each has the numbers that it has among few."""
+    run = Run.of_files(registry.path(MODEL))
+    prompt, given = [3, 4, 5], [[token, token + 1, token + 2] for token in range(10)]
+    few = [run.measure(prompt, [tokens]) for tokens in given]
+    run.finish()
+    monkeypatch.setattr(scoring, "POSITIONS_AT_ONCE", 8)
+    shapes = passes(run, monkeypatch)
+
+    many = run.measure(prompt, given)
+    run.finish()
+
+    assert [width for _, width in shapes] == [3, 2, 2, 2]
+    for alone, found in zip(few, run.answers[many], strict=True):
+        wanted = floats_from_bytes(run.answers[alone][0])
+        np.testing.assert_allclose(floats_from_bytes(found), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_company_changes_no_bit(name, monkeypatch):
+    """Everything that can be measured is the same bits alone, and among others in any order, by far fewer passes."""
+    alone = Run.of_files(registry.path(name))
+    shapes = passes(alone, monkeypatch)
+    wanted = []
+    for way, given in asked(alone):
+        wanted.append(way(*given))
+        alone.finish()
+    separate = len(shapes)
+
+    run = Run.of_files(registry.path(name))
+    shapes = passes(run, monkeypatch)
+    ways = asked(run)
+    for seed in range(3):
+        identities = {}
+        for index in random.Random(seed).sample(range(len(ways)), len(ways)):
+            way, given = ways[index]
+            identities[index] = way(*given)
+        run.finish()
+        found = [run.answers[identities[index]] for index in range(len(ways))]
+        assert found == [alone.answers[identity] for identity in wanted]
+    assert len(shapes) < separate  # of three rounds, what each is tried out with included
+
+
+def test_company_that_changes_a_bit_is_not_kept(monkeypatch):
+    """It is tried once for so many of a shape; what is answered is what each gets alone."""
+    run = Run.of_files(registry.path(MODEL))
+    forward = run.scheduler.loaded.model.forward
+    rows = []
+
+    def unsteady(**given):
+        rows.append(len(given["input_ids"]))
+        output = forward(**given)
+        output.logits += 1e-6 * len(given["input_ids"])
+        output.logits[:, :, 0] += 1e-3 * len(given["input_ids"])
+        return output
+
+    monkeypatch.setattr(run.scheduler.loaded.model, "forward", unsteady)
+    items = [([index, 3, 4, 5, 6, 7, 8, 9], [3, 4, 5, 6, 7, 8, 9, 10]) for index in range(8)]
+    alone = []
+    for item in items:
+        alone.append(run.score(item))
+        run.finish()
+    del rows[:]
+    for _ in range(2):
+        together = [run.score(item) for item in items]
+        run.finish()
+        assert [run.answers[each] for each in together] == [run.answers[each] for each in alone]
+
+    assert rows == [8, *[1] * (2 + 8), *[1] * 8]
+
+
+def test_a_larger_model_keeps_no_company(monkeypatch):
+    """Its threads share the work out by the number of rows: a pass for each sequence."""
+    run = Run(larger())
+    shapes = passes(run, monkeypatch)
+
+    for index in range(4):
+        run.score(([index, 3, 4], [3, 4, 5]))
+    run.finish()
+
+    assert shapes == [(1, 3)] * 4
+
+
+def test_a_fault_is_nobody_elses(monkeypatch):
+    """A sequence on which the model fails, or whose logits are not finite, does so alone; its company is answered."""
+    run = Run.of_files(registry.path(MODEL))
+    forward = run.scheduler.loaded.model.forward
+
+    def failing(**given):
+        if (given["input_ids"] == 13).any():
+            raise RuntimeError("thirteen")
+        output = forward(**given)
+        output.logits[(given["input_ids"] == 12).any(1)] = torch.nan
+        return output
+
+    monkeypatch.setattr(run.scheduler.loaded.model, "forward", failing)
+    first = [12, 3, 13, 4, 5]
+    asked_for = [run.greedy([token, *range(7)]) for token in first]
+    run.finish()
+
+    reasons = [getattr(run.answers[each], "reason", None) for each in asked_for]
+    assert reasons == ["LOGITS_NOT_FINITE", None, "MODEL_FAILED", None, None]
+    assert all(len(tokens_from_bytes(run.answers[each][0])) == 8 for each in (asked_for[1], *asked_for[3:]))
+
+
+def test_what_is_over_is_not_measured(monkeypatch):
+    """Of those that wait for company, too."""
+    run = Run.of_files(registry.path(MODEL))
+    shapes = passes(run, monkeypatch)
+    identities = [run.score(([index, *range(7)], [*range(8)])) for index in range(5)]
+    for identity in identities[:4]:
+        run.scheduler.abort(identity)
+    run.finish()
+
+    assert set(run.answers) == {identities[4]}
+    assert shapes == [(1, 8)]
