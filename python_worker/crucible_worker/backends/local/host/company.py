@@ -20,8 +20,11 @@ from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, Part,
 
 __all__ = ["MAX_PARTS", "Company"]
 
-MAX_PARTS = 64
-"""Parts of different requests that one pass computes."""
+_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+"""How many parts of different requests one pass computes: few sizes, as each has to be tried out. A pass that is not
+full repeats its last part."""
+MAX_PARTS = _SIZES[-1]
+"""More than that no pass computes."""
 _MAX_KNOWN = 10_000
 """Shapes of company that are remembered; behind them it is tried out anew."""
 
@@ -34,26 +37,29 @@ class Company:
         self._keeps_bits: dict[tuple[int, ...], bool] = {}
 
     def most(self, part: Part, waiting: int) -> int:
-        """How many parts of this one's shape to measure by one pass, of so many that wait: a power of two.
-
-        Few sizes have to be tried out that way.
-        """
-        if not self._loaded.keeps_company:
-            return 1
-        prompt, rows, width = part.shape
-        room = POSITIONS_AT_ONCE // max(prompt, rows * width, 1)
-        return 1 << max(0, min(waiting, room, MAX_PARTS).bit_length() - 1)
+        """How many parts of this one's shape to measure by one pass, of so many that wait."""
+        return min(waiting, self._room(part.shape))
 
     def measure(self, parts: Sequence[Part]) -> list[list[bytes]]:
         """The results of parts of one shape, each the same as if it were measured alone; see `scoring.measure`."""
         if len(parts) > 1:
-            shape = (*parts[0].shape, len(parts))
+            size = next(size for size in _SIZES if size >= len(parts))
+            shape = (*parts[0].shape, size)
             known = self._keeps_bits.get(shape)
             if known is not False:
-                found = measure(self._loaded, parts)
-                if known or self._try_out(shape, parts, found):
-                    return found
+                full = [*parts, *[parts[-1]] * (size - len(parts))]
+                found = measure(self._loaded, full)
+                if known or self._try_out(shape, full, found):
+                    return found[: len(parts)]
         return [result for part in parts for result in measure(self._loaded, [part])]
+
+    def _room(self, shape: tuple[int, int, int]) -> int:
+        """The greatest size of a pass over parts of this shape."""
+        if not self._loaded.keeps_company:
+            return 1
+        prompt, rows, width = shape
+        fit = POSITIONS_AT_ONCE // max(prompt, rows * width, 1)
+        return max((size for size in _SIZES if size <= fit), default=1)
 
     def _try_out(self, shape: tuple[int, ...], parts: Sequence[Part], found: list[list[bytes]]) -> bool:
         if parts[0].greedy:
