@@ -188,10 +188,12 @@ class Accuracy:
 
     async def _graded(self, answer: Answer, sample: Sample, context: SampleContext) -> Grade:
         try:
-            cleaned = dataclasses.replace(answer, text=await self.clean.cleaned(answer.text))
+            text = await self.clean.cleaned(answer.text)
         except TooMuchText as error:
             return Grade(verdict=Verdict.UNDECIDED, reason=str(error))
-        return await grade_answer(self.grader, cleaned, sample, context)
+        if text != answer.text:
+            answer = dataclasses.replace(answer, text=text)
+        return await grade_answer(self.grader, answer, sample, context)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """The keys of `ACCURACY_KEYS`; unscored answers are never taken for wrong but in `accuracy_strict`."""
