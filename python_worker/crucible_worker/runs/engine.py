@@ -103,9 +103,8 @@ class Attempt:
         self._turns, self._limits, self._worker_id, self._received = turns, limits, worker_id, received
         self._gate = CallGate(row.total)
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        self._done_now = 0
+        self._done_now, self._unwritten = 0, 0
         self._to_write: list[Kept] = []
-        self._unwritten = 0
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
         self._sample_seconds = _seconds(request.limits.sample_timeout_ms, limits.default_sample_timeout_seconds)
@@ -339,9 +338,8 @@ class Attempt:
         if deadline_ms is None:
             return None
         left = deadline_ms / 1000 - (self.row.past_active_ns + self._active_ns()) / 1e9
-        problem = Problem(
-            reason="DEADLINE_EXCEEDED", message=f"deadline_ms, {deadline_ms}, is over: all attempts together"
-        )
+        message = f"deadline_ms, {deadline_ms}, is over: all attempts together"
+        problem = Problem(reason="DEADLINE_EXCEEDED", message=message)
         return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
 
     def _active_ns(self) -> int:
