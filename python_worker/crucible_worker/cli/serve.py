@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import signal
@@ -28,6 +27,7 @@ from crucible_worker.cli.options import (
     UnixSocket,
     settings_or_exit,
 )
+from crucible_worker.loading import loading
 
 __all__ = ["serve"]
 
@@ -128,12 +128,9 @@ def serve(
     )
     # Before grpc is imported: its C core would write lines of its own among our JSON ones.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # What is imported stays: to look through it for garbage, again and again, would take a tenth of the start.
-    gc.disable()
-    # Before anything else takes structlog: it takes it without rich, which would cost 34 ms and 5.5 MB.
-    importlib.import_module("crucible_worker.telemetry.logging")
-    from crucible_worker.server import serve as run
+    with loading():
+        # Before anything else takes structlog: it takes it without rich, which would cost 34 ms and 5.5 MB.
+        importlib.import_module("crucible_worker.telemetry.logging")
+        from crucible_worker.server import serve as run
 
-    gc.freeze()
-    gc.enable()
     raise typer.Exit(run(settings))

@@ -7,7 +7,6 @@ Snakepit finds its processes by this file's name. They run until SIGTERM, or unt
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -27,10 +26,9 @@ def main() -> int:
         signal.signal(number, lambda *_: os._exit(0))
     # Before grpc is imported: its C core would write lines of its own among our JSON ones.
     os.environ["GRPC_VERBOSITY"] = "NONE"
-    # What is imported stays: to look through it for garbage, again and again, would take a tenth of the start.
-    gc.disable()
 
     from crucible_worker.config import SettingsError
+    from crucible_worker.loading import loading
     from crucible_worker.snakepit.launch import LaunchError, own_session, read_launch
 
     if own_session(os.environ) and os.getpid() != os.getpgrp():
@@ -43,11 +41,10 @@ def main() -> int:
     # What children import, they would look for here first.
     os.chdir("/")
 
-    from crucible_worker.server import serve
-    from crucible_worker.server.door import snakepit_door
+    with loading():
+        from crucible_worker.server import serve
+        from crucible_worker.server.door import snakepit_door
 
-    gc.freeze()
-    gc.enable()
     return serve(settings, door=snakepit_door(settings), ready_text=_port, with_parent=True)
 
 
