@@ -1,16 +1,20 @@
-"""`multiple_choice` on the embedded model against lm-evaluation-harness: the same log-probabilities, and how fast.
+"""`multiple_choice` against lm-evaluation-harness: the same log-probabilities, and how fast.
 
-Both are asked the same additions with four sums to choose from. Each choice's log-probability has to be the rival's to
-1e-4, and each accuracy exactly. The rival is timed in its own process with the model loaded, with the batch size and
-the number of threads that serve it best. Ours is the whole remote call on a worker that has loaded the model: journal,
-events and reply.
+Two cases: additions on the embedded model, with four sums to choose from; and questions of 200 tokens on a model of 14
+million parameters, whose weights are random. Each choice's log-probability has to be the rival's to 1e-4, and each
+accuracy exactly. The rival is timed in its own process with the model loaded, with the batch size and the number of
+threads that serve it best. Ours is the whole remote call on a worker that has loaded the model: journal, events and
+reply.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
+import random
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,7 +22,7 @@ from pathlib import Path
 
 import structlog
 from _lm_eval import apart, claims, interpreter, rival
-from _report import arguments, report
+from _report import Claim, arguments, report
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
@@ -29,7 +33,18 @@ from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 
 MODEL = "arithmetic@320"
-QUESTIONS = 100
+QUESTIONS = 400
+LONG, LONG_TOKENS = 16, 200
+LONG_SHAPE = {
+    "hidden_size": 384,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 6,
+    "head_dim": 64,
+    "max_position_embeddings": 256,
+    "dtype": "float32",
+}
 
 
 async def main() -> None:
@@ -38,24 +53,49 @@ async def main() -> None:
     if python is None:
         return
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    samples = questions()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        long_model = random_model(folder / "models" / "long")
+        settings = Settings(
+            port=0, state_dir=folder / "state", model_roots=(folder / "models",), grading_processes=0, device="cpu"
+        ).validate()
+        async with Worker(settings) as worker, crucible_bridge.connect(worker.address) as bridge:
+            made = [
+                *await compare(
+                    bridge,
+                    "multiple_choice",
+                    f"embedded:{MODEL}",
+                    registry.path(MODEL),
+                    questions(),
+                    python,
+                    options.runs,
+                ),
+                *await compare(
+                    bridge, "long_questions", "local:long", long_model, long_questions(), python, options.runs
+                ),
+            ]
+    report(made, as_json=options.json)
+
+
+async def compare(
+    bridge: Bridge, name: str, model: str, directory: Path, samples: Sequence[Sample], python: str, runs: int
+) -> list[Claim]:
+    """Both on one model and its questions."""
     documents = [
         {"input": one.input, "choices": one.choices, "right": one.choices.index(one.targets[0])} for one in samples
     ]
+    ours = [await evaluate(bridge, model, samples, f"{name}-{run}") for run in range(runs + 1)]
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(port=0, state_dir=Path(folder) / "state", grading_processes=0, device="cpu").validate()
-        async with Worker(settings) as worker, crucible_bridge.connect(worker.address) as bridge:
-            ours = [await evaluate(bridge, samples, f"run-{run}") for run in range(options.runs + 1)]
-            rivals = rival(python, "choices", registry.path(MODEL), documents, options.runs, Path(folder))
-            logprobs = await logprobs_of(bridge, "run-0")
-            metrics = (await bridge.evaluation.get_evaluation("run-0")).metrics.values
+        rivals = rival(python, "choices", directory, documents, runs, Path(folder))
+    logprobs = await logprobs_of(bridge, f"{name}-0")
+    metrics = (await bridge.evaluation.get_evaluation(f"{name}-0")).metrics.values
     for one in rivals:
         apart("log-probabilities of choices", logprobs, list(itertools.chain.from_iterable(one["logprobs"])))
         for key, theirs in (("accuracy_sum", "acc"), ("accuracy_per_byte", "acc_bytes")):
             if abs(metrics[key] - one[theirs]) > 1e-12:
                 raise SystemExit(f"{key} is {metrics[key]}, the rival's {theirs} {one[theirs]}")
     # The first run loads the model.
-    report(claims("multiple_choice", len(samples), "questions", ours[1:], rivals), as_json=options.json)
+    return claims(name, len(samples), "questions", ours[1:], rivals)
 
 
 def questions() -> list[Sample]:
@@ -67,11 +107,38 @@ def questions() -> list[Sample]:
     return [sample for sample in made if len(set(sample.choices)) == len(sample.choices)]
 
 
-async def evaluate(bridge: Bridge, samples: Sequence[Sample], evaluation_id: str) -> float:
+def long_questions() -> list[Sample]:
+    """Digits, a token each, behind which one of four numbers is said to be right."""
+    digits = random.Random(0)
+
+    def number(size: int) -> str:
+        return "".join(digits.choices("0123456789", k=size))
+
+    made: list[Sample] = []
+    for index in range(LONG):
+        choices = tuple(f"{place}{number(4 + place)}" for place in range(4))
+        made.append(Sample(id=str(index), input=number(LONG_TOKENS), targets=(choices[index % 4],), choices=choices))
+    return made
+
+
+def random_model(directory: Path) -> Path:
+    """A checkpoint with the embedded model's tokenizer, and more of everything else, the same on every run."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shutil.copytree(registry.path(MODEL), directory, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, **LONG_SHAPE}))
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory)).save_pretrained(directory)
+    return directory
+
+
+async def evaluate(bridge: Bridge, model: str, samples: Sequence[Sample], evaluation_id: str) -> float:
     """Seconds of one evaluation through the worker."""
     started = time.perf_counter()
     await bridge.evaluation.evaluate(
-        evaluation_id=evaluation_id, model=f"embedded:{MODEL}", evaluators="multiple_choice", dataset=samples
+        evaluation_id=evaluation_id, model=model, evaluators="multiple_choice", dataset=samples
     )
     return time.perf_counter() - started
 
