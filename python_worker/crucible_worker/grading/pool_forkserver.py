@@ -7,6 +7,7 @@ datagram when it has: to fork a child before would be to wait for that in a thre
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import multiprocessing
@@ -36,6 +37,7 @@ async def forkserver_loaded(modules: Sequence[str]) -> None:
     global _news
     if _news is None:
         _news = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        atexit.register(_news.close)
         _news.bind("")  # the kernel finds an abstract name
     name = _news.getsockname().decode("latin-1")
     told = {"parent": os.getpid(), "modules": list(modules), "ready": name}

@@ -85,9 +85,9 @@ def _remove_evaluations(transaction: Transaction, before_ns: int) -> bool:
         return False
     number = row[0]
     removed = transaction.execute(
-        """DELETE FROM samples WHERE number = ?1 AND (position, evaluator, repeat) IN
-           (SELECT position, evaluator, repeat FROM samples WHERE number = ?1 LIMIT ?2)""",
-        (number, CHUNK),
+        """DELETE FROM samples WHERE number = ? AND (position, evaluator, repeat) IN
+           (SELECT position, evaluator, repeat FROM samples WHERE number = ? LIMIT ?)""",
+        (number, number, CHUNK),
     ).rowcount
     if removed < CHUNK:
         transaction.execute("DELETE FROM evaluations WHERE number = ?", (number,))

@@ -160,9 +160,9 @@ def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> bool:
     if row is None:
         return False
     removed = transaction.execute(
-        """DELETE FROM plan_steps WHERE plan_id = ?1 AND (step, part) IN
-           (SELECT step, part FROM plan_steps WHERE plan_id = ?1 LIMIT ?2)""",
-        (*row, chunk),
+        """DELETE FROM plan_steps WHERE plan_id = ? AND (step, part) IN
+           (SELECT step, part FROM plan_steps WHERE plan_id = ? LIMIT ?)""",
+        (*row, *row, chunk),
     ).rowcount
     if removed < chunk:
         transaction.execute("DELETE FROM plans WHERE plan_id = ?", row)
