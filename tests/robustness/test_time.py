@@ -21,14 +21,19 @@ DEADLINE_REPLY_SECONDS = 0.1
 SHARED_DEADLINE_REPLY_SECONDS = 0.3
 """Likewise, where several workers write to the journal."""
 TRIES = 3
-"""A machine with other things to do is late now and then: the best of these counts."""
+"""A machine with other things to do is late now and then: the best of these counts, or the first in time."""
 LATENCY = 0.02
 CALM_SECONDS = 5 * LATENCY
 """Long enough for a model call that should not be to be seen."""
 
 
-async def _best(measure: Callable[[int], Awaitable[float]]) -> float:
-    return min([await measure(number) for number in range(TRIES)])
+async def _best(measure: Callable[[int], Awaitable[float]], in_time: float) -> float:
+    best = await measure(0)
+    for number in range(1, TRIES):
+        if best < in_time:
+            break
+        best = min(best, await measure(number))
+    return best
 
 
 async def test_no_model_call_starts_after_the_reply_to_a_cancel(tmp_path):
@@ -93,10 +98,10 @@ async def test_deadline_ends_the_evaluation_and_is_answered_in_time(tmp_path, la
     """At the deadline the gate closes, whatever the model is busy with, and the reply leaves within 100 ms."""
     model = ScriptedModel(latency=latency)
     async with run_worker({"m": model}, state_dir=tmp_path) as worker:
-        late = await _best(lambda number: _overdue(worker, model, f"d{number}", 300))
+        late = await _best(lambda number: _overdue(worker, model, f"d{number}", 300), DEADLINE_REPLY_SECONDS)
         assert 0 <= late < DEADLINE_REPLY_SECONDS
         stops = [event for event in await log_of(worker.bridge) if event.kind is EventKind.EVALUATION_STOP]
-        assert [event.metadata["state"] for event in stops] == ["cancelled"] * TRIES
+        assert {event.metadata["state"] for event in stops} == {"cancelled"}
 
 
 async def test_deadline_passes_while_an_evaluation_waits_for_its_turn(tmp_path):
@@ -113,15 +118,15 @@ async def test_deadline_passes_while_an_evaluation_waits_for_its_turn(tmp_path):
 
 async def test_deadline_counts_the_time_with_an_owner_over_all_attempts(tmp_path):
     """A kill does not set the clock back, and the time without an owner does not count."""
-    deadline, first, without_owner = 1.6, 0.7, 0.6
+    deadline, first, without_owner = 3.0, 0.7, 0.6
 
     async with workshop(tmp_path, {"m": {"latency": LATENCY}}) as shop:
-        pool = await shop.start_several(2)
+        pool = [await shop.start()]
 
         async def measure(number: int) -> float:
             wanted = request(f"d{number}", limits=Limits(concurrency=2, deadline_ms=int(deadline * 1000)))
-            victim, other = pool
-            pool[:] = [other, shop.launch()]
+            pool.append(await shop.start())  # not while time is measured: a start takes the machine for seconds
+            victim, other = pool[-2:]
             began = time.monotonic()
             await victim.bridge.evaluation.start_evaluation(wanted)
             await asyncio.sleep(first)
@@ -132,14 +137,13 @@ async def test_deadline_counts_the_time_with_an_owner_over_all_attempts(tmp_path
             began = time.monotonic()
             ended = await other.bridge.evaluation.evaluate(wanted)
             took = time.monotonic() - began
-            await pool[1].ready()
             _check_ended_at_deadline(ended)
             assert ended.attempt == 2
             assert first / 2 < used < owned
             assert ended.duration_ns / 1e9 >= deadline
             return took - (deadline - used)
 
-        assert 0 <= await _best(measure) < SHARED_DEADLINE_REPLY_SECONDS
+        assert 0 <= await _best(measure, SHARED_DEADLINE_REPLY_SECONDS) < SHARED_DEADLINE_REPLY_SECONDS
 
 
 async def test_end_of_a_call_is_not_the_end_of_its_evaluation(tmp_path):
