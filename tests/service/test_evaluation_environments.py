@@ -115,6 +115,7 @@ def does(*what: str) -> list[Sample]:
 
 async def test_the_example_package_works_in_a_worker_as_it_is_started(tmp_path: Path) -> None:
     """Turns, rewards, tags and tokens come from a model that computes; one that spins keeps no worker from draining."""
+    pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be asked")
     lay_out_environment_package(tmp_path / "installed")
     lay_out(tmp_path / "installed", "users_spins", SPINS, GROUP, {"spins": "users_spins:SPINS"})
     spinning = tmp_path / "spinning"

@@ -194,6 +194,7 @@ async def test_nonsense_is_an_error(tmp_path, kind, answer):
 async def test_renderers_of_the_cookbook_run_on_its_tokenizer(tmp_path):
     """The renderer of a base model is chosen by name, as where it was trained."""
     pytest.importorskip("tinker_cookbook", reason="tinker-cookbook is not installed: its renderers are not tested")
+    pytest.importorskip("torch", reason="torch is not installed: tinker-cookbook's renderers cannot be imported")
     async with served(tmp_path) as (_, model):
         await model.load()
         assert isinstance(model.tokenizer, CookbookTokenizer)

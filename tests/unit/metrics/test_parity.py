@@ -12,6 +12,7 @@ pytest.importorskip(
     "tinker_cookbook",
     reason="NO PARITY TESTS: tinker-cookbook is missing (pip install --no-deps tinker-cookbook, beside the dev extra)",
 )
+pytest.importorskip("torch", reason="NO PARITY TESTS: torch is missing, and tinker-cookbook computes with it")
 
 import tinker
 import torch
