@@ -22,6 +22,7 @@ __all__ = [
     "check_name",
     "check_way",
     "checked_url",
+    "is_loopback",
     "read_endpoints",
     "read_flag",
     "read_key",
@@ -117,13 +118,27 @@ def checked_url(text: str, where: str) -> SplitResult:
     return url
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can mean this machine alone.
+
+    IPv4 addresses in the form of IPv6 (`::ffff:127.0.0.1`) do not count: only from Python 3.13 on are they told apart.
+    """
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False  # a name may come to mean another address at any time
+    return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
+
+
 def check_way(url: SplitResult, where: str) -> None:
     """Refuse a way on which a key could be read.
 
     Raises:
         ValueError: it leaves the machine without TLS.
     """
-    if url.scheme == "http" and not _is_loopback(url):
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
         raise ValueError(f"{where}: its key would cross the network in the clear: https, or insecure_no_tls = true")
 
 
@@ -209,13 +224,6 @@ def _from_table(kind: Kind[_T], name: str, table: Any, base: Path) -> _T:
         except ValueError as error:
             raise ValueError(f"{where}: {key} is not {error}") from None
     return kind.make(name=name, **fields)
-
-
-def _is_loopback(url: SplitResult) -> bool:
-    try:
-        return url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
-    except ValueError:
-        return False  # a name may come to mean another address at any time
 
 
 def _read_file(path: Path, where: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 import re
 import stat
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.limits import WorkerLimits
@@ -107,7 +107,7 @@ class Settings:
     @property
     def reachable_by_others(self) -> bool:
         """Whether other machines could call."""
-        return self.unix_socket is None and not _is_loopback(self.host)
+        return self.unix_socket is None and not is_loopback(self.host)
 
     def validate(self) -> Settings:
         """Return itself, or refuse what cannot work and what would not be safe.
@@ -145,15 +145,6 @@ class Settings:
                 raise SettingsError(str(error)) from None
         _check_limits(self.limits)
         return self
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may come to mean another address at any time
 
 
 def _check_exposure(settings: Settings) -> None:

@@ -96,6 +96,7 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         (f'[openai_servers.a]\nbase_url = "{URL}"\nkey_file = "absent"', "cannot read key file"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nkey_file = "key"\nkey_env = "K"', "are one setting"),
         ('[openai_servers.a]\nbase_url = "http://far.example/v1"\nkey_file = "key"', "in the clear"),
+        ('[openai_servers.a]\nbase_url = "http://[::ffff:127.0.0.1]/v1"\nkey_file = "key"', "in the clear"),
     ],
 )
 def test_what_cannot_be_is_refused_without_its_value(tmp_path: Path, secret: Path, text: str, why: str):

@@ -117,7 +117,11 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     connection = sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     # NORMAL in WAL mode: nothing committed is lost when the process dies, the last commits may be at a loss of power.
-    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.Error:  # the file is read here for the first time
+        connection.close()
+        raise
     return connection
 
 
