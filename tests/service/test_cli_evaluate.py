@@ -83,6 +83,17 @@ def test_an_unscored_sample_is_told_with_its_reason(tmp_path: Path):
     assert (first["sample_id"], first["verdict"], first["problem"]["field"]) == ("a", "error", "choices")
 
 
+def test_an_evaluator_that_scored_nothing_is_a_failure(tmp_path: Path):
+    """Who asks for the exit status alone must not take it for a result; the results are shown all the same."""
+    (tmp_path / "data.jsonl").write_text('{"input": "12+34="}\n{"input": "21+34="}\n')
+
+    done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (1, "crucible-worker: accuracy scored none of 2 samples\n")
+    told = json.loads(done.stdout)
+    assert (told["state"], told["n_unscored"]) == ("completed", 2)
+
+
 def test_a_line_that_is_wrong_is_named(tmp_path: Path):
     """A malformed line is a usage error with its number."""
     (tmp_path / "data.jsonl").write_text('{"input": "12+34=", "target": "46"}\nnot json\n')

@@ -94,6 +94,17 @@ def test_people_get_a_table_for_each(folder: Path):
     assert "2 of 2" in done.stdout
 
 
+def test_of_a_suite_the_evaluation_that_scored_nothing_is_named(folder: Path):
+    """The others stand, and the exit status is that of a failure."""
+    (folder / "sums.jsonl").write_text('{"input": "12+34="}\n')
+    (folder / "mine.toml").write_text(SUITE.replace("limits = { max_unscored = 0 }\n", ""))
+
+    done = _evaluate("--suite=mine.toml", "--only=likelihood", "--only=own", "--samples=2", "--json", cwd=folder)
+
+    assert (done.returncode, done.stderr) == (1, "crucible-worker: own: accuracy scored none of 1 samples\n")
+    assert [each["state"] for each in _told(done).values()] == ["completed", "completed"]
+
+
 def test_a_suite_of_which_nothing_can_run_is_refused(folder: Path):
     """Every evaluation has its error, and the exit status is that of a request that is refused."""
     done = _evaluate("--suite=mine.toml", "--only=absent", "--json", cwd=folder)

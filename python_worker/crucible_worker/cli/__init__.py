@@ -15,6 +15,7 @@ from crucible_worker.cli.doctor import doctor as _doctor
 from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
+from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
 
@@ -56,4 +57,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: without the program's name; those of the process if None.
     """
-    app(arguments)
+    with _telling_lost_output():
+        app(arguments)

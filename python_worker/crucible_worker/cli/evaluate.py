@@ -135,7 +135,8 @@ def evaluate(
     """Evaluate a model here and now, without a worker: by --data and --evaluator, or by --suite.
 
     Model and data roots are the current folder unless said otherwise. Exits with 0 when every evaluator finished, 1
-    when one failed, 2 when the request is refused before anything ran: it makes no sense, or names what is not there.
+    when one failed or scored none of its samples, 2 when the request is refused before anything ran: it makes no sense,
+    or names what is not there.
     An evaluation of a suite that fails leaves the others be. With --json an evaluation that did not take place is one
     object with the key error.
 
@@ -203,8 +204,9 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
         typer.echo(f"crucible-worker: ended before all was evaluated{goes_on}", err=True)
         return EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED
     _write_all(suite, typed.model, several, len(asked), as_json=as_json)
+    scored = _tell_without_scores(several)
     if all(isinstance(each, Ran) and each.succeeded for each in several):
-        return 0
+        return 0 if scored else EXIT_FAILED
     return EXIT_FAILED if any(isinstance(each, Ran) or not each.refused for each in several) else EXIT_USAGE
 
 
@@ -264,6 +266,17 @@ def _write_all(suite: str, model: str, several: Sequence[Ran | NotRun], total: i
             typer.echo(f"{ran.name}: did not take place: {ran.message}")
     finished = sum(isinstance(ran, Ran) and ran.succeeded for ran in several)
     typer.echo(f"{suite}: {finished} of {total} finished")
+
+
+def _tell_without_scores(several: Sequence[Ran | NotRun]) -> bool:
+    """Say which evaluators have no sample behind their result; whether there are none such."""
+    from crucible_worker.cli.running import Ran
+
+    found = [(ran.name, result) for ran in several if isinstance(ran, Ran) for result in ran.without_scores]
+    for name, result in found:
+        label = " ".join(filter(None, (name and f"{name}:", result.evaluator.label)))
+        typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples", err=True)
+    return not found
 
 
 def _as_data(ran: Ran | NotRun) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from crucible_bridge.codec.events import event_from_record
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Evaluation, EvaluationState, SampleResult, Verdict, format_model
+from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict, format_model
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, refusing
 from crucible_worker.cli.requests import Asked
@@ -40,6 +40,11 @@ class Ran:
         """Whether every evaluator finished."""
         finished = all(result.problem is None for result in self.evaluation.results)
         return finished and self.evaluation.state is EvaluationState.COMPLETED
+
+    @property
+    def without_scores(self) -> Sequence[EvaluatorResult]:
+        """Of the evaluators that finished those that scored none of their samples."""
+        return [result for result in self.evaluation.results if result.problem is None and result.n_scored == 0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
