@@ -13,7 +13,7 @@ class BackendInfo:
     """A kind of place where models live."""
 
     name: str
-    """"embedded", "local", "openai", "tinker"."""
+    """"embedded", "local", "openai", "tinker", "orchestrator"."""
     models: tuple[str, ...] = ()
     """Names of models it knows by itself; empty where a model is named by its path."""
     unavailable: str = ""
