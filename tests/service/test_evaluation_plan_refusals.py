@@ -24,9 +24,7 @@ async def test_what_is_no_plan_is_refused_before_it_is_sent():
         await refused(r.evaluation.register_plan({"plan_id": "p"}), Code.INVALID_ARGUMENT, "INVALID_FIELD", "plan")
 
 
-@pytest.mark.parametrize(
-    ("plan_id", "step", "field"), [("", 1, "plan_id"), ("p", -1, "step"), ("p", 2**63, "notify_step")]
-)
+@pytest.mark.parametrize(("plan_id", "step", "field"), [("", 1, "plan_id"), ("p", -1, "step"), ("p", 2**63, "step")])
 async def test_a_call_of_the_wrong_form_is_refused(plan_id, step, field):
     """A plan and a step from 0 are needed."""
     async with rig() as r:

@@ -122,7 +122,7 @@ async def test_keywords_replace_fields_of_a_request(worker: CannedWorker, addres
         ("dataset.inline.samples[1]", {"dataset": [Sample(input="x"), 5]}),
         ("sampling", {"sampling": 5}),
         ("limits", {"limits": None}),
-        ("request", {"labels": 5}),
+        ("labels", {"labels": 5}),
     ],
 )
 async def test_what_cannot_be_read_is_refused_before_it_is_sent(field: str, fields: dict[str, Any], address: str):

@@ -96,7 +96,7 @@ async def test_what_is_not_said_has_its_default(worker: CannedWorker, address: s
         ({"items": "so"}, "items"),
         ({"criteria": "clear"}, "criteria"),
         ({"items": [RubricItem(response=b"so")]}, "items[0].response"),  # pyright: ignore[reportArgumentType]
-        ({"criteria": [RubricCriterion(name="x", description="?", weight="1")]}, "criteria[0]"),  # pyright: ignore[reportArgumentType]
+        ({"criteria": [RubricCriterion(name="x", description="?", weight="1")]}, "criteria[0].weight"),  # pyright: ignore[reportArgumentType]
         ({"threshold": "half"}, "threshold"),
     ],
 )

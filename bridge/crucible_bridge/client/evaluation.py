@@ -15,7 +15,7 @@ from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAUL
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1, evaluator_info_from_v1, report_format_to_v1
-from crucible_bridge.codec.fields import sendable
+from crucible_bridge.codec.fields import made, sendable
 from crucible_bridge.codec.results import evaluation_from_v1, sample_result_from_v1, state_to_v1, verdict_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -159,13 +159,14 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             log_id: the log that this sequence belongs to; unchecked if None.
             without_samples: leave out SAMPLE_COMPLETE.
         """
-        with sendable("watch_evaluation"):
-            request = evaluation_pb2.WatchEvaluationRequest(
-                evaluation_id=evaluation_id,
-                after_sequence=after_sequence,
-                without_samples=without_samples,
-                log_id=log_id or "",
-            )
+        request = made(
+            evaluation_pb2.WatchEvaluationRequest,
+            "",
+            evaluation_id=evaluation_id,
+            after_sequence=after_sequence,
+            without_samples=without_samples,
+            log_id=log_id or "",
+        )
         return self._calls.events(
             self._stub.WatchEvaluation, request, after_sequence=after_sequence, log_id=log_id or ""
         )
@@ -176,8 +177,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         Raises:
             NotFound: the worker's journal has none of this id.
         """
-        with sendable("evaluation_id"):
-            request = evaluation_pb2.GetEvaluationRequest(evaluation_id=evaluation_id)
+        request = made(evaluation_pb2.GetEvaluationRequest, "", evaluation_id=evaluation_id)
         return await self._calls.unary(self._stub.GetEvaluation, request, _evaluation, timeout)
 
     async def list_evaluations(
@@ -202,15 +202,18 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             page_token: from the page before.
             timeout: seconds for the call.
         """
-        with sendable("list_evaluations"):
-            request = evaluation_pb2.ListEvaluationsRequest(
-                run_id=run_id,
-                states=[state_to_v1(EvaluationState(state)) for state in states],
-                from_step=from_step,
-                to_step=to_step,
-                page_size=page_size,
-                page_token=page_token,
-            )
+        with sendable("states"):
+            wanted = [state_to_v1(EvaluationState(state)) for state in states]
+        request = made(
+            evaluation_pb2.ListEvaluationsRequest,
+            "",
+            run_id=run_id,
+            states=wanted,
+            from_step=from_step,
+            to_step=to_step,
+            page_size=page_size,
+            page_token=page_token,
+        )
         return await self._calls.unary(
             self._stub.ListEvaluations,
             request,
@@ -248,14 +251,17 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             page_token: from the page before.
             timeout: seconds for the call.
         """
-        with sendable("get_samples"):
-            request = evaluation_pb2.GetSamplesRequest(
-                evaluation_id=evaluation_id,
-                verdicts=[verdict_to_v1(Verdict(verdict)) for verdict in verdicts],
-                evaluator=evaluator,
-                page_size=page_size,
-                page_token=page_token,
-            )
+        with sendable("verdicts"):
+            wanted = [verdict_to_v1(Verdict(verdict)) for verdict in verdicts]
+        request = made(
+            evaluation_pb2.GetSamplesRequest,
+            "",
+            evaluation_id=evaluation_id,
+            verdicts=wanted,
+            evaluator=evaluator,
+            page_size=page_size,
+            page_token=page_token,
+        )
         return await self._calls.unary(
             self._stub.GetSamples,
             request,
@@ -276,8 +282,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         self, evaluation_id: str, reason: str = "", *, timeout: float | None = None
     ) -> Evaluation:
         """End an evaluation early; the reason is recorded."""
-        with sendable("cancel_evaluation"):
-            request = evaluation_pb2.CancelEvaluationRequest(evaluation_id=evaluation_id, reason=reason)
+        request = made(evaluation_pb2.CancelEvaluationRequest, "", evaluation_id=evaluation_id, reason=reason)
         return await self._calls.unary(self._stub.CancelEvaluation, request, _evaluation, timeout)
 
     async def generate_report(
@@ -289,10 +294,9 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
     ) -> str:
         """A report of one evaluation, or of several steps of a run."""
         ids = [evaluation_ids] if isinstance(evaluation_ids, str) else evaluation_ids
-        with sendable("generate_report"):
-            request = evaluation_pb2.GenerateReportRequest(
-                evaluation_ids=ids, format=report_format_to_v1(ReportFormat(report_format))
-            )
+        with sendable("report_format"):
+            form = report_format_to_v1(ReportFormat(report_format))
+        request = made(evaluation_pb2.GenerateReportRequest, "", evaluation_ids=ids, format=form)
         return await self._calls.unary(self._stub.GenerateReport, request, lambda reply: reply.report, timeout)
 
 

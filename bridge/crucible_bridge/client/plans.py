@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from crucible_bridge.client.calls import Calls
-from crucible_bridge.codec.fields import sendable
+from crucible_bridge.codec.fields import made, sendable
 from crucible_bridge.codec.models import model_ref_to_v1
 from crucible_bridge.codec.plans import evaluation_plan_to_v1
 from crucible_bridge.codec.results import evaluation_from_v1
@@ -91,10 +91,9 @@ class PlanCalls:
             ResourceExhausted: the queue is full: `not_started` in its metadata names evaluations to call again for.
         """
         reference = parse_model(model) if isinstance(model, str) else model
-        with sendable("notify_step"):
-            message = evaluation_pb2.NotifyStepRequest(
-                plan_id=plan_id, step=step, model=model_ref_to_v1(reference), last=last
-            )
+        with sendable("model"):
+            asked = model_ref_to_v1(reference)
+        message = made(evaluation_pb2.NotifyStepRequest, "", plan_id=plan_id, step=step, model=asked, last=last)
         return await self._calls.unary(
             self._stub.NotifyStep,
             message,

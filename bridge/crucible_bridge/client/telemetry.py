@@ -8,7 +8,7 @@ from typing import Any
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.events import event_kind_to_v1
-from crucible_bridge.codec.fields import sendable
+from crucible_bridge.codec.fields import made, sendable
 from crucible_bridge.events import EventKind
 from crucible_bridge.v1 import events_pb2, events_pb2_grpc
 
@@ -41,12 +41,15 @@ class TelemetryClient:
             run_id: only this run.
             until_now: end at the log's end, in place of waiting for more.
         """
-        with sendable("subscribe"):
-            request = events_pb2.SubscribeRequest(
-                after_sequence=after_sequence,
-                kinds=[event_kind_to_v1(EventKind(kind)) for kind in kinds],
-                run_id=run_id,
-                log_id=log_id or "",
-                until_now=until_now,
-            )
+        with sendable("kinds"):
+            wanted = [event_kind_to_v1(EventKind(kind)) for kind in kinds]
+        request = made(
+            events_pb2.SubscribeRequest,
+            "",
+            after_sequence=after_sequence,
+            kinds=wanted,
+            run_id=run_id,
+            log_id=log_id or "",
+            until_now=until_now,
+        )
         return self._calls.events(self._stub.Subscribe, request, after_sequence=after_sequence, log_id=log_id or "")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from crucible_bridge.codec.evaluation import goal_from_v1, goal_to_v1
-from crucible_bridge.codec.fields import at_least, child, sendable, several, unicode_text
+from crucible_bridge.codec.fields import at_least, child, made, several, unicode_text
 from crucible_bridge.codec.results import (
     evaluation_from_v1,
     evaluation_to_v1,
@@ -51,20 +51,21 @@ def compare_request_to_v1(request: CompareRequest) -> pb.CompareEvaluationsReque
     Raises:
         InvalidField: a value cannot be sent: wrong type, too wide, no Unicode.
     """
-    with sendable("compare_evaluations"):
-        rank_by = None
-        if request.rank_by is not None:
-            rank_by = pb.RankBy(metric=request.rank_by.metric, goal=goal_to_v1(request.rank_by.goal))
-        return pb.CompareEvaluationsRequest(
-            evaluation_ids=several(request.evaluation_ids, "evaluation_ids"),
-            run_id=request.run_id,
-            dataset_fingerprint=request.dataset_fingerprint,
-            baseline_id=request.baseline_id,
-            evaluator=request.evaluator,
-            rank_by=rank_by,
-            confidence=request.confidence,
-            max_listed=request.max_listed,
-        )
+    rank_by = None
+    if request.rank_by is not None:
+        rank_by = made(pb.RankBy, "rank_by", metric=request.rank_by.metric, goal=goal_to_v1(request.rank_by.goal))
+    return made(
+        pb.CompareEvaluationsRequest,
+        "",
+        evaluation_ids=several(request.evaluation_ids, "evaluation_ids"),
+        run_id=request.run_id,
+        dataset_fingerprint=request.dataset_fingerprint,
+        baseline_id=request.baseline_id,
+        evaluator=request.evaluator,
+        rank_by=rank_by,
+        confidence=request.confidence,
+        max_listed=request.max_listed,
+    )
 
 
 def compare_request_from_v1(message: pb.CompareEvaluationsRequest) -> CompareRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crucible_bridge.arrays import from_tensor, to_tensor
-from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, sendable, several
+from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, made, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
@@ -168,13 +168,15 @@ def conversation_from_v1(message: types_pb2.Conversation, field: str) -> Convers
     return Conversation(tuple(ChatMessage(said.role, said.content) for said in message.messages))
 
 
-def sample_to_v1(sample: Sample) -> evaluation_pb2.Sample:
+def sample_to_v1(sample: Sample, field: str = "sample") -> evaluation_pb2.Sample:
     """Encode a sample."""
-    message = evaluation_pb2.Sample(
+    message = made(
+        evaluation_pb2.Sample,
+        field,
         id=sample.id,
-        targets=several(sample.targets, "targets"),
-        choices=several(sample.choices, "choices"),
-        metadata=dict(sample.metadata),
+        targets=several(sample.targets, f"{field}.targets"),
+        choices=several(sample.choices, f"{field}.choices"),
+        metadata=sample.metadata,
     )
     if isinstance(sample.input, str):
         message.text = sample.input
@@ -246,16 +248,20 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
     Raises:
         InvalidField: a value cannot be sent (wrong type, width, text that is no Unicode).
     """
-    with sendable(field):
-        message = evaluation_pb2.Dataset(
-            limit=dataset.limit, shuffle_seed=dataset.shuffle_seed, skip_malformed=dataset.skip_malformed
-        )
+    message = made(
+        evaluation_pb2.Dataset,
+        field,
+        limit=dataset.limit,
+        shuffle_seed=dataset.shuffle_seed,
+        skip_malformed=dataset.skip_malformed,
+    )
     if isinstance(dataset.source, InlineDataset):
         message.inline.SetInParent()
         with sendable(child(field, "inline.samples")):
             for index, sample in enumerate(dataset.source.samples):
-                with sendable(f"{field}.inline.samples[{index}]"):
-                    message.inline.samples.append(sample_to_v1(sample))
+                place = f"{field}.inline.samples[{index}]"
+                with sendable(place):
+                    message.inline.samples.append(sample_to_v1(sample, place))
     elif isinstance(dataset.source, JsonlDataset):
         with sendable(child(field, "jsonl_path")):
             message.jsonl_path = dataset.source.path

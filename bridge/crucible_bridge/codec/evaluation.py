@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from crucible_bridge.codec.data import dataset_from_v1, dataset_to_v1
-from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, sendable
+from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, made, sendable
 from crucible_bridge.codec.models import (
     model_ref_from_v1,
     model_ref_to_v1,
@@ -81,7 +81,7 @@ def evaluator_spec_to_v1(spec: EvaluatorSpec, field: str = "evaluator") -> evalu
     """
     with sendable(field):
         options = options_to_v1(spec.options, child(field, "options")) if spec.options else None
-        return evaluation_pb2.EvaluatorSpec(kind=spec.kind, name=spec.name, options=options)
+    return made(evaluation_pb2.EvaluatorSpec, field, kind=spec.kind, name=spec.name, options=options)
 
 
 def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) -> EvaluatorSpec:
@@ -99,9 +99,11 @@ def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) ->
     )
 
 
-def limits_to_v1(limits: Limits) -> evaluation_pb2.Limits:
+def limits_to_v1(limits: Limits, field: str = "limits") -> evaluation_pb2.Limits:
     """Encode the bounds of an evaluation."""
-    return evaluation_pb2.Limits(
+    return made(
+        evaluation_pb2.Limits,
+        field,
         concurrency=limits.concurrency,
         deadline_ms=limits.deadline_ms,
         stall_timeout_ms=limits.stall_timeout_ms,
@@ -140,29 +142,32 @@ def evaluate_request_to_v1(request: EvaluateRequest, field: str = "") -> evaluat
     with sendable(child(field, "model")):
         model = model_ref_to_v1(request.model)
     with sendable(child(field, "sampling")):
-        sampling = None if request.sampling is None else sampling_params_to_v1(request.sampling)
+        sampling = (
+            None if request.sampling is None else sampling_params_to_v1(request.sampling, child(field, "sampling"))
+        )
     with sendable(child(field, "limits")):
-        limits = limits_to_v1(request.limits)
+        limits = limits_to_v1(request.limits, child(field, "limits"))
     with sendable(child(field, "evaluators")):
         evaluators = [
             evaluator_spec_to_v1(spec, f"{child(field, 'evaluators')}[{index}]")
             for index, spec in enumerate(request.evaluators)
         ]
     dataset = dataset_to_v1(request.dataset, child(field, "dataset"))
-    with sendable(field or "request"):
-        return evaluation_pb2.EvaluateRequest(
-            evaluation_id=request.evaluation_id,
-            run_id=request.run_id,
-            step=request.step,
-            model=model,
-            evaluators=evaluators,
-            dataset=dataset,
-            sampling=sampling,
-            limits=limits if limits.ListFields() else None,
-            metric_prefix=request.metric_prefix,
-            labels=dict(request.labels),
-            correlation_id=request.correlation_id,
-        )
+    return made(
+        evaluation_pb2.EvaluateRequest,
+        field,
+        evaluation_id=request.evaluation_id,
+        run_id=request.run_id,
+        step=request.step,
+        model=model,
+        evaluators=evaluators,
+        dataset=dataset,
+        sampling=sampling,
+        limits=limits if limits.ListFields() else None,
+        metric_prefix=request.metric_prefix,
+        labels=request.labels,
+        correlation_id=request.correlation_id,
+    )
 
 
 def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str = "") -> EvaluateRequest:

@@ -7,14 +7,38 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from crucible_bridge.errors import InvalidField
 
-__all__ = ["EnumPair", "at_least", "at_most_bytes", "child", "entry", "sendable", "several", "unicode_text"]
+__all__ = ["EnumPair", "at_least", "at_most_bytes", "child", "entry", "made", "sendable", "several", "unicode_text"]
 
 E = TypeVar("E", bound=enum.StrEnum)
+M = TypeVar("M", bound=Message)
+
+MAX_SHOWN = 60
+"""Characters of a wrong value that its error shows."""
+
+_REFUSED = (TypeError, ValueError, AttributeError, OverflowError)
+"""What protobuf raises of a value that a field cannot have."""
+
+_TEXT = "text"
+
+_WANTED = {
+    FieldDescriptor.CPPTYPE_INT32: "a whole number",
+    FieldDescriptor.CPPTYPE_INT64: "a whole number",
+    FieldDescriptor.CPPTYPE_UINT32: "a whole number from 0",
+    FieldDescriptor.CPPTYPE_UINT64: "a whole number from 0",
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
+    FieldDescriptor.CPPTYPE_FLOAT: "a number",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+    FieldDescriptor.CPPTYPE_STRING: _TEXT,
+}
+"""In words, by how a field's values are kept."""
 
 
 class EnumPair(Generic[E]):
@@ -83,18 +107,73 @@ def sendable(field: str) -> Iterator[None]:
     """
     try:
         yield
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _REFUSED as error:
         raise InvalidField(field, f"cannot be sent: {error}") from error
 
 
-def several(texts: Iterable[str], name: str) -> Iterable[str]:
+def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
+    """A message with these values.
+
+    Args:
+        kind: the message's class.
+        field: its own path; empty for a request.
+        **values: its fields by name.
+
+    Raises:
+        InvalidField: a value that its field cannot have, by the field's path, with what is expected there.
+    """
+    try:
+        return kind(**values)
+    except _REFUSED as refused:
+        for name, value in values.items():
+            _check_alone(kind, name, value, child(field, name))
+        raise InvalidField(field, f"cannot be sent: {refused}") from refused
+
+
+def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str) -> None:
+    """Refuse a value that its field cannot have, whatever stands in the others; of a map, the first such entry."""
+    try:
+        kind(**{name: value})
+    except _REFUSED as error:
+        empty = kind()
+        descriptor = empty.DESCRIPTOR.fields_by_name[name]
+        if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
+            if not isinstance(value, Mapping):
+                raise InvalidField(path, f"is {_shown(value)}, must be a mapping") from error
+            for key, item in value.items():
+                with _refusing(entry(path, str(key)), item, descriptor.message_type.fields_by_name["value"]):
+                    kind(**{name: {key: item}})
+        repeated = hasattr(getattr(empty, name), "extend")
+        with _refusing(path, value, None if repeated else descriptor):
+            raise
+
+
+@contextlib.contextmanager
+def _refusing(path: str, value: Any, descriptor: Any) -> Iterator[None]:
+    """Turn protobuf's refusal of a value into ours: what is expected, where the value's type is what is wrong."""
+    try:
+        yield
+    except _REFUSED as error:
+        wanted = None if descriptor is None else _WANTED.get(descriptor.cpp_type)
+        fits = isinstance(value, str | bytes) if wanted == _TEXT else isinstance(value, int)
+        if wanted is None or fits:  # too wide, not Unicode, or something within it
+            raise InvalidField(path, f"cannot be sent: {error}") from error
+        raise InvalidField(path, f"is {_shown(value)}, must be {wanted}") from error
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+
+
+def several(texts: Iterable[str], field: str) -> Iterable[str]:
     """The texts, where several are asked for: a single one would be taken for its characters.
 
     Raises:
-        TypeError: it is a single text; `sendable` makes an InvalidField of it.
+        InvalidField: it is a single text.
     """
-    if isinstance(texts, str):
-        raise TypeError(f"{name} is one text, not a sequence of texts")
+    if isinstance(texts, str | bytes):
+        raise InvalidField(field, "is one text, must be a sequence of texts")
     return texts
 
 

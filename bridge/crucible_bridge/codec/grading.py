@@ -76,7 +76,7 @@ def grade_item_to_v1(item: GradeItem, field: str) -> pb.GradeItem:
         message.answer = response_to_v1(item.answer, child(field, "answer"))
     path = child(field, "targets")
     with sendable(path):
-        targets = tuple(several(item.targets, "targets"))
+        targets = tuple(several(item.targets, child(field, "targets")))
     for index, target in enumerate(targets):
         if not isinstance(target, str):  # bytes would be taken for text
             raise InvalidField(f"{path}[{index}]", f"is {type(target).__name__}, not text")
@@ -197,7 +197,9 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
             case NumericScorer(absolute_tolerance=absolute, relative_tolerance=relative):
                 message.numeric.CopyFrom(pb.NumericScorer(absolute_tolerance=absolute, relative_tolerance=relative))
             case ChoiceScorer(choices=choices):
-                message.multiple_choice.CopyFrom(pb.ChoiceScorer(choices=several(choices, "choices")))
+                message.multiple_choice.CopyFrom(
+                    pb.ChoiceScorer(choices=several(choices, "options.multiple_choice.choices"))
+                )
             case FormatScorer() as scorer:
                 message.format.CopyFrom(_format_to_v1(scorer))
             case unknown:
@@ -308,7 +310,7 @@ def _format_to_v1(scorer: FormatScorer) -> pb.FormatScorer:
         case BoxedForm():
             return pb.FormatScorer(boxed=True)
         case MarksForm(marks=marks):
-            return pb.FormatScorer(marks=pb.Marks(marks=several(marks, "marks")))
+            return pb.FormatScorer(marks=pb.Marks(marks=several(marks, "options.format.marks.marks")))
         case JsonSchemaForm(schema=schema):
             return pb.FormatScorer(json_schema=schema)
         case unknown:

@@ -13,7 +13,7 @@ import numpy as np
 from crucible_bridge.arrays import as_array
 from crucible_bridge.codec.bulk import Pieces, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
-from crucible_bridge.codec.fields import entry, sendable
+from crucible_bridge.codec.fields import entry, made, sendable, several
 from crucible_bridge.codec.spans import parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -64,11 +64,14 @@ def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> by
             path = entry(f"batch.{name}", key)
             with sendable(path):
                 columns.add_entry(fields[name].number, key, as_array(array, field=path))
-    with sendable("batch.tags or good_threshold"):
-        rest = pb.ComputeTrajectoryMetricsRequest(
-            batch=pb.TrajectoryBatch(tags=[pb.Tags(tags=tags) for tags in batch.tags]),
-            good_threshold=request.good_threshold,
-        )
+    places = [f"batch.tags[{index}]" for index in range(len(batch.tags))]
+    tags = [made(pb.Tags, place, tags=several(tags, place)) for place, tags in zip(places, batch.tags, strict=True)]
+    rest = made(
+        pb.ComputeTrajectoryMetricsRequest,
+        "",
+        batch=pb.TrajectoryBatch(tags=tags),
+        good_threshold=request.good_threshold,
+    )
     pieces = Pieces()
     pieces.add_pieces(pb.ComputeTrajectoryMetricsRequest.BATCH_FIELD_NUMBER, columns)
     # The batch in two parts, which a parser puts together: the columns, and the tags.
@@ -92,8 +95,7 @@ def trajectory_metrics_request_from_bytes(data: bytes) -> TrajectoryMetricsReque
 def dpo_metrics_request_to_bytes(request: DPOMetricsRequest) -> bytes:
     """Encode a question about preference pairs."""
     tensors = {name: _tensor(getattr(request, ours), name) for name, ours in _DPO.items()}
-    with sendable("dpo_beta"):
-        return pb.ComputeDPOMetricsRequest(**tensors, dpo_beta=request.beta).SerializeToString()
+    return made(pb.ComputeDPOMetricsRequest, "", **tensors, dpo_beta=request.beta).SerializeToString()
 
 
 def dpo_metrics_request_from_bytes(data: bytes) -> DPOMetricsRequest:
@@ -122,10 +124,13 @@ def sampling_client_metrics_request_from_bytes(data: bytes) -> SamplingClientMet
 
 def classification_metrics_request_to_bytes(request: ClassificationMetricsRequest) -> bytes:
     """Encode a question about labels."""
-    with sendable("predictions, targets or positive"):
-        return pb.ComputeClassificationMetricsRequest(
-            predictions=request.predictions, targets=request.targets, positive=request.positive
-        ).SerializeToString()
+    return made(
+        pb.ComputeClassificationMetricsRequest,
+        "",
+        predictions=several(request.predictions, "predictions"),
+        targets=several(request.targets, "targets"),
+        positive=request.positive,
+    ).SerializeToString()
 
 
 def classification_metrics_request_from_bytes(data: bytes) -> ClassificationMetricsRequest:

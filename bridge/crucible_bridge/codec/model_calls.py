@@ -21,7 +21,7 @@ from crucible_bridge.codec.data import (
     prompt_from_v1,
     set_prompt,
 )
-from crucible_bridge.codec.fields import at_least, child, sendable, unicode_text
+from crucible_bridge.codec.fields import at_least, child, made, sendable, unicode_text
 from crucible_bridge.codec.models import (
     model_ref_from_v1,
     model_ref_to_v1,
@@ -226,8 +226,7 @@ def batch_limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
     """
     if limits == BatchLimits():
         return None
-    with sendable("limits"):
-        return pb.BatchLimits(**{name: getattr(limits, name) for name in _LIMITS})
+    return made(pb.BatchLimits, "limits", **{name: getattr(limits, name) for name in _LIMITS})
 
 
 def batch_limits_from_v1(message: pb.BatchLimits) -> BatchLimits:

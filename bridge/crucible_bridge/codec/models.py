@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from crucible_bridge.codec.fields import at_least, at_most_bytes, child, several
+from crucible_bridge.codec.fields import at_least, at_most_bytes, child, made, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EmbeddedModel,
@@ -88,15 +88,17 @@ def _local_from_v1(message: types_pb2.LocalModel, field: str) -> LocalModel:
     return LocalModel(message.path, **options).checked(field)
 
 
-def sampling_params_to_v1(params: SamplingParams) -> types_pb2.SamplingParams:
+def sampling_params_to_v1(params: SamplingParams, field: str = "sampling") -> types_pb2.SamplingParams:
     """Encode how to sample."""
-    return types_pb2.SamplingParams(
+    return made(
+        types_pb2.SamplingParams,
+        field,
         max_tokens=params.max_tokens,
         temperature=params.temperature,
         top_p=params.top_p,
         top_k=params.top_k,
         seed=params.seed,
-        stop=several(params.stop, "stop"),
+        stop=several(params.stop, child(field, "stop")),
     )
 
 

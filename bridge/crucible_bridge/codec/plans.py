@@ -19,7 +19,7 @@ from crucible_bridge.codec.evaluation import (
     limits_from_v1,
     limits_to_v1,
 )
-from crucible_bridge.codec.fields import at_least, at_most_bytes, child, sendable
+from crucible_bridge.codec.fields import at_least, at_most_bytes, child, made, sendable
 from crucible_bridge.codec.models import sampling_params_from_v1, sampling_params_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluationPlan, PlannedEvaluation
@@ -45,16 +45,17 @@ def evaluation_plan_to_v1(plan: EvaluationPlan, field: str = "") -> evaluation_p
     """
     often = _planned_to_v1(plan.evaluations, child(field, "evaluations"))
     seldom = _planned_to_v1(plan.infrequent_evaluations, child(field, "infrequent_evaluations"))
-    with sendable(field or "plan"):
-        return evaluation_pb2.EvaluationPlan(
-            plan_id=plan.plan_id,
-            run_id=plan.run_id,
-            eval_every=plan.eval_every,
-            evaluations=often,
-            infrequent_eval_every=plan.infrequent_eval_every,
-            infrequent_evaluations=seldom,
-            correlation_id=plan.correlation_id,
-        )
+    return made(
+        evaluation_pb2.EvaluationPlan,
+        field,
+        plan_id=plan.plan_id,
+        run_id=plan.run_id,
+        eval_every=plan.eval_every,
+        evaluations=often,
+        infrequent_eval_every=plan.infrequent_eval_every,
+        infrequent_evaluations=seldom,
+        correlation_id=plan.correlation_id,
+    )
 
 
 def evaluation_plan_from_v1(message: evaluation_pb2.EvaluationPlan, field: str = "") -> EvaluationPlan:
@@ -110,19 +111,22 @@ def _one_to_v1(planned: PlannedEvaluation, field: str) -> evaluation_pb2.Planned
             for index, spec in enumerate(planned.evaluators)
         ]
     with sendable(child(field, "sampling")):
-        sampling = None if planned.sampling is None else sampling_params_to_v1(planned.sampling)
-    with sendable(child(field, "limits")):
-        limits = limits_to_v1(planned.limits)
-    dataset = dataset_to_v1(planned.dataset, child(field, "dataset"))
-    with sendable(field):
-        return evaluation_pb2.PlannedEvaluation(
-            evaluators=evaluators,
-            dataset=dataset,
-            sampling=sampling,
-            limits=limits if limits.ListFields() else None,
-            metric_prefix=planned.metric_prefix,
-            labels=dict(planned.labels),
+        sampling = (
+            None if planned.sampling is None else sampling_params_to_v1(planned.sampling, child(field, "sampling"))
         )
+    with sendable(child(field, "limits")):
+        limits = limits_to_v1(planned.limits, child(field, "limits"))
+    dataset = dataset_to_v1(planned.dataset, child(field, "dataset"))
+    return made(
+        evaluation_pb2.PlannedEvaluation,
+        field,
+        evaluators=evaluators,
+        dataset=dataset,
+        sampling=sampling,
+        limits=limits if limits.ListFields() else None,
+        metric_prefix=planned.metric_prefix,
+        labels=planned.labels,
+    )
 
 
 def _planned_from_v1(several: Sequence[Any], field: str) -> tuple[PlannedEvaluation, ...]:

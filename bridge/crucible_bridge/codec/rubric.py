@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from crucible_bridge.codec.fields import child, sendable, several, unicode_text
+from crucible_bridge.codec.fields import child, made, sendable, several, unicode_text
 from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
 from crucible_bridge.codec.grading import response_from_v1, response_to_v1
 from crucible_bridge.codec.model_calls import batch_limits_from_v1, batch_limits_to_v1
@@ -45,14 +45,15 @@ def rubric_criterion_to_v1(criterion: RubricCriterion, field: str) -> pb.RubricC
     Raises:
         InvalidField: a value cannot be sent.
     """
-    with sendable(field):
-        return pb.RubricCriterion(
-            name=criterion.name,
-            description=criterion.description,
-            weight=criterion.weight,
-            min=criterion.min,
-            max=criterion.max,
-        )
+    return made(
+        pb.RubricCriterion,
+        field,
+        name=criterion.name,
+        description=criterion.description,
+        weight=criterion.weight,
+        min=criterion.min,
+        max=criterion.max,
+    )
 
 
 def rubric_criterion_from_v1(message: pb.RubricCriterion, field: str) -> RubricCriterion:
@@ -72,7 +73,7 @@ def rubric_item_to_v1(item: RubricItem, field: str) -> pb.RubricItem:
         with sendable(child(field, name)):
             setattr(message, name, getattr(item, name))
     with sendable(child(field, "references")):
-        message.references.extend(several(item.references, "references"))
+        message.references.extend(several(item.references, child(field, "references")))
     if item.other is not None:
         message.other = response_to_v1(item.other, child(field, "other"))
     if item.prior is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from crucible_bridge.codec.bulk import Pieces, inputs_at, tensors_at
 from crucible_bridge.codec.columns import add_columns, columns_at
 from crucible_bridge.codec.data import model_input_from_v1, model_input_to_v1
-from crucible_bridge.codec.fields import at_least, sendable
+from crucible_bridge.codec.fields import at_least, made, sendable
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.spans import Span, Unusual, parsed, plainly, split
 from crucible_bridge.errors import InvalidField
@@ -84,8 +84,7 @@ def kl_post_update_request_to_bytes(request: KLPostUpdateRequest) -> bytes:
     if not _add_given(pieces, fields.COLUMNS_FIELD_NUMBER, data, _UPDATED, request.updated):
         _add_data(pieces, data, request.data)
         _add_source(pieces, fields.UPDATED_FIELD_NUMBER, request.updated)
-    with sendable("deadline_ms"):
-        return pieces.joined(pb.ComputeKLPostUpdateRequest(deadline_ms=request.deadline_ms))
+    return pieces.joined(made(pb.ComputeKLPostUpdateRequest, "", deadline_ms=request.deadline_ms))
 
 
 def kl_post_update_request_from_bytes(data: bytes) -> KLPostUpdateRequest:
@@ -120,10 +119,13 @@ def kl_penalty_request_to_bytes(request: KLPenaltyRequest) -> bytes:
     if not _add_given(pieces, fields.COLUMNS_FIELD_NUMBER, data, _BASE, request.base):
         _add_data(pieces, data, request.data)
         _add_source(pieces, fields.BASE_FIELD_NUMBER, request.base)
-    with sendable("kl_penalty_coef, kl_discount_factor or deadline_ms"):
-        rest = pb.IncorporateKLPenaltyRequest(
-            kl_penalty_coef=request.coef, kl_discount_factor=request.discount, deadline_ms=request.deadline_ms
-        )
+    rest = made(
+        pb.IncorporateKLPenaltyRequest,
+        "",
+        kl_penalty_coef=request.coef,
+        kl_discount_factor=request.discount,
+        deadline_ms=request.deadline_ms,
+    )
     return pieces.joined(rest)
 
 

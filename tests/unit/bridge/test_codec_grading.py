@@ -236,7 +236,7 @@ UNSENDABLE: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.extract_answer_request_to_v1, ExtractAnswerRequest(responses=("a", None)), "responses[1]"),  # pyright: ignore
     (codec.score_options_to_v1, ScoreOptions(scorer="f1"), "options"),  # pyright: ignore[reportArgumentType]
     (codec.score_options_to_v1, ScoreOptions(scorer=TextScorer(kind="f2")), "options"),  # pyright: ignore
-    (codec.score_options_to_v1, ScoreOptions(scorer=ChoiceScorer(choices="ab")), "options"),  # pyright: ignore
+    (codec.score_options_to_v1, ScoreOptions(scorer=ChoiceScorer(choices="ab")), "options.multiple_choice.choices"),  # pyright: ignore
     (codec.score_options_to_v1, ScoreOptions(scorer=FormatScorer("boxed")), "options"),  # pyright: ignore
 ]
 

@@ -224,17 +224,17 @@ def test_options_nest_up_to_their_limit():
         ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": math.inf}),)}),
         ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": 2**53 + 1}),)}),
         ('evaluators[0].options["k"]', {"evaluators": (EvaluatorSpec(kind="k", options={"k": "\ud800"}),)}),
-        ("evaluators[0]", {"evaluators": (EvaluatorSpec(kind="\ud800"),)}),
+        ("evaluators[0].kind", {"evaluators": (EvaluatorSpec(kind="\ud800"),)}),
         ("dataset.inline.samples[1]", {"dataset": Dataset.of([Sample(input="a"), Sample(input="\ud800")])}),
         ("dataset.inline.samples[0]", {"dataset": Dataset(source=InlineDataset(("not a sample",)))}),  # type: ignore[arg-type]
         ("dataset.inline.samples", {"dataset": Dataset(source=InlineDataset(5))}),  # type: ignore[arg-type]
-        ("dataset.inline.samples[0]", {"dataset": Dataset.of([Sample(input="40+2=", targets="42")])}),  # type: ignore[arg-type]
-        ("dataset.inline.samples[0]", {"dataset": Dataset.of([Sample(input="?", choices="yes")])}),  # type: ignore[arg-type]
+        ("dataset.inline.samples[0].targets", {"dataset": Dataset.of([Sample(input="40+2=", targets="42")])}),  # type: ignore[arg-type]
+        ("dataset.inline.samples[0].choices", {"dataset": Dataset.of([Sample(input="?", choices="yes")])}),  # type: ignore[arg-type]
         ("evaluators", {"evaluators": 5}),
-        ("dataset", {"dataset": Dataset(source=Dataset.of("builtin:x").source, limit=2**63)}),
-        ("sampling", {"sampling": SamplingParams(max_tokens=2**31)}),
-        ("sampling", {"sampling": SamplingParams(max_tokens=1, stop="ab")}),  # type: ignore[arg-type]
-        ("request", {"step": "three"}),
+        ("dataset.limit", {"dataset": Dataset(source=Dataset.of("builtin:x").source, limit=2**63)}),
+        ("sampling.max_tokens", {"sampling": SamplingParams(max_tokens=2**31)}),
+        ("sampling.stop", {"sampling": SamplingParams(max_tokens=1, stop="ab")}),  # type: ignore[arg-type]
+        ("step", {"step": "three"}),
     ],
 )
 def test_what_cannot_be_sent_is_refused_by_its_sender(field: str, fields: dict[str, Any]):
