@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["WorkerLimits"]
+__all__ = ["MIN_MESSAGE_BYTES", "WorkerLimits"]
+
+MIN_MESSAGE_BYTES = 128 * 1024
+"""The least that `max_message_bytes` may be: ListEvaluators alone answers with half of it."""
 
 _DAY = 24 * 60 * 60
 

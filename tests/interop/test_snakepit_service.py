@@ -172,7 +172,7 @@ async def test_a_bug_is_told_by_an_id_alone(tmp_path: Path, monkeypatch: pytest.
 
 async def test_an_answer_beyond_a_message_is_refused(tmp_path: Path):
     """What does not fit into a message is an error that says so, and no broken connection."""
-    responses = [f"so \\boxed{{{'x' * 900}}}" for _ in range(60)]
+    responses = [f"so \\boxed{{{'x' * 2_500}}}" for _ in range(60)]
     async with snakepit_worker(tmp_path / "large") as (pool, _):
         fits = await pool.execute("extract_answer", {"responses": responses})
     size = len(json.dumps(fits))

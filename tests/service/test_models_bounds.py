@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, Code, FailedPrecondition
 from crucible_bridge.types import BatchLimits, LocalModel, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from crucible_worker.testing import STALL, ScriptedModel, record_events, run_worker
 from tests.service.evaluation_kit import refused
 from tests.service.models_kit import EIGHT, datum, reasons, texts
@@ -179,10 +179,10 @@ async def test_a_drain_ends_a_batch_that_waits():
 
 async def test_an_answer_that_outgrows_a_message_costs_what_has_no_room():
     """A problem at its place, in place of an error for all."""
-    limits = WorkerLimits(max_message_bytes=100_000)
+    limits = WorkerLimits(max_message_bytes=MIN_MESSAGE_BYTES)
     async with run_worker({"m": ScriptedModel(answer=lambda prompt: "x" * int(prompt))}, limits=limits) as worker:
         answer = await worker.bridge.models.sample(
-            "embedded:m", ["10", "50000", "20"], SamplingParams(max_tokens=100_000)
+            "embedded:m", ["10", str(MIN_MESSAGE_BYTES), "20"], SamplingParams(max_tokens=MIN_MESSAGE_BYTES)
         )
 
     assert reasons(answer.items) == [None, "ANSWER_TOO_LARGE", None]

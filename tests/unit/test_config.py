@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from crucible_bridge.codec import evaluator_info_to_v1
+from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.config import Settings, SettingsError, load_settings
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 
 
 def _file(path: Path, content: str, mode: int = 0o600) -> Path:
@@ -50,12 +53,14 @@ def test_flags_win_over_environment_over_file(tmp_path: Path):
 
 def test_limits_come_from_all_three_sources(tmp_path: Path):
     """A limit is set by its name, wherever settings are."""
-    config = _file(tmp_path / "worker.toml", "[limits]\nmax_streams = 1\nmax_concurrency = 40\nmax_message_bytes = 9")
+    config = _file(
+        tmp_path / "worker.toml", "[limits]\nmax_streams = 1\nmax_concurrency = 40\nmax_grading_items = 9"
+    )
     environment = {"CRUCIBLE_MAX_STREAMS": "2", "CRUCIBLE_MAX_CONCURRENCY": "50"}
 
     limits = load_settings({"limits": ["max_streams=3"]}, environment, config).limits
 
-    assert (limits.max_streams, limits.max_concurrency, limits.max_message_bytes) == (3, 50, 9)
+    assert (limits.max_streams, limits.max_concurrency, limits.max_grading_items) == (3, 50, 9)
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -279,6 +284,7 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path):
         ("evaluation_retention_seconds=nan", "not above zero"),
         ("evaluation_retention_seconds=inf", "not above zero"),
         ("default_concurrency=1025", "above max_concurrency 1024"),
+        (f"max_message_bytes={MIN_MESSAGE_BYTES - 1}", f"is {MIN_MESSAGE_BYTES - 1}, below {MIN_MESSAGE_BYTES}"),
     ],
 )
 def test_a_limit_that_is_none_is_refused(limit: str, why: str):
@@ -290,6 +296,16 @@ def test_a_limit_that_is_none_is_refused(limit: str, why: str):
 def test_a_limit_may_be_one():
     """The smallest bound is one."""
     assert load_settings({"limits": ["max_streams=1"]}, {}).limits.max_streams == 1
+
+
+def test_the_smallest_message_holds_what_a_worker_tells_of_itself():
+    """The least that is accepted is enough for the calls that every client begins with."""
+    limits = load_settings({"limits": [f"max_message_bytes={MIN_MESSAGE_BYTES}"]}, {}).limits
+    told = evaluation_pb2.ListEvaluatorsResponse(
+        evaluators=[evaluator_info_to_v1(evaluator.info) for evaluator in EVALUATORS.values()]
+    )
+
+    assert told.ByteSize() < limits.max_message_bytes
 
 
 def test_a_list_has_the_name_of_its_option_too(tmp_path: Path):

@@ -13,7 +13,7 @@ from typing import Literal
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 
 __all__ = ["DEFAULT_PORT", "LogFormat", "Settings", "SettingsError"]
 
@@ -193,6 +193,11 @@ def _check_limits(limits: WorkerLimits) -> None:
     for name, value in dataclasses.asdict(limits).items():
         if not 0 < value < float("inf"):
             raise SettingsError(f"limit {name} is {value}, not above zero")
+    if limits.max_message_bytes < MIN_MESSAGE_BYTES:
+        raise SettingsError(
+            f"limit max_message_bytes is {limits.max_message_bytes}, below {MIN_MESSAGE_BYTES}, in which a worker can "
+            "tell what it has"
+        )
     if limits.default_concurrency > limits.max_concurrency:
         raise SettingsError(
             f"limit default_concurrency is {limits.default_concurrency}, above max_concurrency {limits.max_concurrency}"
