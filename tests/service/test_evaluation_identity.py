@@ -88,6 +88,29 @@ OTHERS = {
     "step": dataclasses.replace(BASE, step=None),
     "step 0": dataclasses.replace(BASE, step=0),
 }
+DIFFER = {
+    "model": "model",
+    "evaluator's kind": 'evaluators[0].kind, evaluators[0].options["samples_per_prompt"]',
+    "evaluator's name": "evaluators[0].name",
+    "evaluator's option": 'evaluators[0].options["samples_per_prompt"]',
+    "further evaluator": "evaluators",
+    "data set's limit": "dataset.limit",
+    "data set's shuffle_seed": "dataset.shuffle_seed",
+    "data set's skip_malformed": "dataset.skip_malformed",
+    "data set's source": "dataset.source, dataset.limit, dataset.shuffle_seed",
+    "no sampling": "sampling",
+    "max_tokens": "sampling.max_tokens",
+    "temperature": "sampling.temperature",
+    "top_p": "sampling.top_p",
+    "top_k": "sampling.top_k",
+    "seed": "sampling.seed",
+    "stop": "sampling.stop",
+    "metric_prefix": "metric_prefix",
+    "run_id": "run_id",
+    "step": "step",
+    "step 0": "step",
+}
+"""What the refusal names; of samples that came with the requests it is their list."""
 SAME = {
     "labels": dataclasses.replace(BASE, labels={"a": "b"}),
     "correlation_id": dataclasses.replace(BASE, correlation_id="c"),
@@ -116,7 +139,23 @@ async def test_each_part_of_the_specification_makes_it_another_one():
                 prints = error.metadata["fingerprint"], error.metadata["requested_fingerprint"]
                 assert len(set(prints)) == 2, what
                 assert all(len(value) == 64 and value in str(error) for value in prints), what
+                assert error.metadata["differs"] == DIFFER.get(what, "dataset.inline.samples"), what
+                assert f" has another specification, in {error.metadata['differs']}: " in str(error)
         assert await log_of(r.worker.bridge) == before
+
+
+async def test_of_what_differs_the_first_fields_are_named():
+    """A refusal stays short, and shows no value: those may be long, or nobody else's business."""
+    other = dataclasses.replace(
+        BASE, model=EmbeddedModel("other"), sampling=SamplingParams(max_tokens=1), step=4, metric_prefix="secret/"
+    )
+    async with rig() as r:
+        await r.evaluation.evaluate(BASE)
+        error = await refused(r.evaluation.evaluate(other), Code.ALREADY_EXISTS, "OTHER_SPECIFICATION", "evaluation_id")
+
+    named = "model, sampling.max_tokens, sampling.temperature, sampling.top_p, ..."
+    assert error.metadata["differs"] == named
+    assert "secret" not in str(error)
 
 
 async def test_what_is_not_part_of_the_specification():

@@ -156,7 +156,8 @@ class EvaluationServiceServicer(object):
         NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
-        ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, and requested_fingerprint).
+        ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
+        the first fields in which they do).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
         HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
         BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);

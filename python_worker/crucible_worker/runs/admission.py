@@ -276,7 +276,7 @@ class Admission:
         row = await self._journal.read(find, request.evaluation_id)
         if row is None:
             return identity, None
-        claims.refuse_other_specification(row, identity)
+        claims.refuse_other_specification(row, request, identity)
         return identity, await self._orphans.settle(row)
 
     def _is_settled(self, row: Row) -> bool:

@@ -16,8 +16,13 @@ from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find, find_by_number
 from crucible_worker.runs.journal.records import request_from_record, request_to_record
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.specification import differing_fields
 
 __all__ = ["Claim", "Contents", "claim", "prepared", "refuse_other_specification"]
+
+
+MAX_NAMED_FIELDS = 4
+"""Fields that the refusal of another specification names at most."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,7 @@ def claim(
     row = find(transaction, request.evaluation_id)
     if row is None:
         return _create(transaction, locks, request, fingerprint, contents, worker_id)
-    refuse_other_specification(row, fingerprint)
+    refuse_other_specification(row, request, fingerprint)
     if lifecycle.reap(transaction, locks, row.number):
         row = find_by_number(transaction, row.number)
     if row.state.terminal or not locks.acquire(row.number):
@@ -92,16 +97,19 @@ def prepared(transaction: Transaction, number: int, contents: Contents, worker_i
     return find_by_number(transaction, number)
 
 
-def refuse_other_specification(row: Row, fingerprint: str) -> None:
-    """Raise AlreadyExists where the evaluation of this id has another specification."""
-    if row.fingerprint != fingerprint:
-        raise AlreadyExists(
-            f"{row.evaluation_id!r} has another specification: its fingerprint is {row.fingerprint}, "
-            f"that of this request {fingerprint}",
-            reason="OTHER_SPECIFICATION",
-            field="evaluation_id",
-            metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
-        )
+def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:
+    """Raise AlreadyExists where the evaluation of this id has another specification; it names what differs."""
+    if row.fingerprint == fingerprint:
+        return
+    fields = differing_fields(request_from_record(row.request), request_from_record(request_to_record(request)))
+    differs = ", ".join(fields[:MAX_NAMED_FIELDS]) + (", ..." if len(fields) > MAX_NAMED_FIELDS else "")
+    raise AlreadyExists(
+        f"{row.evaluation_id!r} has another specification, in {differs}: its fingerprint is {row.fingerprint}, "
+        f"that of this request {fingerprint}",
+        reason="OTHER_SPECIFICATION",
+        field="evaluation_id",
+        metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint, "differs": differs},
+    )
 
 
 def _create(

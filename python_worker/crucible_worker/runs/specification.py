@@ -7,11 +7,12 @@ import enum
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Conversation,
@@ -28,6 +29,7 @@ from crucible_worker.runs.journal.records import pack
 __all__ = [
     "KeptSamples",
     "PlacedKeys",
+    "differing_fields",
     "fingerprint",
     "metric_key",
     "plan_fingerprint",
@@ -37,6 +39,13 @@ __all__ = [
     "step_fingerprint",
     "with_kept_samples",
 ]
+
+
+_SPECIFICATION = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
+"""Fields of a request that make it the evaluation that it is."""
+
+_WHOLE = ("model", "dataset.source", "sampling.stop")
+"""Differ as a whole: their parts are no fields of a request."""
 
 
 class KeptSamples(tuple[Sample, ...]):
@@ -76,16 +85,34 @@ def fingerprint(request: EvaluateRequest) -> str:
     It covers model, evaluators, data set (inline samples by content), sampling, metric_prefix, run_id and step; limits,
     labels and correlation_id may differ from one attempt to the next.
     """
-    specification = (
-        request.model,
-        request.evaluators,
-        request.dataset,
-        request.sampling,
-        request.metric_prefix,
-        request.run_id,
-        request.step,
-    )
-    return _digest(specification)
+    return _digest(tuple(getattr(request, field) for field in _SPECIFICATION))
+
+
+def differing_fields(first: EvaluateRequest, second: EvaluateRequest) -> list[str]:
+    """Paths of what differs between two specifications, as a journal keeps their requests: without inline samples."""
+    found = [
+        path for field in _SPECIFICATION for path in _differing(getattr(first, field), getattr(second, field), field)
+    ]
+    return found or ["dataset.inline.samples"]
+
+
+def _differing(first: Any, second: Any, path: str) -> Iterator[str]:
+    if _digest(first) == _digest(second):
+        return
+    if type(first) is not type(second) or path in _WHOLE:
+        yield path
+    elif dataclasses.is_dataclass(first):
+        for field in dataclasses.fields(first):
+            yield from _differing(getattr(first, field.name), getattr(second, field.name), child(path, field.name))
+    elif isinstance(first, Mapping):
+        for key in sorted(first.keys() | second.keys()):
+            if key not in first or key not in second or _digest(first[key]) != _digest(second[key]):
+                yield entry(path, key)
+    elif isinstance(first, Sequence) and not isinstance(first, str) and len(first) == len(second):
+        for index, (one, other) in enumerate(zip(first, second, strict=True)):
+            yield from _differing(one, other, f"{path}[{index}]")
+    else:
+        yield path
 
 
 def plan_fingerprint(plan: EvaluationPlan) -> str:
