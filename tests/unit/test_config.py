@@ -53,9 +53,7 @@ def test_flags_win_over_environment_over_file(tmp_path: Path):
 
 def test_limits_come_from_all_three_sources(tmp_path: Path):
     """A limit is set by its name, wherever settings are."""
-    config = _file(
-        tmp_path / "worker.toml", "[limits]\nmax_streams = 1\nmax_concurrency = 40\nmax_grading_items = 9"
-    )
+    config = _file(tmp_path / "worker.toml", "[limits]\nmax_streams = 1\nmax_concurrency = 40\nmax_grading_items = 9")
     environment = {"CRUCIBLE_MAX_STREAMS": "2", "CRUCIBLE_MAX_CONCURRENCY": "50"}
 
     limits = load_settings({"limits": ["max_streams=3"]}, environment, config).limits

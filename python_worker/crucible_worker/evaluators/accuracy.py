@@ -29,7 +29,7 @@ from crucible_worker.evaluators.answering import (
     check_sampling_client,
 )
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning
+from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning, Uncleanable
 from crucible_worker.evaluators.graded import (
     GRADER_DEFS,
     GRADER_OPTIONS,
@@ -43,7 +43,6 @@ from crucible_worker.evaluators.graded import (
 )
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.excerpt import shown
-from crucible_worker.grading.patterns import TooMuchText
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 
@@ -188,8 +187,8 @@ class Accuracy:
 
     async def _graded(self, answer: Answer, sample: Sample, context: SampleContext) -> Grade:
         try:
-            text = await self.clean.cleaned(answer.text)
-        except TooMuchText as error:
+            text = await self.clean.answer(answer.text)
+        except Uncleanable as error:
             return Grade(verdict=Verdict.UNDECIDED, reason=str(error))
         if text != answer.text:
             answer = dataclasses.replace(answer, text=text)

@@ -1,4 +1,4 @@
-"""What of an answer is graded: steps that cut it down, one after the other."""
+"""What of a text counts, as of an answer that is graded: steps that cut it down or make it plainer, in order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.extract import extract
+from crucible_worker.grading.normalize import NORMALIZATION_SCHEMA, Normalization, Unnormalizable
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.patterns import MAX_PATTERN_CHARS, BadPattern, TooMuchText, compiled
 
-__all__ = ["CLEAN_OPTION", "MAX_MARK_CHARS", "MAX_STEPS", "NO_CLEANING", "Cleaning"]
+__all__ = ["CLEAN_OPTION", "MAX_MARK_CHARS", "MAX_STEPS", "NO_CLEANING", "Cleaning", "Uncleanable"]
 
 MAX_STEPS = 8
 """Of the option `clean`."""
@@ -30,12 +31,19 @@ _EXTRACTS: Mapping[str, Callable[[str], str]] = MappingProxyType(
     }
 )
 
+_PLAIN: Mapping[str, Callable[[str], str]] = MappingProxyType(
+    {name: Normalization(**{each: each == name for each in NORMALIZATION_SCHEMA}) for name in NORMALIZATION_SCHEMA}
+)
+"""Steps that are no more than their names: what the grader exact_match has as options."""
+
 CLEAN_OPTION: Mapping[str, Any] = {
     "type": "array",
     "maxItems": MAX_STEPS,
     "default": [],
     "items": {
-        "type": "object",
+        "type": ["object", "string"],
+        "if": {"type": "string"},
+        "then": {"enum": list(_PLAIN)},
         "minProperties": 1,
         "maxProperties": 1,
         "additionalProperties": False,
@@ -66,44 +74,63 @@ CLEAN_OPTION: Mapping[str, Any] = {
             },
         },
     },
-    "description": "What of an answer is graded: steps, one after the other, each with one of these.",
+    "description": (
+        "What of a text counts: steps, one after the other, each with one of these, or the name of what makes it "
+        "plainer, as of the grader exact_match: strip, collapse_whitespace, fold_case, strip_punctuation, nfkc."
+    ),
 }
-"""The rule of an option that says what is graded."""
+"""The rule of an option that says what of a text counts."""
+
+
+class Uncleanable(ValueError):
+    """Nobody can say what steps would leave of a text; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Steps that cut an answer down."""
+    """Steps that a text goes through."""
 
     steps: tuple[tuple[str, str], ...] = ()
-    """What each does, and by what."""
+    """What each does, and by what; empty of those that are names alone."""
 
     @classmethod
-    def of(cls, options: Sequence[Mapping[str, str]], field: str) -> Cleaning:
+    def of(cls, options: Sequence[Mapping[str, str] | str], field: str) -> Cleaning:
         """Make one of what passed `CLEAN_OPTION`.
 
         Raises:
             InvalidField: an expression is none of RE2.
         """
-        for index, option in enumerate(options):
-            if "regex" in option:
+        steps = [step for option in options for step in ({option: ""} if isinstance(option, str) else option).items()]
+        for index, (what, by) in enumerate(steps):
+            if what == "regex":
                 try:
-                    compiled(option["regex"])
+                    compiled(by)
                 except BadPattern as error:
                     raise InvalidField(f'{field}[{index}]["regex"]', str(error)) from error
-        return cls(tuple(step for option in options for step in option.items()))
+        return cls(tuple(steps))
 
-    async def cleaned(self, text: str) -> str:
-        """What is left of a text.
+    async def answer(self, text: str) -> str:
+        """What is left of an answer.
 
         Raises:
-            TooMuchText: it is too long for a step: nobody can say what would be left.
+            Uncleanable: it is longer than answers that are graded, or as of `text`.
         """
         if self.steps and exceeds((text,)):
-            raise TooMuchText(f"the answer is longer than {MAX_TEXT_BYTES:,} bytes")
-        if self.steps and len(text) > MAX_INLINE_CHARS:
-            return await asyncio.to_thread(self._cleaned, text)
-        return self._cleaned(text)
+            raise Uncleanable(f"the answer is longer than {MAX_TEXT_BYTES:,} bytes")
+        return await self.text(text)
+
+    async def text(self, text: str) -> str:
+        """What is left of a text, however long it is.
+
+        Raises:
+            Uncleanable: it is too long for a regular expression, or has too many combining marks in a row for nfkc.
+        """
+        try:
+            if self.steps and len(text) > MAX_INLINE_CHARS:
+                return await asyncio.to_thread(self._cleaned, text)
+            return self._cleaned(text)
+        except (TooMuchText, Unnormalizable) as error:
+            raise Uncleanable(str(error)) from error
 
     def _cleaned(self, text: str) -> str:
         for what, by in self.steps:
@@ -120,6 +147,8 @@ _STEPS: Mapping[str, Callable[[str, str], str]] = MappingProxyType(
         "after": lambda text, mark: text.rpartition(mark)[2],
         "regex": lambda text, pattern: compiled(pattern).capture(text) or "",
         "extract": lambda text, kind: _EXTRACTS[kind](text),
+        **{name: lambda text, _, plain=plain: plain(text) for name, plain in _PLAIN.items()},
+        # By its name, or by characters.
         "strip": lambda text, characters: text.strip(characters or None),
     }
 )

@@ -34,6 +34,7 @@ from crucible_worker.backends.base import (
 )
 from crucible_worker.backends.greedy import greedy_tokens, tells_greedy
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.cleaning import CLEAN_OPTION, NO_CLEANING, Cleaning, Uncleanable
 from crucible_worker.evaluators.targets import (
     ROLLING,
     TRAIN_ON_OPTION,
@@ -42,7 +43,6 @@ from crucible_worker.evaluators.targets import (
     checked_targets,
     sequence_of,
 )
-from crucible_worker.grading.normalize import NORMALIZATION_SCHEMA, Normalization, Unnormalizable
 from crucible_worker.metrics.token_accuracy import TOKEN_ACCURACY_KEYS, TokenHits, token_accuracy
 from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
 from crucible_worker.rendering.whole import is_whole, render_whole
@@ -63,14 +63,10 @@ _INFO = EvaluatorInfo(
         "properties": {
             "train_on": dict(TRAIN_ON_OPTION),
             "clean": {
-                "type": "array",
-                "items": {"enum": list(NORMALIZATION_SCHEMA)},
-                "uniqueItems": True,
-                "default": [],
+                **CLEAN_OPTION,
                 "description": (
                     "How the text of a sample's likeliest tokens and that of its own are cleaned before they are "
-                    "compared, for sample_accuracy: as the grader exact_match does it. Empty: the tokens have to be "
-                    "the same."
+                    "compared, for sample_accuracy: steps as of rollout. Empty: the tokens have to be the same."
                 ),
             },
             "windows": dict(WINDOWS_OPTION),
@@ -95,12 +91,12 @@ class NextTokenType:
 
         Raises:
             FailedPrecondition: the renderer needs a library that is not installed.
+            InvalidField: an expression of `clean` is none of RE2.
         """
         check_renderer(options["renderer"])
-        clean = options["clean"]
         return NextToken(
             train_on=options["train_on"],
-            clean=Normalization(**{step: step in clean for step in NORMALIZATION_SCHEMA}) if clean else None,
+            clean=Cleaning.of(options["clean"], 'options["clean"]'),
             rolling=options["windows"] == ROLLING,
             renderer=options["renderer"],
         )
@@ -112,8 +108,8 @@ class NextToken:
 
     train_on: TrainOn = "last_assistant"
     """Which messages of a conversation have weight."""
-    clean: Normalization | None = None
-    """What is done to the texts of a sample before they are compared; None compares tokens."""
+    clean: Cleaning = NO_CLEANING
+    """What is done to the texts of a sample before they are compared; without steps tokens are."""
     rolling: bool = True
     """Whether text without a target is measured in windows where it is longer than the context."""
     renderer: str = "auto"
@@ -189,8 +185,7 @@ class NextToken:
 
     async def _same(self, tokenizer: Tokenizer | None, likeliest: np.ndarray, wanted: np.ndarray) -> bool:
         """Whether tokens that are not the same are so as cleaned texts."""
-        clean = self.clean
-        if clean is None:
+        if not self.clean.steps:
             return False
         if not isinstance(tokenizer, CookbookTokenizer):
             raise FailedPrecondition(
@@ -201,11 +196,11 @@ class NextToken:
                 "the model's service does not tell likeliest tokens by their ids: their text cannot be cleaned",
                 reason=NO_GREEDY_TOKENS,
             )
-        texts = [await tokenizer.decode(tokens.tolist()) for tokens in (likeliest, wanted)]
         try:
-            return clean(texts[0]) == clean(texts[1])
-        except Unnormalizable as error:
+            told, own = [await self.clean.text(await tokenizer.decode(each.tolist())) for each in (likeliest, wanted)]
+        except Uncleanable as error:
             raise InvalidField("input", str(error)) from None
+        return told == own
 
 
 def _client(model: Model) -> GreedyClient:

@@ -147,7 +147,13 @@ async def test_without_weight_there_is_no_score() -> None:
 async def test_texts_are_compared_as_they_are_cleaned() -> None:
     """For the sample as a whole: its tokens are right or wrong whatever their text is cleaned to."""
     model = Double(sampling=Foretelling(likeliest=lambda token: ord(chr(token).upper())), tokenizer=Decoding())
-    for clean, whole in (([], 0), (["strip"], 0), (["fold_case"], 1), (["fold_case", "strip"], 1)):
+    for clean, whole in (
+        ([], 0),
+        (["strip"], 0),
+        (["fold_case"], 1),
+        (["fold_case", "strip"], 1),
+        ([{"regex": "B"}], 1),
+    ):
         outcome = await _evaluator(clean=clean).run(_sample("aB"), context(model))
 
         assert outcome.measurements == {"tokens": 2, "right_tokens": 1, "right_as_a_whole": whole}
