@@ -108,6 +108,50 @@ async def test_a_judge_that_cannot_be_opened_refuses_the_request():
         )
 
 
+class Unloadable(ScriptedModel):
+    """Opens, and cannot be loaded."""
+
+    async def load(self) -> None:
+        """Fail."""
+        raise BackendError("the weights are damaged", reason="WEIGHTS_DAMAGED", retryable=False)
+
+
+async def test_a_judge_that_does_not_load_fails_its_evaluator_alone():
+    """No answer is sampled for it in vain; the others finish and stand."""
+    model = ScriptedModel()
+    async with run_worker({"m": model, "j": Unloadable()}) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(
+            asked(evaluators=[comparison(), accuracy()], dataset=PAIRS)
+        )
+        alone = await worker.bridge.evaluation.evaluate(
+            asked(evaluation_id="alone", evaluators=[comparison()], dataset=PAIRS)
+        )
+
+    broken, sound = evaluation.results
+    assert broken.problem is not None
+    assert (broken.problem.reason, broken.problem.field) == ("WEIGHTS_DAMAGED", _judge_of_evaluator(0))
+    assert (sound.problem, sound.n_scored) == (None, 2)
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert alone.state is EvaluationState.FAILED
+    assert model.counts["sample"] == 2
+
+
+async def test_a_judge_that_does_not_load_costs_the_samples_that_need_it():
+    """What another grader decides first stands; what would be the judge's is an ERROR with the reason."""
+    options = {"judge": "embedded:j", "first": "numeric"}
+    spec = EvaluatorSpec(kind="accuracy", options={"grader": "rubric", "grader_options": options})
+    dataset = [Sample(id="decided", input="7", targets=("7",)), Sample(id="judged", input="a", targets=("A",))]
+    async with judged(Unloadable()) as bridge:
+        evaluation = await bridge.evaluation.evaluate(asked(evaluators=[spec], dataset=dataset))
+        decided, left = await samples_of(bridge)
+
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert evaluation.metrics.values["accuracy"] == 1.0
+    assert (decided.verdict, left.verdict) == (Verdict.CORRECT, Verdict.ERROR)
+    assert left.problem is not None
+    assert left.problem.reason == "WEIGHTS_DAMAGED"
+
+
 async def test_a_judge_that_cannot_sample_fails_its_evaluator_alone():
     """The others finish and stand."""
     async with judged(ScriptedModel(sampled=False)) as bridge:

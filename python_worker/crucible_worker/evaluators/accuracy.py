@@ -38,6 +38,7 @@ from crucible_worker.evaluators.graded import (
     grade_answer,
     grader_of,
     judges_of,
+    needs_judge,
     problem_of_grade,
     scores_by_sample,
 )
@@ -140,6 +141,11 @@ class Accuracy:
         """Refuse a judge that cannot generate; raises as `check` does."""
         check_judge(others, "accuracy")
 
+    @property
+    def needs_others(self) -> bool:
+        """Unless its grader decides some answers without the judge."""
+        return needs_judge(self.grader)
+
     def check_sample(self, sample: Sample) -> None:
         """Refuse a conversation that the renderer takes none of, and tokens where a judge has to read them.
 
@@ -229,6 +235,11 @@ class AsAccuracy:
     def check_others(self, others: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
         check_judge(others, self.KIND)
+
+    @property
+    def needs_others(self) -> bool:
+        """As who asks and judges."""
+        return self.answering.needs_others
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse what the renderer takes none of, and what a judge cannot read.

@@ -120,6 +120,14 @@ class AsksOthers(Protocol):
         """
         ...
 
+    @property
+    def needs_others(self) -> bool:
+        """Whether it asks them about every sample: it fails where one cannot be loaded.
+
+        Of an evaluator that asks about some samples alone, those are ERROR then.
+        """
+        ...
+
 
 class EvaluatorType(Protocol):
     """A kind of evaluator, as the registry holds it."""

@@ -28,6 +28,7 @@ __all__ = [
     "grader_for",
     "grader_of",
     "judges_of",
+    "needs_judge",
     "problem_of_grade",
     "scores_by_sample",
 ]
@@ -78,6 +79,11 @@ def grader_of(options: Mapping[str, Any]) -> Grader:
 def judges_of(grader: Grader) -> Mapping[str, ModelRef]:
     """The further models of an evaluator with this grader, see `AsksOthers.others`."""
     return {JUDGE: grader.judge} if isinstance(grader, AsksJudge) else {}
+
+
+def needs_judge(grader: Grader) -> bool:
+    """Whether an evaluator with this grader `AsksOthers.needs_others`."""
+    return isinstance(grader, AsksJudge) and grader.needs_judge
 
 
 def check_judge(others: Mapping[str, Model], kind: str) -> None:

@@ -46,6 +46,11 @@ class Judged:
         """Refuse a judge that cannot generate; raises as `check` does."""
         check_sampling_client(others[JUDGE], self.KIND, "the judge")
 
+    @property
+    def needs_others(self) -> bool:
+        """It does: the judge has the say in every sample."""
+        return True
+
     def opened_judge(self, context: SampleContext) -> Judge:
         """The judge of a sample."""
         return Judge(model=context.others[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)

@@ -32,7 +32,7 @@ from crucible_worker.evaluators.environments.records import (
     unseen_turns,
     without_observations,
 )
-from crucible_worker.evaluators.graded import check_judge, check_question, grader_for, judges_of
+from crucible_worker.evaluators.graded import check_judge, check_question, grader_for, judges_of, needs_judge
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 from crucible_worker.rendering import check_input
 
@@ -94,6 +94,11 @@ class RLTestSet:
     def check_others(self, others: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
         check_judge(others, "rl_test_set")
+
+    @property
+    def needs_others(self) -> bool:
+        """Unless its grader decides some answers without the judge."""
+        return needs_judge(self.chosen.grader)
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse what a problem cannot be; what a user's environment makes of a sample is its own business.

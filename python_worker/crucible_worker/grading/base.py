@@ -54,6 +54,11 @@ class AsksJudge(Protocol):
         """Who is asked; opened and loaded by whoever uses the grader."""
         ...
 
+    @property
+    def needs_judge(self) -> bool:
+        """Whether it is asked about every answer that says something; else about what nobody else can decide."""
+        ...
+
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
         """The grader of responses to one question, with the model at hand. Its `grade` raises what the model does."""
         ...

@@ -31,12 +31,13 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
-from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
+from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
+from crucible_worker.runs.others import load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
@@ -169,12 +170,12 @@ class Attempt:
     async def _work(self) -> tuple[Metrics, list[EvaluatorResult]]:
         if self._prepare is not None:
             await self._get_ready(self._prepare)
-        number, plan = self.row.number, self._plan
+        number = self.row.number
         async with self._turns:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
-            for model in plan.models:
-                await self._gate.call(model.load)
+            await self._gate.call(self._plan.model.load)
+            plan = self._plan = await load_others(self._plan, self._gate)
             self._last_progress = time.monotonic()
             items = self._items(await self._journal.read(runs_before, number))
             async with asyncio.TaskGroup() as group:
@@ -228,7 +229,7 @@ class Attempt:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
         model = GatedModel(self._plan.model, self._gate)
-        others = gated_models(self._plan.others.get(place.evaluator, {}), self._gate)
+        others = others_of(self._plan, place.evaluator, self._gate)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)

@@ -34,7 +34,7 @@ from crucible_worker.runs.files_at_hand import FilesAtHand
 from crucible_worker.runs.precedence import Precedence
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
 
-__all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Prepare", "Preparer", "Sources", "keys_of"]
+__all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Prepare", "Preparer", "Sources", "keys_of", "option_path"]
 
 PREPARATIONS = 2
 """Data sets of one kind of source that are loaded at once: a hub that is silent holds up no file, and neither of them
@@ -116,6 +116,11 @@ def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Ite
     for index, spec in enumerate(request.evaluators):
         keys = tuple(registry.info(spec.kind).keys)
         yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, keys)
+
+
+def option_path(index: int, name: str) -> str:
+    """Where a request names a further model of an evaluator: by an option, or within one, "grader_options.judge"."""
+    return f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
 
 
 class Preparer:
@@ -258,7 +263,7 @@ class Preparer:
         """By name, what is answered of each further model of an evaluator; an error is told at its option."""
         answers: dict[str, T] = {}
         for name, model in evaluator.others.items():
-            field = f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
+            field = option_path(index, name)
             backend = self._backend(model, field)
             try:
                 answers[name] = await ask(backend, model)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Conversation,
@@ -103,11 +102,11 @@ def _differing(first: Any, second: Any, path: str) -> Iterator[str]:
         yield path
     elif dataclasses.is_dataclass(first):
         for field in dataclasses.fields(first):
-            yield from _differing(getattr(first, field.name), getattr(second, field.name), child(path, field.name))
+            yield from _differing(getattr(first, field.name), getattr(second, field.name), f"{path}.{field.name}")
     elif isinstance(first, Mapping):
         for key in sorted(first.keys() | second.keys()):
             if key not in first or key not in second or _digest(first[key]) != _digest(second[key]):
-                yield entry(path, key)
+                yield f'{path}["{key}"]'
     elif isinstance(first, Sequence) and not isinstance(first, str) and len(first) == len(second):
         for index, (one, other) in enumerate(zip(first, second, strict=True)):
             yield from _differing(one, other, f"{path}[{index}]")

@@ -195,6 +195,11 @@ class Inspect:
         for judge in others.values():
             _check_client(judge, "the judge")
 
+    @property
+    def needs_others(self) -> bool:
+        """Not for tasks that have no scorer which asks a model."""
+        return False
+
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that names no task, or whose metadata holds no options of one.
 

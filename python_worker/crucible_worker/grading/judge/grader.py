@@ -53,6 +53,11 @@ class RubricGrader:
         """
         raise FailedPrecondition("the grader rubric asks a judge, which is not at hand here", reason="NO_JUDGE")
 
+    @property
+    def needs_judge(self) -> bool:
+        """Not where another grader comes first."""
+        return self.first is None
+
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
         """The grader of responses to one question."""
         asked = Judge(model=judge, sampling=self.sampling, renderer=self.renderer)

@@ -1,0 +1,97 @@
+"""Further models that evaluators ask, such as judges: loaded, and what becomes of a request where one does not load."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from crucible_bridge.errors import BridgeError, Cancelled
+from crucible_bridge.problems import at_field, problem_of
+from crucible_bridge.types import Problem
+from crucible_worker.backends.base import Model, SamplingClient
+from crucible_worker.evaluators.base import AsksOthers
+from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
+from crucible_worker.runs.preparation import Plan, option_path
+
+__all__ = ["Unloaded", "load_others", "others_of"]
+
+
+class Unloaded:
+    """A model that could not be loaded, in the place of the one that was: whoever asks it is told why."""
+
+    calls = 0
+    """None was made."""
+
+    def __init__(self, model: Model, error: BridgeError) -> None:
+        self._model, self._error = model, error
+
+    @property
+    def fingerprint(self) -> str:
+        """The model's."""
+        return self._model.fingerprint
+
+    async def load(self) -> None:
+        """Refuse; raises as `sampling` does."""
+        raise self._error.with_traceback(None)
+
+    @property
+    def sampling(self) -> SamplingClient | None:
+        """Refuse.
+
+        Raises:
+            BridgeError: why it could not be loaded.
+        """
+        raise self._error.with_traceback(None)
+
+    @property
+    def training(self) -> None:
+        """None: nobody is trained on it."""
+        return
+
+    @property
+    def tokenizer(self) -> None:
+        """None: it was not loaded either."""
+        return
+
+
+async def load_others(plan: Plan, gate: CallGate) -> Plan:
+    """Load the further models of a plan.
+
+    Where one cannot be loaded, the evaluator fails that needs it for every sample, and no sample of it is run in vain;
+    where it is asked about some alone, those are ERROR and the others stand. So do other evaluators.
+
+    Raises:
+        Cancelled: the evaluation has ended.
+    """
+    refused: dict[int, Problem] = dict(plan.refused)
+    others: dict[int, Mapping[str, Model]] = {}
+    for index, models in plan.others.items():
+        _, evaluator = plan.evaluators[index]
+        assert isinstance(evaluator, AsksOthers)
+        found: dict[str, Model] = {}
+        for name, model in models.items():
+            error = await _error_of_loading(model, gate, option_path(index, name))
+            found[name] = model if error is None else Unloaded(model, error)
+            if error is not None and evaluator.needs_others:
+                refused.setdefault(index, problem_of(error))
+        if index not in refused:
+            others[index] = found
+    return dataclasses.replace(plan, refused=refused, others=others)
+
+
+async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeError | None:
+    try:
+        await gate.call(model.load)
+    except Cancelled:
+        raise
+    except BridgeError as error:
+        return at_field(error, path, own="model")
+    return None
+
+
+def others_of(plan: Plan, index: int, gate: CallGate) -> Mapping[str, GatedModel | Unloaded]:
+    """The further models of an evaluator as one sample sees them, by name."""
+    models = plan.others.get(index, {})
+    unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
+    loaded = {name: model for name, model in models.items() if name not in unloaded}
+    return {**unloaded, **gated_models(loaded, gate)}
