@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from crucible_bridge.errors import BackendError
 from crucible_bridge.types import EvaluatorSpec, Sample, Verdict
 from crucible_worker.evaluators.inspect import evaluator, process
+from crucible_worker.evaluators.inspect import folders as folders_of_tasks
 from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
 from tests.service.evaluation_kit import asked, rig, samples_of
 
@@ -240,8 +242,9 @@ async def test_what_it_finds_becomes_the_result_of_a_sample(tmp_path: Path, monk
 
 
 async def test_it_dies_with_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a SIGKILL of the worker, too, which closes nothing in order, and removes no folder."""
+    """By a SIGKILL of the worker, too, which closes nothing in order; its folder is removed before the next task."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(folders_of_tasks, "UNHELD_SECONDS", 0.0)
     pid_file = tmp_path / "pid"
     program = f"""
 import asyncio, pathlib, sys
@@ -258,8 +261,35 @@ asyncio.run(process.run_in_process({{"task": "hang"}}, answer, network=False))
     assert await worker.stdout.readline()
     pid = int(pid_file.read_text())
     assert _is_there(pid)
+    (left,) = tmp_path.glob("crucible-inspect-*")
+    folders_of_tasks.remove_abandoned()
+    assert left.is_dir()
 
     worker.send_signal(signal.SIGKILL)
 
     await worker.wait()
     await _gone(pid)
+    assert left.is_dir()
+    assert await _run("ask", texts=["a"]) == {"op": "found", "answers": ["A"]}
+    assert not left.exists()
+
+
+def test_folders_of_others_stay(folders: Path) -> None:
+    """One that is so young that its lock may be to come, a link, a file, and what has another name."""
+    elsewhere = folders / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (folders / "crucible-inspect-link").symlink_to(elsewhere)
+    (folders / "crucible-inspect-file").touch()
+    young, old = folders / "crucible-inspect-young", folders / "crucible-inspect-old"
+    for folder in (young, old):
+        folder.mkdir(mode=0o700)
+        (folder / "file").touch()
+    long_ago = time.time() - folders_of_tasks.UNHELD_SECONDS - 1
+    for path in (old, elsewhere, folders / "crucible-inspect-file"):
+        os.utime(path, (long_ago, long_ago))
+
+    folders_of_tasks.remove_abandoned()
+
+    names = {path.name for path in folders.iterdir()}
+    assert names == {"elsewhere", "crucible-inspect-link", "crucible-inspect-file", "crucible-inspect-young"}
+    assert (young / "file").is_file()

@@ -14,12 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError
+from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
 
 __all__ = ["TASK_ENDED", "run_in_process"]
@@ -63,19 +63,20 @@ async def run_in_process(order: Mapping[str, Any], answer: Answer, *, network: b
     Raises:
         BackendError: it could not be started, ended too early (both retryable), or said what makes no sense.
     """
-    folder = Path(tempfile.mkdtemp(prefix="crucible-inspect-"))
-    process: subprocess.Popen[bytes] | None = None
-    ours, theirs = socket.socketpair()
-    try:
-        with theirs:
-            process = _start(theirs, folder, network=network)
-        return await _conversation(process, ours, {**order, "log_dir": str(folder / "logs")}, answer)
-    finally:
-        # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
-        if process is not None:
-            _kill(process)
-        ours.close()
-        await asyncio.to_thread(_clear, process, folder)
+    await asyncio.to_thread(remove_abandoned)
+    with hold() as folder:
+        process: subprocess.Popen[bytes] | None = None
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = _start(theirs, folder, network=network)
+            return await _conversation(process, ours, {**order, "log_dir": str(folder / "logs")}, answer)
+        finally:
+            # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
+            if process is not None:
+                _kill(process)
+            ours.close()
+            await asyncio.to_thread(_clear, process, folder)
 
 
 async def _conversation(
