@@ -5,6 +5,7 @@ import datetime
 import decimal
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,26 @@ def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):
             read(HubDataset(REPO_ID, split="test"), network=True)
 
     assert (caught.value.reason, caught.value.retryable) == ("HUB_UNREACHABLE", True)
+
+
+def test_no_request_waits_for_ever(monkeypatch):
+    """The library asks for folders without any bound; two hosts that never answer would keep all others waiting."""
+    from crucible_worker.runs.hub import fetching
+
+    made = []
+    monkeypatch.setattr(fetching, "set_client_factory", made.append)
+    monkeypatch.setattr(fetching, "_SILENT_SECONDS", 0.05)
+    fetching._bound_silence()
+    (client,) = (factory() for factory in made)
+
+    with client, socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "http://127.0.0.1:{1}".format(*silent.getsockname())
+        for bound in ({}, {"timeout": None}, {"timeout": 60}):
+            with pytest.raises(Exception, match="timed out") as caught:
+                client.get(address, **bound)
+            error = caught.value.with_traceback(None)
+            error.__cause__ = error.__context__ = None  # the library loses them on its way
+            assert fetching._problem({}, error).reason == "HUB_UNREACHABLE"
 
 
 def test_offline_in_the_environment_goes_before_the_setting(home, monkeypatch):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from typing import Any
 
-import httpx
 from datasets import config, load_dataset_builder
 from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, set_client_factory
 from huggingface_hub.errors import (
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -16,14 +16,15 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import get_session
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, Unavailable
 from crucible_worker.runs.hub.loading import FIELD
 
 __all__ = ["fetched"]
 
-_SECONDS = 30.0
-"""How long the hub may take to say what a data set is."""
+_SILENT_SECONDS = 30.0
+"""How long the hub may send nothing, each time it is asked; but for its first question it is asked some six times."""
 _BUSY = 429
 _SERVER_ERRORS = 500
 
@@ -36,10 +37,11 @@ def fetched(request: dict[str, Any]) -> Any:
     Raises:
         BridgeError: see `runs.hub.loading.read_rows`.
     """
+    _bound_silence()
     try:
         # Asked first, and once: the library would ask for half a minute.
         api = HfApi(endpoint=config.HF_ENDPOINT)
-        commit = api.dataset_info(request["repo_id"], revision=request["revision"], timeout=_SECONDS).sha
+        commit = api.dataset_info(request["repo_id"], revision=request["revision"], timeout=_SILENT_SECONDS).sha
     except Exception as error:
         raise _problem(request, error) from error
     try:
@@ -54,6 +56,25 @@ def fetched(request: dict[str, Any]) -> Any:
     except Exception as error:
         raise _problem(request, error) from error
     return builder
+
+
+def _bound_silence() -> None:
+    """Have every request of the library end that nobody answers.
+
+    Some it makes without any bound, and each process that waits for ever keeps another data set from being read.
+    """
+    made = get_session()  # of httpx or httpx2: whichever the library has
+    client = type(made)
+    hooks = {**made.event_hooks, "request": [*made.event_hooks["request"], _bounded]}
+    set_client_factory(lambda: client(event_hooks=hooks, follow_redirects=True, timeout=_SILENT_SECONDS))
+
+
+def _bounded(request: Any) -> None:
+    given = request.extensions.get("timeout", {})
+    request.extensions["timeout"] = {
+        each: _SILENT_SECONDS if given.get(each) is None else min(given[each], _SILENT_SECONDS)
+        for each in ("connect", "read", "write", "pool")
+    }
 
 
 def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
@@ -94,5 +115,6 @@ def _is_of_network(error: BaseException) -> bool:
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
         return status == _BUSY or status >= _SERVER_ERRORS
-    network = (ConnectionError, TimeoutError, httpx.TransportError, LocalEntryNotFoundError, OfflineModeIsEnabled)
+    client = importlib.import_module(type(get_session()).__module__.partition(".")[0])  # httpx or httpx2, as above
+    network = (ConnectionError, TimeoutError, client.TransportError, LocalEntryNotFoundError, OfflineModeIsEnabled)
     return isinstance(error, network)
