@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
+from crucible_worker.limits import MIN_MESSAGE_BYTES
 from tests.service.evaluation_kit import SHOUT, accuracy, asked, log_of, nll, refused, rig, samples_of
 
 INVALID, NOT_FOUND = Code.INVALID_ARGUMENT, Code.NOT_FOUND
@@ -227,8 +228,8 @@ async def test_skipped_malformed_line_is_a_sample_in_error(tmp_path):
 
 async def test_message_above_the_limit_is_refused():
     """A request larger than max_message_bytes is RESOURCE_EXHAUSTED; the worker goes on to serve, one below runs."""
-    large = Sample(input="x" * 70_000)
-    async with rig(max_message_bytes=64 * 1024) as r:
+    large = Sample(input="x" * MIN_MESSAGE_BYTES)
+    async with rig(max_message_bytes=MIN_MESSAGE_BYTES) as r:
         channel = grpc.aio.insecure_channel(r.worker.address, options=channel_options())
         async with channel:
             stub = evaluation_pb2_grpc.EvaluationServiceStub(channel)
@@ -236,7 +237,7 @@ async def test_message_above_the_limit_is_refused():
                 await stub.Evaluate(evaluate_request_to_v1(asked(dataset=[large])))
         assert from_rpc_error(caught.value).code is Code.RESOURCE_EXHAUSTED
         assert await log_of(r.worker.bridge) == []
-        small = asked(dataset=[Sample(input="x" * 60_000)], evaluators=["nll"])
+        small = asked(dataset=[Sample(input="x" * (MIN_MESSAGE_BYTES - 4_000))], evaluators=["nll"])
         assert (await r.evaluation.evaluate(small)).state is EvaluationState.COMPLETED
 
 

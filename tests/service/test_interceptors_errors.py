@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from crucible_bridge.errors import Code, FailedPrecondition
 from crucible_bridge.v1 import evaluation_pb2
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for, until
 
 GET = evaluation_pb2.GetEvaluationRequest(evaluation_id="e1")
@@ -71,7 +71,7 @@ async def test_an_unknown_method_is_unimplemented(rig):
 @pytest.mark.parametrize("excess", [0, 1])
 async def test_a_message_above_the_limit_is_refused(tmp_path, excess):
     """A message of the limit passes; one byte more is RESOURCE_EXHAUSTED, and not worth a retry."""
-    limit = 4_096
+    limit = MIN_MESSAGE_BYTES
     async with serving(settings_for(tmp_path, limits=WorkerLimits(max_message_bytes=limit))) as rig:
         stub = rig.evaluation
         rig.evaluations.gate.set()
@@ -86,10 +86,10 @@ async def test_a_message_above_the_limit_is_refused(tmp_path, excess):
 
 
 def request_of(size: int) -> evaluation_pb2.EvaluateRequest:
-    """A request of so many bytes, some thousands."""
+    """A request of so many bytes, from 20,000 to a million: the lengths in it take as many bytes each."""
     request = evaluate_request()
     request.dataset.ClearField("builtin")
-    sample = request.dataset.inline.samples.add(text="x" * 2_000)
+    sample = request.dataset.inline.samples.add(text="x" * 17_000)
     sample.text += "x" * (size - request.ByteSize())
     assert request.ByteSize() == size
     return request

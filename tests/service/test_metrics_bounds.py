@@ -14,7 +14,7 @@ from crucible_bridge.channel import channel_options
 from crucible_bridge.errors import Code, ResourceExhausted
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_bridge.v1 import metrics_pb2_grpc
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, pass_at_k
 from crucible_worker.services import metric_answers
 from crucible_worker.testing import run_worker
@@ -58,14 +58,14 @@ async def test_more_sequences_than_the_limit_are_refused(call: str, field: str, 
 
 async def test_an_answer_above_the_message_limit_is_ours_to_refuse():
     """A label has three keys: the answer is larger than the request. The error says so, and nothing is told of it."""
-    labels = [str(number) for number in range(500)]
-    async with run_worker({}, limits=WorkerLimits(max_message_bytes=16_384)) as worker:
+    labels = [str(number) for number in range(5_000)]
+    async with run_worker({}, limits=WorkerLimits(max_message_bytes=MIN_MESSAGE_BYTES)) as worker:
         with pytest.raises(ResourceExhausted) as caught:
             await worker.bridge.metrics.compute_classification_metrics(labels, labels)
         written = (await worker.bridge.worker.get_info()).last_sequence
 
     assert (caught.value.reason, caught.value.retryable, written) == ("ANSWER_TOO_LARGE", False, 0)
-    assert "a message at most 16,384" in caught.value.message
+    assert f"a message at most {MIN_MESSAGE_BYTES:,}" in caught.value.message
 
 
 @pytest.mark.parametrize(("ks", "thread"), [(range(1, 4), "MainThread"), (range(6_950, 6_950 + MAX_KS), "metrics_0")])

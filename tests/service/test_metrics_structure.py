@@ -283,7 +283,7 @@ HERE: list[tuple[str, Callable[[Any], Any]]] = [
     ("batch.rewards", lambda m: m.compute_trajectory_metrics(batch(rewards=[[1.0], [1.0, 2.0]]))),
     ("chosen_logprobs", lambda m: m.compute_dpo_metrics([["x"]], [1.0], [1.0], [1.0], beta=1.0)),
     ("k", lambda m: m.compute_pass_at_k([1], [1], [2**40])),
-    ("predictions, targets or positive", lambda m: m.compute_classification_metrics([1], ["a"])),
+    ("predictions", lambda m: m.compute_classification_metrics([1], ["a"])),
 ]
 
 
