@@ -1,7 +1,7 @@
 """A task's process as the evaluator sees it: started for one task, gone with it.
 
 It leads a process group of its own, which is killed whatever ends the task: its last word, a cancel, a time-out. It
-dies with the worker. It has a folder for what it writes, and of the worker's environment what is named here alone.
+dies with the worker. It has a folder for what it writes, and of the worker's environment what `children` names alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError
+from crucible_worker.evaluators.children import passed_variables
 from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
 
@@ -27,23 +28,6 @@ __all__ = ["TASK_ENDED", "run_in_process"]
 TASK_ENDED = "INSPECT_ENDED"
 """Reason of the error of a task whose process ended before it told what was found."""
 
-_PASSED = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_DATASETS_CACHE",
-    "XDG_CACHE_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-"""Variables that the process gets of the worker's: none of them is ever a secret."""
 _HOST = "crucible_worker.evaluators.inspect.host"
 
 Answer = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -166,10 +150,9 @@ def _furnished(folder: Path) -> Path:
 
 
 def _environment(folder: Path, *, network: bool) -> dict[str, str]:
-    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     offline = {} if network else {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     return {
-        **passed,
+        **passed_variables(),
         **offline,
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import os
-import signal
 import socket
 from typing import Any
 
+from crucible_worker.evaluators.children import die_with
 from crucible_worker.evaluators.inspect.host.line import Line
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -21,16 +18,9 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--socket", type=int, required=True, help="file descriptor of the socket")
     arguments = parser.parse_args()
-    _die_with(arguments.parent)
+    die_with(arguments.parent)
     os.set_inheritable(arguments.socket, False)
     asyncio.run(_serve(socket.socket(fileno=arguments.socket)))
-
-
-def _die_with(parent: int) -> None:
-    """Be killed when the worker dies, however it dies."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
 
 
 async def _serve(end: socket.socket) -> None:

@@ -1,0 +1,41 @@
+"""What processes of foreign code share: which of the worker's variables they get, and that they die with it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+__all__ = ["die_with", "passed_variables"]
+
+_PASSED = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "XDG_CACHE_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+_PR_SET_PDEATHSIG = 1
+
+
+def passed_variables(*further: str) -> dict[str, str]:
+    """Variables that such a process gets of the worker's: none of them is ever a secret, but those of `further`."""
+    return {name: os.environ[name] for name in (*_PASSED, *further) if name in os.environ}
+
+
+def die_with(parent: int) -> None:
+    """Have this process be killed when its parent dies, however it dies."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if os.getppid() != parent:  # it died before the kernel was asked
+        os._exit(1)
