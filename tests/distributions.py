@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 EVALUATOR_PACKAGE = Path(__file__).parent / "cases" / "evaluator_package"
 """One with an evaluator, as a user would write it."""
@@ -38,3 +42,12 @@ def _lay_out_package(folder: Path, package: Path) -> None:
     ((group, points),) = project["entry-points"].items()
     (module,) = package.glob("*.py")
     lay_out(folder, module.stem, module.read_text(), group, points)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Have this process, and those that it starts, find distributions that are laid out in folders."""
+    for folder in folders:
+        monkeypatch.syspath_prepend(folder)
+    paths = (*folders, *filter(None, [os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
+    importlib.invalidate_caches()

@@ -1,12 +1,9 @@
 """The evaluator `rl_test_set` over the wire: problems of one turn, environments of users, and what those do wrong."""
 
 import asyncio
-import importlib
 import json
 import os
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +13,21 @@ import pytest
 import crucible_bridge
 from crucible_bridge.errors import BackendError, Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
-from crucible_worker.evaluators.environments import own_loop
+from crucible_worker.evaluators.environments import player
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.testing import ScriptedModel, run_worker
-from tests.distributions import lay_out, lay_out_environment_package
+from tests.distributions import install, lay_out, lay_out_environment_package
 from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig, samples_of
 from tests.service.serving import serving
 
 SAMPLING = SamplingParams(max_tokens=8, temperature=1.0)
 
 ODD = """
-import asyncio, threading
+import asyncio, os, sys, threading
+from pathlib import Path
 from crucible_worker.evaluators.environments import StepResult
 
-FREE = threading.Event()
-CLEANED = []
+CLEANED = Path(__file__).with_name("cleaned")
 
 class Panic(BaseException): pass
 
@@ -38,7 +35,7 @@ class Odd:
     def __init__(self, what): self.what = what
     async def initial_observation(self): return "q", ()
     async def step(self, action, *, extra=None):
-        if self.what == "blocks": FREE.wait()
+        if self.what == "blocks": threading.Event().wait()
         if self.what == "waits": await asyncio.Event().wait()
         if self.what == "raises": raise ValueError("no luck")
         if self.what == "exits": raise SystemExit(1)
@@ -54,7 +51,8 @@ class Group:
     async def make_envs(self): return [Odd(self.what)]
     def logging_tags(self): return ["all"] if self.what == "tags" else []
     async def cleanup(self):
-        CLEANED.append(self.what)
+        with CLEANED.open("a") as file:
+            print(self.what, file=file)
         if self.what == "unclean": raise ValueError("not clean")
 
 class Environment:
@@ -93,19 +91,12 @@ def rl_test_set(name: str | None = None, **options: Any) -> EvaluatorSpec:
 
 
 @pytest.fixture
-def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., EvaluatorSpec]]:
-    """Installs the environment above; what blocks in it is let go at the end."""
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EvaluatorSpec]:
+    """Installs the environment above."""
     folder = tmp_path / "installed"
-    monkeypatch.syspath_prepend(folder)
     lay_out(folder, "users_odd", ODD, GROUP, {"odd": "users_odd:ODD"})
-    importlib.invalidate_caches()
-    monkeypatch.delitem(sys.modules, "users_odd", raising=False)
-    monkeypatch.setattr(own_loop, "_stuck", set())
-    yield lambda **options: rl_test_set(environment="odd", **options)
-    importlib.import_module("users_odd").FREE.set()
-    for thread in threading.enumerate():
-        if thread.name == "environment":
-            thread.join(20)
+    install(monkeypatch, folder)
+    return lambda **options: rl_test_set(environment="odd", **options)
 
 
 def does(*what: str) -> list[Sample]:
@@ -267,8 +258,8 @@ async def test_an_environment_that_hangs_holds_up_nobody(
     odd: Callable[..., EvaluatorSpec], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Its sample ends with its time; the worker answers, and the others go on meanwhile."""
-    monkeypatch.setattr(own_loop, "CLEANUP_SECONDS", 0.1)
-    monkeypatch.setattr(own_loop, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(player, "CLEANUP_SECONDS", 0.1)
+    monkeypatch.setattr(player, "SETTLE_SECONDS", 0.1)
     async with rig() as r:
         evaluation = await r.evaluation.evaluate(
             asked(
@@ -288,7 +279,9 @@ async def test_an_environment_that_hangs_holds_up_nobody(
     assert evaluation.metrics.values["rollout_errors/SAMPLE_TIMEOUT"] == 1.0
 
 
-async def test_what_a_group_holds_is_given_back_whatever_happens(odd: Callable[..., EvaluatorSpec]) -> None:
+async def test_what_a_group_holds_is_given_back_whatever_happens(
+    odd: Callable[..., EvaluatorSpec], tmp_path: Path
+) -> None:
     """Once for each group, also where rollouts fail; and what goes wrong with it harms no result."""
     what = ["ends", "raises", "tags", "unclean", "waits"]
     async with rig() as r:
@@ -301,11 +294,11 @@ async def test_what_a_group_holds_is_given_back_whatever_happens(odd: Callable[.
             )
         )
         scores = [result.score for result in await samples_of(r.worker.bridge)]
-        for thread in threading.enumerate():
-            if thread.name == "environment":
-                await asyncio.to_thread(thread.join, 20)
+        async with asyncio.timeout(60):
+            while len(cleaned := (tmp_path / "installed" / "cleaned").read_text().split()) < len(what):
+                await asyncio.sleep(0.01)
 
-    assert sorted(importlib.import_module("users_odd").CLEANED) == sorted(what)
+    assert sorted(cleaned) == sorted(what)
     assert scores == [1.0, None, None, 1.0, None]
 
 

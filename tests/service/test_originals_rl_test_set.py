@@ -1,9 +1,8 @@
 """tinker-cookbook's RLTestSetEvaluator and the evaluator `rl_test_set`: equal, but where theirs is wrong."""
 
-import importlib
-import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,12 @@ import pytest
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Sample, SamplingParams
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.testing import ScriptedModel
-from tests.distributions import lay_out
+from tests.cases.cookbook_environments import PROBLEMS, TAGS, makers
+from tests.distributions import install, lay_out
 from tests.service.evaluation_kit import asked, rig, samples_of
 from tests.service.originals_kit import SamplingClient, originals
 
 SAMPLING = SamplingParams(max_tokens=16, temperature=1.0)
-
-TAGS = {"a": ["math", "short"], "bb": ["math"], "ccc": ["words"]}
-"""Of the groups that are asked these."""
 
 
 @pytest.fixture(scope="module")
@@ -30,55 +27,15 @@ def modules():
 
 
 @pytest.fixture
-def shouts(modules: Any) -> Callable[..., Any]:
-    """Makes builders of their classes: two turns each, a reward for each capital letter and one for the group."""
-    import tinker
+def made(modules: Any) -> Mapping[str, Callable[..., Any]]:
+    """What makes builders of their classes."""
+    return makers(modules.types, modules.problem_env, modules.rollout_limits)
 
-    base = modules.types
 
-    class Shout(base.Env):
-        rollout_limits = None
-
-        def __init__(self, text: str, fails: Callable[[], bool]) -> None:
-            self.text, self.fails, self.turn = text, fails, 0
-
-        async def initial_observation(self):
-            return tinker.ModelInput.from_ints([ord(each) for each in self.text]), []
-
-        async def step(self, action, *, extra=None):
-            if self.fails():
-                raise ValueError("no luck")
-            self.turn += 1
-            said = "".join(map(chr, action))
-            metrics = {"upper": sum(map(str.isupper, said)) / 3, f"turn_{self.turn}": 1}
-            return base.StepResult(
-                reward=0.1 * len(said),
-                episode_done=self.turn == 2,
-                next_observation=tinker.ModelInput.from_ints([ord(each) for each in self.text + said]),
-                next_stop_condition=[],
-                metrics=metrics if self.turn == 1 else {**metrics, "late": 0.7},
-            )
-
-    class Shouts(base.EnvGroupBuilder):
-        def __init__(self, text: str, size: int, fails: Callable[[], bool]) -> None:
-            self.text, self.size, self.fails = text, size, fails
-
-        async def make_envs(self):
-            return [Shout(self.text, self.fails) for _ in range(self.size)]
-
-        async def compute_group_rewards(self, trajectory_group, env_group):
-            assert len(trajectory_group) == len(env_group)
-            turns = [len(each.transitions) for each in trajectory_group]
-            lengths = [trajectory.transitions[0].ob.length for trajectory in trajectory_group]
-            return [(turn / 7, {"seen": length}) for turn, length in zip(turns, lengths, strict=True)]
-
-        def logging_tags(self):
-            return TAGS[self.text]
-
-    def made(text: str, size: int, fails: Callable[[], bool] = lambda: False) -> Any:
-        return Shouts(text, size, fails)
-
-    return made
+@pytest.fixture
+def shouts(made: Any) -> Callable[..., Any]:
+    """Makes builders of two turns each, a reward for each capital letter and one for the group."""
+    return made["shouts"]
 
 
 @pytest.fixture
@@ -103,27 +60,40 @@ def theirs(modules: Any) -> Callable[..., Any]:
 
 @pytest.fixture
 def ours(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EvaluatorSpec]:
-    """Specifications whose environment takes a sample's builder from a table, as an installed distribution would."""
+    """Specifications whose environment makes the same builders, in processes that find it as a distribution."""
     folder = tmp_path / "installed"
-    monkeypatch.syspath_prepend(folder)
     source = """
+import importlib.util, sys, types
+if importlib.util.find_spec("blobfile") is None:
+    sys.modules["blobfile"] = types.ModuleType("blobfile")
+from tinker_cookbook.rl import problem_env, rollout_limits
+from tinker_cookbook.rl import types as rl_types
+from tests.cases.cookbook_environments import makers
+
 class Table:
-    description = "A table of builders."
-    options_schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    builders = {}
+    description = "Builders by name."
+    options_schema = {
+        "type": "object",
+        "properties": {"make": {"type": "string"}, "of": {"type": "object"}},
+        "additionalProperties": False,
+    }
+    makers = makers(rl_types, problem_env, rollout_limits)
 
     def group(self, sample, options, size):
-        return self.builders[sample.input](size)
+        return self.makers[options["make"]](sample.input, size, **options["of"].get(sample.input, {}))
 
 TABLE = Table()
 """
     lay_out(folder, "users_table", source, GROUP, {"table": "users_table:TABLE"})
-    importlib.invalidate_caches()
-    monkeypatch.delitem(sys.modules, "users_table", raising=False)
+    install(monkeypatch, Path(__file__).parents[2], folder)
 
-    def specify(builders: dict[str, Callable[[int], Any]], **options: Any) -> EvaluatorSpec:
-        importlib.import_module("users_table").TABLE.builders = builders
-        return EvaluatorSpec(kind="rl_test_set", name="test", options={"environment": "table", **options})
+    def specify(make: str = "shouts", of: dict[str, Any] | None = None, **options: Any) -> EvaluatorSpec:
+        chosen = {"make": make, "of": of or {}}
+        return EvaluatorSpec(
+            kind="rl_test_set",
+            name="test",
+            options={"environment": "table", "environment_options": chosen, **options},
+        )
 
     return specify
 
@@ -142,10 +112,9 @@ async def test_equal_keys_and_values(shouts: Any, theirs: Any, ours: Any) -> Non
     model = ScriptedModel()
     expected = _but_cached(await theirs([shouts(text, 3) for text in TAGS])(SamplingClient(model)))
 
-    builders = {text: lambda size, text=text: shouts(text, size) for text in TAGS}
     async with rig(model) as r:
         found = await r.evaluation.evaluate(
-            asked(evaluators=[ours(builders, group_size=3)], dataset=_samples(list(TAGS)), sampling=SAMPLING)
+            asked(evaluators=[ours(group_size=3)], dataset=_samples(list(TAGS)), sampling=SAMPLING)
         )
 
     assert found.metrics.undefined == {}
@@ -166,49 +135,21 @@ async def test_equal_keys_and_values(shouts: Any, theirs: Any, ours: Any) -> Non
         (16, {"max_sampled_tokens": 1}),
     ],
 )
-async def test_equal_limits(
-    modules: Any, shouts: Any, theirs: Any, ours: Any, max_tokens: int, limits: dict[str, int]
-) -> None:
+async def test_equal_limits(shouts: Any, theirs: Any, ours: Any, max_tokens: int, limits: dict[str, int]) -> None:
     """Answers that are cut and gone on from, and episodes that end by what an environment brings along."""
-    brought = modules.rollout_limits.RolloutLimits(**limits) if limits else None
-
-    def limited(text: str) -> Any:
-        group = shouts(text, 2)
-        make = group.make_envs
-
-        async def make_envs() -> Any:
-            envs = await make()
-            for env in envs:
-                env.rollout_limits = brought
-            return envs
-
-        group.make_envs = make_envs
-        return group
-
     model = ScriptedModel()
-    evaluator = theirs([limited(text) for text in TAGS])
+    evaluator = theirs([shouts(text, 2, limits=limits) for text in TAGS])
     evaluator.max_tokens = max_tokens
     expected = _but_cached(await evaluator(SamplingClient(model)))
-    builders = {text: lambda size, text=text: limited(text) for text in TAGS}
+    of = {text: {"limits": limits} for text in TAGS}
     async with rig(model) as r:
         sampling = SamplingParams(max_tokens=max_tokens, temperature=1.0)
         found = await r.evaluation.evaluate(
-            asked(evaluators=[ours(builders)], dataset=_samples(list(TAGS)), sampling=sampling)
+            asked(evaluators=[ours(of=of, group_size=2)], dataset=_samples(list(TAGS)), sampling=sampling)
         )
 
     assert found.metrics.values == pytest.approx(expected, rel=1e-12)
     assert any("/stop/" in key or "num_truncations" in key for key in expected)
-
-
-def _failing_first(count: int) -> Callable[[], bool]:
-    """True for so many calls."""
-    left = [count]
-
-    def fails() -> bool:
-        left[0] -= 1
-        return left[0] >= 0
-
-    return fails
 
 
 @pytest.mark.parametrize(
@@ -224,17 +165,16 @@ async def test_equal_strategies(
     """Rollouts that fail, and are made again or left out, are counted alike."""
     model = ScriptedModel()
     evaluator = theirs(
-        [shouts(text, 3, _failing_first(count)) for text, count in failures.items()],
+        [shouts(text, 3, count) for text, count in failures.items()],
         getattr(modules.rollout_strategy, strategy)(**options),
     )
     expected = _but_cached(await evaluator(SamplingClient(model)))
 
-    fails = {text: _failing_first(count) for text, count in failures.items()}
-    builders = {text: lambda size, text=text: shouts(text, size, fails[text]) for text in TAGS}
+    of = {text: {"fails": count} for text, count in failures.items()}
     async with rig(model) as r:
         found = await r.evaluation.evaluate(
             asked(
-                evaluators=[ours(builders, group_size=3, strategy=name, **options)],
+                evaluators=[ours(of=of, group_size=3, strategy=name, **options)],
                 dataset=_samples(list(TAGS)),
                 sampling=SAMPLING,
             )
@@ -250,14 +190,12 @@ async def test_theirs_forgets_the_errors_of_a_group_that_falls(
     """Theirs counts the group alone; ours its failed rollouts, too, and the sample says why."""
     model = ScriptedModel()
     strategy = modules.rollout_strategy.RetryOnFailure(max_retries=1)
-    lost = await theirs([shouts("a", 2, _failing_first(9)), shouts("bb", 2)], strategy)(SamplingClient(model))
+    lost = await theirs([shouts("a", 2, 9), shouts("bb", 2)], strategy)(SamplingClient(model))
 
-    fails = {"a": _failing_first(9), "bb": lambda: False}
-    builders = {text: lambda size, text=text: shouts(text, size, fails[text]) for text in fails}
     async with rig(model) as r:
         found = await r.evaluation.evaluate(
             asked(
-                evaluators=[ours(builders, group_size=2, strategy="retry", max_retries=1)],
+                evaluators=[ours(of={"a": {"fails": 9}}, group_size=2, strategy="retry", max_retries=1)],
                 dataset=_samples(["a", "bb"]),
                 sampling=SAMPLING,
             )
@@ -276,15 +214,13 @@ async def test_theirs_ends_with_the_first_failure_unless_told_otherwise(shouts: 
     """Theirs loses every group by default; ours makes the rollout again, and fails fast where that is asked for."""
     model = ScriptedModel()
     with pytest.raises(ValueError, match="no luck"):
-        await theirs([shouts("a", 2, _failing_first(1)), shouts("bb", 2)])(SamplingClient(model))
+        await theirs([shouts("a", 2, 1), shouts("bb", 2)])(SamplingClient(model))
 
     async def evaluated(**options: Any) -> Any:
-        fails = {"a": _failing_first(1), "bb": lambda: False}
-        builders = {text: lambda size, text=text: shouts(text, size, fails[text]) for text in fails}
         async with rig(model) as r:
             return await r.evaluation.evaluate(
                 asked(
-                    evaluators=[ours(builders, group_size=2, **options), "accuracy"],
+                    evaluators=[ours(of={"a": {"fails": 1}}, group_size=2, **options), "accuracy"],
                     dataset=_samples(["a", "bb"]),
                     sampling=SAMPLING,
                 )
@@ -307,9 +243,8 @@ async def test_theirs_begins_every_group_at_once(shouts: Any, theirs: Any, ours:
     bounded = ScriptedModel(latency=0.01)
     async with rig(bounded, default_concurrency=3) as r:
         samples = [Sample(id=str(index), input="a") for index in range(count)]
-        builders = {"a": lambda size: shouts("a", size)}
         found = await r.evaluation.evaluate(
-            asked(evaluators=[ours(builders, group_size=size)], dataset=samples, sampling=SAMPLING)
+            asked(evaluators=[ours(group_size=size)], dataset=samples, sampling=SAMPLING)
         )
 
     assert unbounded.counts["peak"] == count * size
@@ -317,27 +252,12 @@ async def test_theirs_begins_every_group_at_once(shouts: Any, theirs: Any, ours:
     assert found.metrics.values["test/env/all/total_episodes"] == count * size
 
 
-async def test_theirs_lets_a_metric_take_the_place_of_a_built_in_one(modules: Any, theirs: Any, ours: Any) -> None:
+async def test_theirs_lets_a_metric_take_the_place_of_a_built_in_one(made: Any, theirs: Any, ours: Any) -> None:
     """Theirs reports the environment's number as the count of turns; ours says that the environment is wrong."""
-    import tinker
-
-    base = modules.types
-
-    class Liar(base.Env):
-        async def initial_observation(self):
-            return tinker.ModelInput.from_ints([97]), []
-
-        async def step(self, action, *, extra=None):
-            return base.StepResult(1.0, True, tinker.ModelInput.empty(), [], metrics={"total_turns": 1_000})
-
-    class Liars(base.EnvGroupBuilder):
-        async def make_envs(self):
-            return [Liar()]
-
-    overwritten = await theirs([Liars()])(SamplingClient(ScriptedModel()))
+    overwritten = await theirs([made["liars"]("a", 1)])(SamplingClient(ScriptedModel()))
     async with rig() as r:
         found = await r.evaluation.evaluate(
-            asked(evaluators=[ours({"a": lambda size: Liars()})], dataset=_samples(["a"]), sampling=SAMPLING)
+            asked(evaluators=[ours("liars")], dataset=_samples(["a"]), sampling=SAMPLING)
         )
         (sample,) = await samples_of(r.worker.bridge)
 
@@ -349,45 +269,9 @@ async def test_theirs_lets_a_metric_take_the_place_of_a_built_in_one(modules: An
 
 
 @pytest.mark.parametrize("max_tokens", [2, 16])
-async def test_equal_rewards_of_problems(modules: Any, theirs: Any, ours: Any, max_tokens: int) -> None:
+async def test_equal_rewards_of_problems(made: Any, theirs: Any, ours: Any, max_tokens: int) -> None:
     """The problems of one turn that come with the worker earn what their ProblemEnv earns, there and as it is here."""
-    problems = {"a": "A", "bb": "XYZ", "ccc": "CCC", "abc": "no"}
-
-    class Renderer:
-        def get_stop_sequences(self):
-            return []
-
-        def build_generation_prompt(self, convo):
-            import tinker
-
-            return tinker.ModelInput.from_ints([ord(each) for each in convo[-1]["content"]])
-
-        def parse_response(self, action):
-            whole = len(action) < max_tokens  # what was cut has no end
-            ending = types.SimpleNamespace(is_stop_sequence=whole, is_clean=whole)
-            return {"role": "assistant", "content": "".join(map(chr, action))}, ending
-
-    class Problem(modules.problem_env.ProblemEnv):
-        def __init__(self, question: str) -> None:
-            super().__init__(Renderer(), format_coef=0.25)
-            self.question = question
-
-        def get_question(self):
-            return self.question
-
-        def check_answer(self, sample_str):
-            return sample_str == self.get_reference_answer()
-
-        def check_format(self, sample_str):
-            return "A" in sample_str
-
-        def get_reference_answer(self):
-            return problems[self.question]
-
-    builders = [
-        modules.problem_env.ProblemGroupBuilder(env_thunk=lambda text=text: Problem(text), num_envs=2)
-        for text in problems
-    ]
+    builders = [made["problems"](text, 2, max_tokens) for text in PROBLEMS]
     model = ScriptedModel(answer=lambda text: "XYZ" if text == "bb" else text.upper())
     evaluator = theirs(builders)
     evaluator.max_tokens = max_tokens
@@ -402,13 +286,18 @@ async def test_equal_rewards_of_problems(modules: Any, theirs: Any, ours: Any, m
             "format_options": {"form": "marks", "marks": ["A"]},
         },
     )
-    table = {text: lambda size, builder=builder: builder for text, builder in zip(problems, builders, strict=True)}
+    of = {text: {"max_tokens": max_tokens} for text in PROBLEMS}
     sampling = SamplingParams(max_tokens=max_tokens, temperature=1.0)
-    dataset = [Sample(id=text, input=text, targets=(right,)) for text, right in problems.items()]
+    dataset = [Sample(id=text, input=text, targets=(right,)) for text, right in PROBLEMS.items()]
     async with rig(model) as r:
         found = await r.evaluation.evaluate(asked(evaluators=[spec], dataset=dataset, sampling=sampling))
         unchanged = await r.evaluation.evaluate(
-            asked(evaluation_id="unchanged", evaluators=[ours(table)], dataset=dataset, sampling=sampling)
+            asked(
+                evaluation_id="unchanged",
+                evaluators=[ours("problems", of, group_size=2)],
+                dataset=dataset,
+                sampling=sampling,
+            )
         )
 
     assert found.metrics.values == pytest.approx(expected, rel=1e-12)

@@ -23,7 +23,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 
-__all__ = ["AsksOthers", "Evaluator", "EvaluatorType", "Outcome", "SampleContext"]
+__all__ = ["AsksOthers", "Evaluator", "EvaluatorType", "HoldsProcesses", "Outcome", "SampleContext"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +126,15 @@ class AsksOthers(Protocol):
 
         Of an evaluator that asks about some samples alone, those are ERROR then.
         """
+        ...
+
+
+@runtime_checkable
+class HoldsProcesses(Protocol):
+    """What an evaluator of the worker's own has that starts processes as samples are run."""
+
+    def close(self) -> None:
+        """End them as the attempt ends, at once but for what has to be given back; called once, does not wait."""
         ...
 
 

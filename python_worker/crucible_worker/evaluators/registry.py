@@ -12,7 +12,7 @@ from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
 from crucible_worker.evaluators.classification import ClassificationType
 from crucible_worker.evaluators.comparison import ComparisonType
-from crucible_worker.evaluators.environments import entry_points as environments
+from crucible_worker.evaluators.environments import described as environments
 from crucible_worker.evaluators.environments.options import installed_environment
 from crucible_worker.evaluators.inspect import InspectType
 from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
@@ -68,7 +68,7 @@ def is_installed(spec: EvaluatorSpec) -> bool:
 
 
 def load_installed(wanted: Iterable[EvaluatorSpec]) -> None:
-    """Import what is not ours of some specifications; later uses find it loaded.
+    """Import what is not ours of some specifications, environments in a process of theirs; later uses find it loaded.
 
     Raises:
         FailedPrecondition: an evaluator or environment cannot be used (reason BAD_EVALUATOR, BAD_ENVIRONMENT), or needs
@@ -78,7 +78,7 @@ def load_installed(wanted: Iterable[EvaluatorSpec]) -> None:
         if spec.kind not in EVALUATORS:
             entry_points.find(spec.kind)
         elif (environment := installed_environment(spec)) is not None:
-            environments.find(environment)
+            environments.look(environment)
 
 
 def info_if_known(kind: str) -> EvaluatorInfo | None:

@@ -6,10 +6,8 @@ See `crucible_worker.metrics.trajectory` for the keys `env/<tag>/...`, and `envi
 from __future__ import annotations
 
 import collections
-import contextlib
-import copy
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crucible_bridge.errors import BackendError, InvalidField
@@ -19,11 +17,11 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import KEEP_THINKING, Answering, check_sampling_client
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
-from crucible_worker.evaluators.environments.base import GroupBuilder
-from crucible_worker.evaluators.environments.episode import Asker, Caller, called_here
+from crucible_worker.evaluators.environments.episode import Asker, called_here
 from crucible_worker.evaluators.environments.options import RL_TEST_SET, Chosen, chosen
-from crucible_worker.evaluators.environments.own_loop import OwnLoop
+from crucible_worker.evaluators.environments.player import Found, Order
 from crucible_worker.evaluators.environments.problems import Problem, Rules
+from crucible_worker.evaluators.environments.processes import Processes
 from crucible_worker.evaluators.environments.records import (
     counts_of,
     described,
@@ -58,7 +56,9 @@ class RLTestSetType:
         if sampling is None:
             raise InvalidField("sampling", "is missing, and rl_test_set samples answers: give at least max_tokens")
         answering = Answering(sampling=sampling, renderer=options["renderer"], thinking=options["thinking"])
-        return RLTestSet(chosen=chosen(options, sampling), answering=answering)
+        found = chosen(options, sampling)
+        processes = None if found.environment is None else Processes(found.environment)
+        return RLTestSet(chosen=found, answering=answering, processes=processes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,8 @@ class RLTestSet:
     """What the options say."""
     answering: Answering
     """How the model is asked."""
+    processes: Processes | None = None
+    """Where a user's environment runs; None for problems of one turn."""
     fallen: list[str] = dataclasses.field(default_factory=list)
     """With fail_fast, the samples that have failed: behind them none is begun. Nothing but a short cut: where it is not
     known, the others are run and the evaluator fails all the same."""
@@ -106,7 +108,7 @@ class RLTestSet:
         Raises:
             InvalidField: names the conversation or the datum.
         """
-        if self.chosen.environment is None:
+        if self.processes is None:
             check_input(sample.input, self.answering.renderer)
             check_question(self.chosen.grader, sample)
 
@@ -115,7 +117,7 @@ class RLTestSet:
 
         Raises:
             Cancelled: the evaluation has ended.
-            BackendError: too many environments block their threads (reason ENVIRONMENTS_STUCK).
+            BackendError: the processes of the environment cannot be started, or say what makes no sense.
         """
         self.check(context.model)
         if self.fallen:
@@ -125,13 +127,18 @@ class RLTestSet:
                 retryable=True,
             )
         asker = Asker(model=context.model, answering=self.answering)
-        async with self._problem(sample, context) as (make, call):
-            found = await group.run(
-                make, call, asker, self.chosen.tolerance, seed=context.seed, max_turns=self.chosen.max_turns
-            )
-        if found.failure is not None and self._fails_fast:
+        if self.processes is None:
+            made = await self._problem_solved(sample, context, asker)
+        else:
+            made = await self.processes.make(self._order(sample, context.seed), asker)
+        if made.fallen and self._fails_fast:
             self.fallen.append(sample.id)
-        return outcome_of(found, intermediates=self.chosen.intermediates)
+        return made.outcome
+
+    def close(self) -> None:
+        """End the processes of a user's environment; does not wait."""
+        if self.processes is not None:
+            self.processes.close()
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """The keys `env/<tag>/...` over the groups that stand, and `rollout_errors/...` where something failed.
@@ -159,40 +166,28 @@ class RLTestSet:
     def _fails_fast(self) -> bool:
         return self.chosen.tolerance.strategy is group.Strategy.FAIL_FAST
 
-    @contextlib.asynccontextmanager
-    async def _problem(
-        self, sample: Sample, context: SampleContext
-    ) -> AsyncIterator[tuple[Callable[[], GroupBuilder], Caller]]:
-        """What makes the sample's problem, and where that and all that comes of it may run."""
+    async def _problem_solved(self, sample: Sample, context: SampleContext, asker: Asker) -> Found:
         chosen = self.chosen
-        if chosen.environment is None:
-            rules = Rules(
-                grader=grader_for(chosen.grader, sample, context),
-                format=chosen.format,
-                format_coef=chosen.format_coef,
-                keep_thinking=self.answering.thinking == KEEP_THINKING,
-            )
-            problem = Problem(sample=sample, rules=rules, size=chosen.group_size, tag_by=chosen.tag_by)
-            yield lambda: problem, called_here
-            return
-        environment, made = chosen.environment, list[GroupBuilder]()
+        rules = Rules(
+            grader=grader_for(chosen.grader, sample, context),
+            format=chosen.format,
+            format_coef=chosen.format_coef,
+            keep_thinking=self.answering.thinking == KEEP_THINKING,
+        )
+        problem = Problem(sample=sample, rules=rules, size=chosen.group_size, tag_by=chosen.tag_by)
+        found = await group.run(
+            lambda: problem, called_here, asker, chosen.tolerance, seed=context.seed, max_turns=chosen.max_turns
+        )
+        outcome = outcome_of(found, intermediates=chosen.intermediates)
+        return Found(outcome=outcome, fallen=found.failure is not None)
 
-        def make() -> GroupBuilder:
-            # A copy for each: what one sample does to its options is no other's business.
-            options = copy.deepcopy(dict(chosen.environment_options))
-            made.append(environment.group(sample, options, chosen.group_size))
-            return made[0]
-
-        own = OwnLoop()
-        try:
-            yield make, own.call
-        finally:
-            own.close(lambda: _cleaned_up(made))
-        await own.wait_closed()
-
-
-async def _cleaned_up(made: list[Any]) -> None:
-    for builder in made:
-        cleanup = getattr(builder, "cleanup", None)
-        if cleanup is not None:
-            await cleanup()
+    def _order(self, sample: Sample, seed: int) -> Order:
+        return Order(
+            sample=sample,
+            options=self.chosen.environment_options,
+            size=self.chosen.group_size,
+            tolerance=self.chosen.tolerance,
+            seed=seed,
+            max_turns=self.chosen.max_turns,
+            intermediates=self.chosen.intermediates,
+        )

@@ -28,7 +28,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -150,9 +150,17 @@ class Attempt:
             ticker.cancel()
             if deadline is not None:
                 deadline.cancel()
+            self._close_evaluators()
             self._locks.release(self.row.number)
             self._on_finished()
             self.finished.set()
+
+    def _close_evaluators(self) -> None:
+        if self.model is None:  # its plan was never made
+            return
+        for _, evaluator in self._plan.evaluators:
+            if isinstance(evaluator, HoldsProcesses):
+                evaluator.close()
 
     async def _get_ready(self, prepare: Prepare) -> None:
         """Find what the claim could not tell, again where an error says that this may help."""

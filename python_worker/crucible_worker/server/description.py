@@ -38,7 +38,6 @@ def fixed_limits() -> Mapping[str, int]:
     # Some 20 ms that a worker need not spend at start.
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
-    from crucible_worker.evaluators.environments.own_loop import MAX_STUCK_THREADS
     from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
@@ -58,7 +57,6 @@ def fixed_limits() -> Mapping[str, int]:
         "max_group_bytes": MAX_GROUP_BYTES,
         "max_group_size": MAX_GROUP_SIZE,
         "max_rollout_turns": MAX_TURNS_OF_A_ROLLOUT,
-        "max_stuck_environments": MAX_STUCK_THREADS,
         "max_judged_chars": MAX_JUDGED_CHARS,
         "max_rubric_criteria": MAX_CRITERIA,
     }

@@ -1,8 +1,7 @@
 """Environments of users, found by the entry points of installed distributions: group `crucible_worker.environments`.
 
 An entry point names an instance of what `base.EnvironmentType` describes, and its name is what the option `environment`
-of `rl_test_set` asks for. It is imported when somebody asks for it, and runs in the worker's process with all its
-rights, but not on the worker's event loop: see `own_loop.py`.
+of `rl_test_set` asks for. It is never imported by the worker, but in processes of its own: see `processes.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.entry_points import EntryPoints, told
 from crucible_worker.evaluators.environments.base import EnvironmentType
 
-__all__ = ["GROUP", "find", "names"]
+__all__ = ["GROUP", "bad", "load", "names"]
 
 GROUP = "crucible_worker.environments"
 """Where environments are announced."""
@@ -26,16 +26,21 @@ def names() -> Sequence[str]:
     return _POINTS.names()
 
 
-def find(name: str) -> EnvironmentType | None:
-    """Load the environment that is announced under a name; None where there is none.
+def bad(name: str, message: str) -> FailedPrecondition:
+    """The error that says what is wrong with one."""
+    return _POINTS.bad(name, message)
+
+
+def load(name: str) -> EnvironmentType:
+    """Import the environment that is announced under a name; not for the worker's own process.
 
     Raises:
-        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_ENVIRONMENT); it
-            needs a library that is not installed (EXTRA_NOT_INSTALLED).
+        FailedPrecondition: there is none, it cannot be loaded, is none, or two distributions announce one (reason
+            BAD_ENVIRONMENT); it needs a library that is not installed (EXTRA_NOT_INSTALLED).
     """
     loaded = _POINTS.load(name)
     if loaded is None:
-        return None
+        raise _POINTS.bad(name, "is announced by no distribution that its process finds")
     place, found = loaded
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")

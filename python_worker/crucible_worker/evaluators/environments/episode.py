@@ -28,6 +28,7 @@ __all__ = [
     "MAX_NAME_CHARS",
     "TRUNCATIONS",
     "Asker",
+    "Asks",
     "Caller",
     "Shown",
     "called_here",
@@ -75,6 +76,11 @@ class Asker:
     answering: Answering
     """How it is asked; `max_tokens` is of one turn."""
 
+    @property
+    def max_tokens(self) -> int:
+        """What it may say in one turn."""
+        return self.answering.sampling.max_tokens
+
     async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
         """Have it answer an observation.
 
@@ -98,13 +104,31 @@ class Asker:
         return _ended_at(answer, ids) if ids else answer
 
 
+class Asks(Protocol):
+    """Who asks the model in an episode."""
+
+    @property
+    def max_tokens(self) -> int:
+        """What it may say in one turn."""
+        ...
+
+    async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
+        """Have it answer an observation; see `Asker`.
+
+        Raises:
+            ForeignFailure: nobody can be asked that.
+            BridgeError: it could not be asked.
+        """
+        ...
+
+
 async def called_here(function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
     """A caller for environments of our own, which never block; what they raise is raised."""
     given = function(*args, **options)
     return await given if inspect.isawaitable(given) else given
 
 
-async def play(env: Env, call: Caller, asker: Asker, *, seed: Callable[[int], int], max_turns: int) -> Rollout:
+async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int], max_turns: int) -> Rollout:
     """Have a model act in an environment.
 
     An episode is ended after `max_turns`, where a limit that the environment brings is reached, and where an
@@ -128,7 +152,7 @@ async def play(env: Env, call: Caller, asker: Asker, *, seed: Callable[[int], in
     turns: list[Turn] = []
     cut = sampled = 0
     while (reason := budget.spent(len(turns), observation, sampled)) is None:
-        most = budget.turn_tokens(asker.answering.sampling.max_tokens, observation, sampled)
+        most = budget.turn_tokens(asker.max_tokens, observation, sampled)
         try:
             answer = await asker.ask(observation, stop, seed=seed(len(turns)), max_tokens=most)
         except InvalidField as error:

@@ -16,7 +16,7 @@ import dataclasses
 import enum
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
@@ -25,7 +25,7 @@ from crucible_worker.evaluators.environments.base import Env, GroupBuilder, Roll
 from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT
 from crucible_worker.evaluators.environments.episode import (
     MAX_NAME_CHARS,
-    Asker,
+    Asks,
     Caller,
     finite,
     numbers_of,
@@ -39,6 +39,7 @@ __all__ = [
     "MAX_TAGS",
     "TOO_FEW_ROLLOUTS",
     "VIABLE_SHARE",
+    "Course",
     "Failure",
     "Group",
     "Strategy",
@@ -124,8 +125,72 @@ class Group:
     """Why the group does not stand."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """How far a group has come when a round of its rollouts begins, or when there is none any more."""
+
+    size: int = 0
+    """Environments of the group; 0 before they are made for the first time."""
+    alive: tuple[int, ...] = ()
+    """Rollouts that stand or are made in this round, by the places of their environments, sorted."""
+    todo: tuple[int, ...] = ()
+    """Those that are made in this round, sorted."""
+    round_: int = 0
+    """Rounds before this one."""
+    retries: int
+    """Rollouts that may still be made again."""
+    failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Rollouts that failed before this round, by kind."""
+
+    def after(self, failed: Mapping[int, Failure], tolerance: Tolerance) -> Course | Failure | None:
+        """What follows a round in which these rollouts failed.
+
+        Returns:
+            The next round; or why the group does not stand; or None where it stands.
+        """
+        stand = [index for index in self.alive if index not in failed]
+        floor = _floor(tolerance, self.size)
+        todo = _again(failed, tolerance.strategy, self.retries, floor - len(stand))
+        if not todo:
+            return _of_group(failed, len(stand), self.size, floor) if len(stand) < floor else None
+        counted = collections.Counter(self.failures)
+        counted.update(failure.kind for failure in failed.values())
+        return Course(
+            size=self.size,
+            alive=tuple(sorted({*stand, *todo})),
+            todo=tuple(todo),
+            round_=self.round_ + 1,
+            retries=self.retries - len(todo),
+            failures=counted,
+        )
+
+    def lost(self, why: Failure, tolerance: Tolerance) -> Course | Group:
+        """What follows where all that came of the group is lost: amid a round rollouts that stood fail as well."""
+        if not self.todo:
+            return self.of(why)
+        failed = dict.fromkeys(self.alive, why)
+        following = self.after(failed, tolerance)
+        if isinstance(following, Course):
+            return following
+        counted = collections.Counter(self.failures)
+        counted[why.kind] += len(failed)
+        return Group(failures=counted, failure=why if following is None else following)
+
+    def of(self, why: Failure) -> Group:
+        """The group where what comes before its rounds, or behind them, has failed."""
+        return Group(failures=collections.Counter(self.failures) + collections.Counter([why.kind]), failure=why)
+
+
 async def run(
-    make: Callable[[], GroupBuilder], call: Caller, asker: Asker, tolerance: Tolerance, *, seed: int, max_turns: int
+    make: Callable[[], GroupBuilder],
+    call: Caller,
+    asker: Asks,
+    tolerance: Tolerance,
+    *,
+    seed: int,
+    max_turns: int,
+    course: Course | None = None,
+    tell: Callable[[Course], None] = lambda course: None,
 ) -> Group:
     """Make the rollouts of one problem.
 
@@ -136,15 +201,17 @@ async def run(
         tolerance: what becomes of rollouts that fail.
         seed: of the whole group.
         max_turns: of one rollout.
+        course: how far the group has come elsewhere; it begins if None.
+        tell: told of each round as it begins, and when there is nothing left to be made.
 
     Raises:
         Cancelled: the evaluation has ended.
     """
-    failures: collections.Counter[str] = collections.Counter()
+    begun = Course(retries=tolerance.max_retries) if course is None else course
+    failures = collections.Counter(begun.failures)
     try:
         builder: GroupBuilder = await call(make)
-        envs = await call(_envs, builder)
-        played, envs = await _played(builder, envs, call, asker, tolerance, failures, seed, max_turns)
+        played, envs = await _played(builder, begun, call, asker, tolerance, failures, seed, max_turns, tell)
         if isinstance(played, Failure):
             return Group(failures=failures, failure=played)
         rewards, metrics = await call(_rewards, builder, played, envs)
@@ -158,36 +225,43 @@ async def run(
 
 async def _played(
     builder: GroupBuilder,
-    envs: Sequence[Env],
+    course: Course,
     call: Caller,
-    asker: Asker,
+    asker: Asks,
     tolerance: Tolerance,
     failures: collections.Counter[str],
     seed: int,
     max_turns: int,
+    tell: Callable[[Course], None],
 ) -> tuple[list[Rollout] | Failure, list[Env]]:
-    current, stand = dict(enumerate(envs)), dict[int, Rollout]()
-    floor = _floor(tolerance, len(envs))
-    retries, round_ = tolerance.max_retries, 0
-    todo = sorted(current)
-    while todo:
-        results = await _round(todo, current, call, asker, seed, round_, max_turns)
+    current, stand = dict[int, Env](), dict[int, Rollout]()
+    following: Course | Failure | None = course
+    while isinstance(following, Course):
+        made = await call(_envs, builder)
+        course = following
+        if not course.size:
+            places = tuple(range(len(made)))
+            course = dataclasses.replace(course, size=len(made), alive=places, todo=places)
+        current |= _placed(course, made)
+        tell(course)
+        results = await _round(course.todo, current, call, asker, seed, course.round_, max_turns)
         failed = {index: result for index, result in results.items() if isinstance(result, Failure)}
         failures.update(failure.kind for failure in failed.values())
         stand |= {index: result for index, result in results.items() if isinstance(result, Rollout)}
-        todo = _again(failed, tolerance.strategy, retries, floor - len(stand))
-        if not todo and len(stand) < floor:
-            return _of_group(failed, len(stand), len(envs), floor), []
-        if todo:
-            retries, round_ = retries - len(todo), round_ + 1
-            fresh = await call(_envs, builder)
-            # One that makes only what is left to do has no places; no two rollouts share an environment.
-            places = todo if len(fresh) == len(envs) else range(len(todo))
-            if len(fresh) < len(todo):
-                raise ForeignFailure(BAD_ENVIRONMENT, f"made {len(fresh)} environments, and {len(todo)} are missing")
-            current |= {index: fresh[place] for index, place in zip(todo, places, strict=True)}
+        following = course.after(failed, tolerance)
+    if following is not None:
+        return following, []
+    tell(dataclasses.replace(course, todo=(), failures=dict(failures)))
     order = sorted(stand)
     return [stand[index] for index in order], [current[index] for index in order]
+
+
+def _placed(course: Course, made: Sequence[Env]) -> dict[int, Env]:
+    if len(made) < len(course.todo):
+        raise ForeignFailure(BAD_ENVIRONMENT, f"made {len(made)} environments, and {len(course.todo)} are missing")
+    # One that makes only what is left to do has no places; no two rollouts share an environment.
+    places = course.todo if len(made) == course.size else range(len(course.todo))
+    return {index: made[place] for index, place in zip(course.todo, places, strict=True)}
 
 
 def _floor(tolerance: Tolerance, size: int) -> int:
@@ -196,7 +270,7 @@ def _floor(tolerance: Tolerance, size: int) -> int:
     return math.ceil(VIABLE_SHARE * size) if tolerance.min_successful is None else tolerance.min_successful
 
 
-def _again(failed: dict[int, Failure], strategy: Strategy, retries: int, missing: int) -> list[int]:
+def _again(failed: Mapping[int, Failure], strategy: Strategy, retries: int, missing: int) -> list[int]:
     """Which rollouts are made again."""
     useful = [index for index in sorted(failed) if not failed[index].final]
     if missing <= 0 or strategy is Strategy.FAIL_FAST:
@@ -206,7 +280,7 @@ def _again(failed: dict[int, Failure], strategy: Strategy, retries: int, missing
     return useful[: min(missing, retries)]
 
 
-def _of_group(failed: dict[int, Failure], stood: int, size: int, floor: int) -> Failure:
+def _of_group(failed: Mapping[int, Failure], stood: int, size: int, floor: int) -> Failure:
     if not failed:
         return Failure(kind=TOO_FEW_ROLLOUTS, message=f"{stood} of {size} rollouts stand, and {floor} have to")
     # One that failed, not one without a verdict, says what the group is.
@@ -220,7 +294,7 @@ async def _round(
     todo: Sequence[int],
     envs: dict[int, Env],
     call: Caller,
-    asker: Asker,
+    asker: Asks,
     seed: int,
     round_: int,
     max_turns: int,

@@ -9,8 +9,7 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators.answering import THINKING_OPTION
-from crucible_worker.evaluators.environments import entry_points
-from crucible_worker.evaluators.environments.base import EnvironmentType
+from crucible_worker.evaluators.environments import described, entry_points
 from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, VIABLE_SHARE, Strategy, Tolerance
 from crucible_worker.evaluators.graded import GRADER_DEFS, GRADER_OPTIONS, grader_of
 from crucible_worker.grading import registry as graders
@@ -162,8 +161,8 @@ RL_TEST_SET = EvaluatorInfo(
 class Chosen:
     """Options, checked and put together."""
 
-    environment: EnvironmentType | None
-    """A user's; None for problems of one turn."""
+    environment: str | None
+    """Name of a user's; None for problems of one turn."""
     environment_options: Mapping[str, Any]
     """Its options."""
     group_size: int
@@ -199,18 +198,16 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams) -> Chosen:
         FailedPrecondition: an environment, grader or renderer cannot be used.
     """
     check_renderer(options["renderer"])
-    environment = _environment(options)
-    if environment is None:
+    schema = _environment(options)
+    if schema is None:
         _check_problems(options, sampling)
     else:
         _refuse_options_of_problems(options)
     return Chosen(
-        environment=environment,
+        environment=None if schema is None else options["environment"],
         environment_options={}
-        if environment is None
-        else checked_options(
-            options["environment_options"], environment.options_schema, 'options["environment_options"]'
-        ),
+        if schema is None
+        else checked_options(options["environment_options"], schema, 'options["environment_options"]'),
         group_size=options["group_size"],
         grader=grader_of(options),
         format=_format(options),
@@ -222,16 +219,17 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams) -> Chosen:
     )
 
 
-def _environment(options: Mapping[str, Any]) -> EnvironmentType | None:
+def _environment(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema of the options of a user's environment."""
     name = options["environment"]
     if name == PROBLEMS:
         return None
-    found = entry_points.find(name)
-    if found is None:
+    schema = described.find(name)
+    if schema is None:
         known = ", ".join([PROBLEMS, *entry_points.names()])
         message = f"is {name[:60]!r}, known are: {known}"
         raise InvalidField('options["environment"]', message, reason="UNKNOWN_ENVIRONMENT")
-    return found
+    return schema
 
 
 def _check_problems(options: Mapping[str, Any], sampling: SamplingParams) -> None:

@@ -2,7 +2,7 @@
 
 A thread cannot be ended from outside. One whose work is given up is asked to stop, and has `CLEANUP_SECONDS` for what
 it has to give back; if it still blocks then, an exception is raised in it, which ends whatever loops in Python. What
-sleeps or waits in C comes to that when it wakes, and is left alone until then: so many threads at most.
+sleeps or waits in C comes to that when it wakes: that it never does is for the process to end.
 """
 
 from __future__ import annotations
@@ -16,22 +16,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
-from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.errors import BridgeError
 from crucible_worker.entry_points import told
 
-__all__ = ["CLEANUP_SECONDS", "MAX_STUCK_THREADS", "ForeignFailure", "OwnLoop", "guarded_call"]
+__all__ = ["CLEANUP_SECONDS", "SETTLE_SECONDS", "ForeignFailure", "OwnLoop", "Warn", "guarded_call"]
 
 CLEANUP_SECONDS = 10.0
-"""How long a group of environments may take to give back what it holds."""
-MAX_STUCK_THREADS = 32
-"""Threads that came to no end: with so many, no further group is begun."""
+"""How long a group of environments may take to give back what it holds, where nobody says."""
+SETTLE_SECONDS = 1.0
+"""For tasks that are cancelled to end, and for a thread to leave its loop, likewise."""
 
-_SETTLE_SECONDS = 1.0  # for tasks that are cancelled to end, and for a thread to leave its loop
-
-_log = structlog.get_logger(__name__)
-_stuck: set[threading.Thread] = set()
+Warn = Callable[[str, dict[str, Any]], None]
+"""Is told of what went wrong behind the last result: an event, and what belongs to it."""
 
 
 class ForeignFailure(Exception):
@@ -45,18 +41,18 @@ class ForeignFailure(Exception):
 
 
 class OwnLoop:
-    """A loop with its thread; to be closed on the loop that made it."""
+    """A loop with its thread; to be closed on the loop that made it.
 
-    def __init__(self) -> None:
-        """Begin.
+    Args:
+        warn: told, on the loop that made it, of what goes wrong in the end.
+        cleanup_seconds: how long cleaning up may take.
+        settle_seconds: how long tasks that are cancelled may take to end, and a thread to leave its loop.
+    """
 
-        Raises:
-            BackendError: too many threads came to no end (reason ENVIRONMENTS_STUCK).
-        """
-        _stuck.difference_update([thread for thread in _stuck if not thread.is_alive()])
-        if len(_stuck) >= MAX_STUCK_THREADS:
-            message = f"{len(_stuck)} environments block their threads and do not end: the worker has to be restarted"
-            raise BackendError(message, reason="ENVIRONMENTS_STUCK", retryable=False)
+    def __init__(
+        self, warn: Warn, *, cleanup_seconds: float = CLEANUP_SECONDS, settle_seconds: float = SETTLE_SECONDS
+    ) -> None:
+        self._warn, self._cleanup_seconds, self._settle_seconds = warn, cleanup_seconds, settle_seconds
         self._home = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
         self._pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="environment-pool")
@@ -79,13 +75,14 @@ class OwnLoop:
     def close(self, cleanup: Callable[[], Any] | None) -> None:
         """Cancel what goes on there, have it clean up and end; does not wait."""
         self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._end(cleanup)))
-        self._overdue = self._home.call_later(CLEANUP_SECONDS + 2 * _SETTLE_SECONDS, self._break_off)
+        self._overdue = self._home.call_later(self._cleanup_seconds + 2 * self._settle_seconds, self._break_off)
 
-    async def wait_closed(self) -> None:
-        """Wait for the end of a loop that was closed, but not for longer than it may take."""
+    async def wait_closed(self) -> bool:
+        """Wait for the end of a loop that was closed, but not for longer than it may take; whether it has ended."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLEANUP_SECONDS + 2 * _SETTLE_SECONDS):
+            async with asyncio.timeout(self._cleanup_seconds + 3 * self._settle_seconds):
                 await self._ended.wait()
+        return self._ended.is_set()
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -112,7 +109,7 @@ class OwnLoop:
         for task in others:
             task.cancel()
         if others:
-            await asyncio.wait(others, timeout=_SETTLE_SECONDS)
+            await asyncio.wait(others, timeout=self._settle_seconds)
         try:
             await self._clean_up(cleanup)
             await self._loop.shutdown_asyncgens()
@@ -124,17 +121,19 @@ class OwnLoop:
         if cleanup is None:
             return
         try:
-            await asyncio.wait_for(guarded_call(cleanup, (), {}), CLEANUP_SECONDS)
+            await asyncio.wait_for(guarded_call(cleanup, (), {}), self._cleanup_seconds)
         except TimeoutError:
-            _log.warning("environment_cleanup_timeout", seconds=CLEANUP_SECONDS)
+            self._tell("environment_cleanup_timeout", seconds=self._cleanup_seconds)
         except ForeignFailure as failure:
-            _log.warning("environment_cleanup_failed", kind=failure.kind, message=failure.message)
+            self._tell("environment_cleanup_failed", kind=failure.kind, message=failure.message)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self._home.call_soon_threadsafe(self._warn, event, fields)
 
     def _break_off(self) -> None:
         if not self._thread.is_alive() or self._thread.ident is None:
             return
-        _stuck.add(self._thread)
-        _log.warning("environment_stuck", stuck=len(_stuck))
+        self._warn("environment_stuck", {})
         if not self._loop.is_closed():  # else it waits for its pool, which this would not reach
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
 

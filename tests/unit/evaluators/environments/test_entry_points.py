@@ -1,6 +1,5 @@
 """Environments of users: found by entry point in installed distributions, and refused where they are none."""
 
-import importlib
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,7 +10,8 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.environments import entry_points
+from crucible_worker.evaluators.environments import described, entry_points
+from tests import distributions
 from tests.distributions import ENVIRONMENT_PACKAGE, lay_out, lay_out_environment_package
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -30,12 +30,11 @@ class Environment:
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install an environment `it`, as pip lays it out."""
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(described, "_known", {})
 
     def distribution(source: str) -> None:
         lay_out(tmp_path, "users_it", IT + textwrap.dedent(source), entry_points.GROUP, {"it": "users_it:IT"})
-        importlib.invalidate_caches()
-        monkeypatch.delitem(sys.modules, "users_it", raising=False)
+        distributions.install(monkeypatch, tmp_path)
 
     return distribution
 
@@ -46,18 +45,16 @@ def _create(environment: str) -> object:
 
 
 def test_the_example_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, when it is asked for; it is imported by whoever makes evaluators, not by who names it."""
+    """By its name, when it is asked for; it is imported by a process that tells of it, and not by this one."""
     lay_out_environment_package(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "chain", raising=False)
+    distributions.install(monkeypatch, tmp_path)
     spec = EvaluatorSpec(kind="rl_test_set", options={"environment": "chain"})
 
     assert entry_points.names() == ["chain"]
     assert registry.is_installed(spec)
-    assert "chain" not in sys.modules
     registry.load_installed([spec])
-    assert "chain" in sys.modules
-    assert entry_points.find("chain") is sys.modules["chain"].CHAIN
+    assert (described.find("chain") or {})["properties"] == {"bonus": {"type": "number", "default": 0.0}}
+    assert "chain" not in sys.modules
     assert not registry.is_installed(EvaluatorSpec(kind="rl_test_set"))
 
 
@@ -85,6 +82,8 @@ def test_one_that_is_not_announced_is_unknown(install: Install) -> None:
     [
         ("raise RuntimeError('no luck')", "RuntimeError: no luck"),
         ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import os; os._exit(3)", "its import ended (exit status 3)"),
+        ("import os; os.kill(os.getpid(), 9)", "its import ended (signal 9)"),
         ("IT = Environment", "is the class Environment"),
         ("IT = 3", "is a int"),
         ("IT = Environment(); IT.group = None", "without a description"),
@@ -105,6 +104,15 @@ def test_one_that_is_none_is_refused(install: Install, source: str, told: str) -
 
     assert caught.value.reason == "BAD_ENVIRONMENT"
     assert told in caught.value.message
+
+
+def test_an_import_that_does_not_end_is_ended(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its process."""
+    monkeypatch.setattr(described, "LOAD_SECONDS", 3.0)
+    install("import time; time.sleep(600)")
+
+    with pytest.raises(FailedPrecondition, match="its import did not end within 3 s"):
+        _create("it")
 
 
 def test_a_library_that_is_missing_is_named(install: Install) -> None:

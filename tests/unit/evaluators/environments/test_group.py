@@ -1,6 +1,7 @@
 """A group of rollouts: what each strategy makes of failures, and what a group may give."""
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,16 @@ import pytest
 from crucible_bridge.errors import BackendError, Cancelled
 from crucible_bridge.types import Problem, Verdict
 from crucible_worker.evaluators.environments.episode import called_here
-from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, MAX_TAGS, Strategy, Ungraded
+from crucible_worker.evaluators.environments.group import (
+    MAX_GROUP_SIZE,
+    MAX_TAGS,
+    Course,
+    Failure,
+    Group,
+    Strategy,
+    Tolerance,
+    Ungraded,
+)
 from crucible_worker.testing import ScriptedModel
 from tests.unit.evaluators.environments.playing import Scripts, grouped, step
 
@@ -283,3 +293,69 @@ async def test_what_no_group_may_give_is_its_mistake(field: str, value: Any, tol
     assert group.failure.kind == "BAD_ENVIRONMENT"
     assert told in group.failure.message
     assert group.failures == Counter(BAD_ENVIRONMENT=1)
+
+
+LOST = Failure(kind="ENDED", message="ended", retryable=True)
+
+
+def _course(*alive: int, retries: int) -> Course:
+    """The second round of a group of four: the first rollout stands, and two are made again."""
+    return Course(size=4, alive=alive, todo=(1, 3), round_=1, retries=retries, failures={"ValueError": 3})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "alive", "retries", "todo"),
+    [
+        (Strategy.RETRY, (0, 1, 2, 3), 4, (0, 1, 2, 3)),
+        (Strategy.RETRY, (0, 1, 2, 3), 3, None),
+        (Strategy.MIN_VIABLE_GROUP, (0, 1, 3), 3, (0, 1)),
+        (Strategy.MIN_VIABLE_GROUP, (0, 1, 3), 1, (0,)),
+        (Strategy.MIN_VIABLE_GROUP, (0, 1, 3), 0, None),
+        (Strategy.FAIL_FAST, (0, 1, 2, 3), 4, None),
+    ],
+)
+def test_what_is_lost_is_made_again_or_not(
+    strategy: Strategy, alive: tuple[int, ...], retries: int, todo: tuple[int, ...] | None
+) -> None:
+    """Rollouts that stood have failed as well; one that was left out is not made again."""
+    tolerance = Tolerance(strategy=strategy, max_retries=9, min_successful=2)
+
+    following = _course(*alive, retries=retries).lost(LOST, tolerance)
+
+    assert following.failures == {"ValueError": 3, "ENDED": len(alive)}
+    if todo is None:
+        assert isinstance(following, Group)
+        assert following.failure is not None
+        assert (following.failure.kind, following.failure.retryable) == ("ENDED", True)
+    else:
+        assert isinstance(following, Course)
+        assert (following.todo, following.alive, following.round_) == (todo, todo, 2)
+        assert following.retries == retries - len(todo)
+
+
+def test_what_is_lost_when_all_is_played_fails_the_group() -> None:
+    """Once: no rollout has failed."""
+    played = dataclasses.replace(_course(0, 1, 2, 3, retries=3), todo=())
+
+    following = played.lost(LOST, Tolerance(strategy=Strategy.RETRY, max_retries=3, min_successful=None))
+
+    assert isinstance(following, Group)
+    assert (following.failure, following.failures) == (LOST, Counter(ValueError=3, ENDED=1))
+
+
+async def test_a_group_goes_on_elsewhere() -> None:
+    """With the rollouts that are left to make, their seeds and what has failed before; it says how far it is."""
+    told: list[Course] = []
+    builder = Scripts(_failing([1]), size=4)
+
+    group = await grouped(
+        builder, Strategy.MIN_VIABLE_GROUP, min_successful=2, course=_course(1, 3, retries=3), tell=told.append
+    )
+
+    assert _rewards(group) == [1.0, 3.0]
+    assert group.failures == Counter(ValueError=4)
+    assert [(course.todo, course.round_, course.retries) for course in told] == [
+        ((1, 3), 1, 3),
+        ((1,), 2, 2),
+        ((), 2, 2),
+    ]

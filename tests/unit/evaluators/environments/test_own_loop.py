@@ -4,26 +4,25 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from crucible_bridge.errors import BackendError, InvalidField
-from crucible_worker.evaluators.environments import own_loop
+from crucible_bridge.errors import InvalidField
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
 
+QUICK = {"cleanup_seconds": 0.05, "settle_seconds": 0.05}
+"""Whoever blocks is given up after a moment."""
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever blocks is given up after a moment."""
-    monkeypatch.setattr(own_loop, "CLEANUP_SECONDS", 0.05)
-    monkeypatch.setattr(own_loop, "_SETTLE_SECONDS", 0.05)
+
+def _unwarned(event: str, fields: dict[str, Any]) -> None:
+    """Of what nothing is expected."""
 
 
 @contextlib.asynccontextmanager
-async def _own(cleanup: Any = None) -> AsyncIterator[OwnLoop]:
-    own = OwnLoop()
+async def _own(cleanup: Any = None, **seconds: float) -> AsyncIterator[OwnLoop]:
+    own = OwnLoop(_unwarned, **seconds)
     try:
         yield own
     finally:
@@ -151,7 +150,6 @@ async def test_a_thread_that_blocks_holds_up_nobody() -> None:
         assert await task is True
 
 
-@pytest.mark.usefixtures("quick")
 async def test_a_loop_in_python_is_broken() -> None:
     """When it was given up and had its time: the thread cleans up and ends."""
     begun = threading.Event()
@@ -162,7 +160,7 @@ async def test_a_loop_in_python_is_broken() -> None:
         while True:
             pass
 
-    own = OwnLoop()
+    own = OwnLoop(_unwarned, **QUICK)
     task = asyncio.create_task(own.call(turns))
     await asyncio.to_thread(begun.wait)
     (thread,) = _threads()
@@ -174,55 +172,30 @@ async def test_a_loop_in_python_is_broken() -> None:
     assert cleaned.is_set()
 
 
-@pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Lets what is stuck go, at the latest at the end."""
-    monkeypatch.setattr(own_loop, "_stuck", set())
-    free = threading.Event()
-    yield free
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_thread_that_does_not_end_is_told_of(elsewhere: bool) -> None:
+    """Also one that waits for a thread which it has handed its work to; nobody waits for it for ever."""
+    free, warned = threading.Event(), list[str]()
+    own = OwnLoop(lambda event, fields: warned.append(event), **QUICK)
+    begun = threading.Event()
+
+    def blocks() -> None:
+        begun.set()
+        free.wait()
+
+    task = asyncio.create_task(own.call(functools.partial(asyncio.to_thread, blocks) if elsewhere else blocks))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    own.close(None)
+    ended = await own.wait_closed()
     free.set()
     for thread in _threads():
-        thread.join(20)
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("elsewhere", [False, True])
-async def test_so_many_stuck_threads_are_borne(
-    stuck: threading.Event, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
-) -> None:
-    """With one more there is no further group, until one of them wakes; whoever hands it on is stuck with it."""
-    monkeypatch.setattr(own_loop, "MAX_STUCK_THREADS", 2)
-    for _ in range(2):
-        own, begun = OwnLoop(), threading.Event()
-
-        def blocks(begun: threading.Event = begun) -> None:
-            begun.set()
-            stuck.wait()
-
-        function = functools.partial(asyncio.to_thread, blocks) if elsewhere else blocks
-        task = asyncio.create_task(own.call(function))
-        await asyncio.to_thread(begun.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        own.close(None)
-        await own.wait_closed()
-    async with asyncio.timeout(20):
-        while len(own_loop._stuck) < 2:
-            await asyncio.sleep(0.01)
-
-    with pytest.raises(BackendError) as caught:
-        OwnLoop()
-    assert (caught.value.reason, caught.value.retryable) == ("ENVIRONMENTS_STUCK", False)
-
-    stuck.set()
-    for thread in _threads():
         await asyncio.to_thread(thread.join, 20)
-    async with _own() as own:
-        assert await own.call(lambda: 1) == 1
+
+    assert not ended
+    assert warned == ["environment_stuck"]
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("error", [None, ValueError("no luck")])
 async def test_cleaning_up_may_fail_or_never_end(error: Exception | None) -> None:
     """The thread ends all the same, and so does whoever waits for it."""
@@ -232,7 +205,7 @@ async def test_cleaning_up_may_fail_or_never_end(error: Exception | None) -> Non
             raise error
         await asyncio.Event().wait()
 
-    async with _own(cleanup) as own:
+    async with _own(cleanup, **QUICK) as own:
         thread = await own.call(threading.current_thread)
 
     await asyncio.to_thread(thread.join, 20)

@@ -1,0 +1,85 @@
+"""What environments of users say of themselves: told by processes that import them, so that the worker need not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from crucible_worker.backends.local.frames import error_from_map
+from crucible_worker.evaluators.environments import entry_points, wire
+from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, bury, kill, start
+
+__all__ = ["find", "look"]
+
+_known: dict[str, Mapping[str, Any]] = {}
+
+
+def look(name: str) -> None:
+    """Ask an environment for what it says of itself, which later uses find; blocks while a process imports it.
+
+    Raises:
+        FailedPrecondition: it cannot be used, see `entry_points.load`; its import does not end, or ends its process.
+    """
+    _known.pop(name, None)
+    if name in entry_points.names():
+        _known[name] = _asked(name)
+
+
+def find(name: str) -> Mapping[str, Any] | None:
+    """The schema of an environment's options; None where none is announced under that name.
+
+    Raises:
+        FailedPrecondition: as of `look`, which is done where it has not been.
+    """
+    if name not in entry_points.names():
+        return None
+    if name not in _known:
+        look(name)
+    return _known[name]
+
+
+def _asked(name: str) -> Mapping[str, Any]:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = start("describe", name, theirs)
+        until, told = time.monotonic() + LOAD_SECONDS, None
+        try:
+            told = _told(ours, until)
+        finally:
+            late = time.monotonic() >= until
+            if late or told is not None:
+                kill(process)
+            ending = bury(process)
+    if told is None:
+        why = f"did not end within {LOAD_SECONDS:.0f} s" if late else ending
+        raise entry_points.bad(name, f"cannot be loaded: its import {why}")
+    if "error" in told:
+        raise error_from_map(told["error"])
+    return told["options_schema"]
+
+
+def _told(end: socket.socket, until: float) -> dict[str, Any] | None:
+    """What a process tells of an environment; None where it does not."""
+    try:
+        (length,) = wire.HEADER.unpack(_exactly(end, wire.HEADER.size, until))
+        if length > wire.MAX_FRAME_BYTES:
+            return None
+        told = json.loads(_exactly(end, length, until))
+    except (OSError, EOFError, ValueError):
+        return None
+    return told if isinstance(told, dict) and told.keys() & {"options_schema", "error"} else None
+
+
+def _exactly(end: socket.socket, count: int, until: float) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        end.settimeout(max(until - time.monotonic(), 0.001))
+        part = end.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)

@@ -1,0 +1,1 @@
+"""The processes in which environments of users run. Nothing of the worker imports this."""

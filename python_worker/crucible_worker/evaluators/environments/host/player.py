@@ -1,0 +1,189 @@
+"""A process that makes groups of rollouts, one at a time: all of it but the answers, which the worker is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_worker.backends.local.frames import error_from_map, error_to_map
+from crucible_worker.entry_points import told
+from crucible_worker.evaluators.answering import Answer
+from crucible_worker.evaluators.children import die_with
+from crucible_worker.evaluators.environments import entry_points, group, wire
+from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
+from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT
+from crucible_worker.evaluators.environments.episode import Shown
+from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
+from crucible_worker.evaluators.environments.records import outcome_of
+
+__all__ = ["play", "play_by_name"]
+
+TOO_LARGE = "GROUP_TOO_LARGE"
+"""Reason of the error of a group that no frame holds, as of one that no page of results could carry."""
+
+
+def play_by_name(end: socket.socket, name: str) -> NoReturn:
+    """Load an environment, and play as `play` does."""
+    play(end, entry_points.load(name), os.getppid())
+
+
+def play(end: socket.socket, environment: EnvironmentType, parent: int) -> NoReturn:
+    """Make the groups that are asked for over a socket, until it is closed or the parent dies."""
+    die_with(parent)
+    # Python's own generator of random numbers is seeded anew by a fork.
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+    asyncio.run(_serve(end, environment))
+    os._exit(0)
+
+
+async def _serve(end: socket.socket, environment: EnvironmentType) -> None:
+    line = await _Line.over(end)
+    while True:
+        order = await line.orders.get()
+        if order["op"] == "order":
+            await _group(order, environment, line)
+
+
+async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Line) -> None:
+    own = OwnLoop(
+        lambda event, fields: line.tell({"op": "warn", "event": event, "fields": fields}),
+        cleanup_seconds=order["cleanup_seconds"],
+        settle_seconds=order["settle_seconds"],
+    )
+    made: list[Any] = []
+
+    def make() -> GroupBuilder:
+        made.append(environment.group(order["sample"], order["options"], order["size"]))
+        return made[0]
+
+    playing = asyncio.create_task(_played(order, make, own, _Asking(line, order["max_tokens"])))
+    ending = asyncio.create_task(line.orders.get())  # the one that has to be obeyed amid a group
+    await asyncio.wait({playing, ending}, return_when=asyncio.FIRST_COMPLETED)
+    if playing.done():
+        line.send(playing.result())
+    playing.cancel()
+    own.close(lambda: _cleaned_up(made))
+    if not await own.wait_closed():
+        # Nothing ends that thread but the end of the process.
+        await line.drained()
+        os._exit(1)
+    if not ending.done():
+        ending.cancel()
+    line.tell({"op": "over"})
+
+
+async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Asking) -> bytes:
+    """The frame that says what came of a group."""
+    try:
+        found = await group.run(
+            make,
+            own.call,
+            asking,
+            order["tolerance"],
+            seed=order["seed"],
+            max_turns=order["max_turns"],
+            course=order["course"],
+            tell=asking.tell,
+        )
+        outcome = outcome_of(found, intermediates=order["intermediates"])
+        return wire.pack({"op": "found", "outcome": wire.outcome_to_map(outcome), "fallen": found.failure is not None})
+    except wire.TooLong as error:
+        message = f"is too large to be told: {error}"
+        return wire.pack({"op": "failed", "error": error_to_map(InvalidField("group", message, reason=TOO_LARGE))})
+    except BridgeError as error:
+        return wire.pack({"op": "failed", "error": error_to_map(error)})
+    except Exception as error:  # a bug of ours, which is the worker's to tell
+        return wire.pack({"op": "bug", "message": told(error)})
+
+
+async def _cleaned_up(made: Sequence[Any]) -> None:
+    for builder in made:
+        cleanup = getattr(builder, "cleanup", None)
+        if cleanup is not None:
+            await cleanup()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asking:
+    """Has the worker ask the model."""
+
+    line: _Line
+    max_tokens: int
+
+    async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
+        try:
+            shown = wire.shown_to_map(observation)
+            question = {"shown": shown, "stop": wire.stops_of(stop), "seed": seed, "max_tokens": int(max_tokens)}
+            return await self.line.ask(question)
+        except (TypeError, wire.TooLong) as error:
+            kind = type(observation).__name__
+            raise ForeignFailure(BAD_ENVIRONMENT, f"observed a {kind} that cannot be asked: {told(error)}") from error
+
+    def tell(self, course: group.Course) -> None:
+        self.line.tell({"op": "round", "course": wire.course_to_map(course)})
+
+
+class _Line:
+    """The way to the worker and back."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._last_id = 0
+        self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        """What the worker has said that is no answer."""
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> _Line:
+        end.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=end))
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.send(wire.pack(message))
+
+    def send(self, frame: bytes) -> None:
+        self._writer.write(frame)
+
+    async def drained(self) -> None:
+        await self._writer.drain()
+
+    async def ask(self, question: dict[str, Any]) -> Answer:
+        self._last_id += 1
+        identity = self._last_id
+        frame = wire.pack({"op": "ask", "id": identity, **question})
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[identity] = future
+        try:
+            self._writer.write(frame)
+            return await future
+        finally:
+            del self._waiting[identity]
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                (length,) = wire.HEADER.unpack(await self._reader.readexactly(wire.HEADER.size))
+                self._heard(wire.received(await self._reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # The worker wants nothing more of this process.
+            os._exit(0)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        if message["op"] != "answer":
+            self.orders.put_nowait(message)
+            return
+        future = self._waiting.get(message["id"])
+        if future is None or future.done():
+            return
+        if message["error"] is not None:
+            future.set_exception(error_from_map(message["error"]))
+        else:
+            future.set_result(message["answer"])

@@ -1,0 +1,224 @@
+"""A process that makes groups of rollouts, as the worker sees it; what it does, `host.player` says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import structlog
+
+from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.types import Sample
+from crucible_worker.backends.local.frames import error_from_map, error_to_map
+from crucible_worker.evaluators.answering import Answer
+from crucible_worker.evaluators.base import Outcome
+from crucible_worker.evaluators.environments import wire
+from crucible_worker.evaluators.environments.episode import Asks
+from crucible_worker.evaluators.environments.group import Course, Tolerance
+from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
+
+__all__ = ["ENVIRONMENT_ENDED", "Found", "Lost", "Order", "Player"]
+
+ENVIRONMENT_ENDED = "ENVIRONMENT_ENDED"
+"""Kind of the failure of rollouts whose process has ended."""
+
+_PROTOCOL = "ENVIRONMENT_PROTOCOL"
+_END_SECONDS = 5.0  # for whoever buries it to say how it ended
+_MAX_SHOWN = 300  # characters of what is wrong with a message
+_WARNINGS = ("environment_cleanup_timeout", "environment_cleanup_failed", "environment_stuck")
+
+_log = structlog.get_logger(__name__)
+
+
+class Lost(Exception):
+    """The process of a group has ended before it said what came of the group."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A group of rollouts to be made."""
+
+    sample: Sample
+    """Of which sample."""
+    options: Mapping[str, Any]
+    """Those of the environment."""
+    size: int
+    """Rollouts that the request asks for."""
+    tolerance: Tolerance
+    """What becomes of rollouts that fail."""
+    seed: int
+    """Of the whole group."""
+    max_turns: int
+    """Of one rollout."""
+    intermediates: bool
+    """Whether tokens are kept."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of a group."""
+
+    outcome: Outcome
+    """Of its sample."""
+    fallen: bool
+    """Whether the group does not stand."""
+
+
+class Player:
+    """A process that makes groups, one after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kill: Callable[[], None]) -> None:
+        self.alive = True
+        """Whether it can take a group."""
+        self.course: Course | None = None
+        """How far its group has come, as it has told last; None where that has not begun."""
+        self._reader, self._writer, self._kill = reader, writer, kill
+        loop = asyncio.get_running_loop()
+        self._ending: asyncio.Future[str] = loop.create_future()
+        self._result: asyncio.Future[Found] = loop.create_future()
+        self._over = asyncio.Event()
+        self._asker: Asks
+        self._answering: set[asyncio.Task[None]] = set()
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def at(cls, end: socket.socket, kill: Callable[[], None]) -> Player:
+        """One at the other end of a socket, which `kill` kills."""
+        end.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=end), kill)
+
+    def begin(self, order: Order, course: Course | None, asker: Asks) -> asyncio.Future[Found]:
+        """Have it make a group."""
+        self.course, self._asker = None, asker
+        self._result = asyncio.get_running_loop().create_future()
+        self._over.clear()
+        self._send(
+            {
+                "op": "order",
+                **{field.name: getattr(order, field.name) for field in dataclasses.fields(order)},
+                "max_tokens": asker.max_tokens,
+                "course": course,
+                "cleanup_seconds": CLEANUP_SECONDS,
+                "settle_seconds": SETTLE_SECONDS,
+            }
+        )
+        if not self.alive:
+            self._result.set_exception(Lost(f"the process of its environments {self._ending.result()}"))
+        return self._result
+
+    async def over(self) -> bool:
+        """Wait until the group has given back what it holds, and no longer than it may; whether it has."""
+        self._stop_answering()
+        if not self.alive:
+            return False
+        self._send({"op": "end"})
+        waiting = asyncio.create_task(self._over.wait())
+        seconds = CLEANUP_SECONDS + 4 * SETTLE_SECONDS
+        await asyncio.wait({waiting, self._listening}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        return self.alive and self._over.is_set()
+
+    def kill(self) -> None:
+        """End it, and what it has started."""
+        self.alive = False
+        self._kill()
+        self._listening.cancel()
+
+    def has_ended(self, ending: str) -> None:
+        """Take how it ended, as the keeper tells it."""
+        if not self._ending.done():
+            self._ending.set_result(ending)
+        # What it has said is still read; whoever else has its end of the socket is not waited for.
+        with contextlib.suppress(OSError):
+            self._writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
+
+    async def _listen(self) -> None:
+        why: Exception = Lost("the process of its environments was given up")
+        try:
+            while True:
+                self._heard(await self._next())
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._kill()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._ending), _END_SECONDS)
+            ending = self._ending.result() if self._ending.done() else "says nothing any more"
+            why = Lost(f"the process of its environments {ending}")
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            self._kill()
+            _log.warning("environment_protocol", error=f"{type(error).__name__}: {error}"[:_MAX_SHOWN])
+            message = "the process of its environments said what makes no sense"
+            why = BackendError(message, reason=_PROTOCOL, retryable=False)
+        finally:
+            self.alive = False
+            self._stop_answering()
+            self._writer.transport.abort()
+            self._fail(why)
+
+    async def _next(self) -> dict[str, Any]:
+        (length,) = wire.HEADER.unpack(await self._reader.readexactly(wire.HEADER.size))
+        if length > wire.MAX_FRAME_BYTES:
+            raise ValueError(f"a message of {length:,} bytes")
+        return wire.unpack(await self._reader.readexactly(length))
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        match message["op"]:
+            case "ask":
+                self._answer(message)
+            case "round":
+                self.course = wire.course_from_map(message["course"])
+            case "found":
+                found = Found(outcome=wire.outcome_from_map(message["outcome"]), fallen=bool(message["fallen"]))
+                if not self._result.done():
+                    self._result.set_result(found)
+            case "failed":
+                self._fail(error_from_map(message["error"]))
+            case "bug":
+                self._fail(RuntimeError(f"in the process of its environments: {message['message']}"))
+            case "warn":
+                if message["event"] in _WARNINGS:
+                    _log.warning(message["event"], **{name: str(told) for name, told in message["fields"].items()})
+            case "over":
+                self._over.set()
+            case _:
+                raise ValueError("a message of no known kind")
+
+    def _answer(self, question: dict[str, Any]) -> None:
+        if self._result.done():
+            return
+        shown = wire.shown_from_map(question["shown"])
+        asking = self._asker.ask(
+            shown, wire.stops_from(question["stop"]), seed=question["seed"], max_tokens=question["max_tokens"]
+        )
+        task = asyncio.create_task(self._reply(question["id"], asking))
+        self._answering.add(task)
+        task.add_done_callback(self._answered)
+
+    async def _reply(self, identity: int, asking: Coroutine[Any, Any, Answer]) -> None:
+        answer, error = None, None
+        try:
+            answer = await asking
+        except BridgeError as refused:
+            error = error_to_map(refused)
+        self._send({"op": "answer", "id": identity, "answer": answer, "error": error})
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._answering.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _stop_answering(self) -> None:
+        for task in self._answering:
+            task.cancel()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(wire.order(message))
+
+    def _fail(self, error: Exception) -> None:
+        if not self._result.done():
+            self._result.set_exception(error)
+            self._result.exception()  # where nobody waits, there is nobody to tell

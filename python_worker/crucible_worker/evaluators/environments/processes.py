@@ -1,0 +1,107 @@
+"""Processes of a user's environment, as the evaluator sees them: for one attempt at an evaluation, gone with it.
+
+One, the keeper, has loaded the environment and is forked for each group of rollouts at work, so that no group holds up
+or ends another one, and what was loaded is shared. Those of groups that are done take further ones. A group that has
+been given up has time to clean up; then its process is killed, with what it has started. All of them die with the
+worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from crucible_bridge.errors import BackendError
+from crucible_worker.evaluators.environments.episode import Asks
+from crucible_worker.evaluators.environments.group import Course, Failure, Group
+from crucible_worker.evaluators.environments.keeper import Keeper
+from crucible_worker.evaluators.environments.player import ENVIRONMENT_ENDED, Found, Lost, Order, Player
+from crucible_worker.evaluators.environments.records import outcome_of
+
+__all__ = ["Processes"]
+
+
+class Processes:
+    """The processes of an environment; belongs to one event loop.
+
+    Args:
+        environment: its name.
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = environment
+        self._keeper: Keeper | None = None
+        self._starting = asyncio.Lock()
+        self._idle: list[Player] = []
+        self._busy: set[Player] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def make(self, order: Order, asker: Asks) -> Found:
+        """Have a group of rollouts made, in another process where one ends amid it, as far as the tolerance goes.
+
+        Raises:
+            BridgeError: the evaluation has ended; no process can be started; or one says what makes no sense.
+        """
+        course: Course | None = None
+        while True:
+            player = await self._player()
+            try:
+                return await self._made(player, order, course, asker)
+            except Lost as lost:
+                why = Failure(kind=ENVIRONMENT_ENDED, message=str(lost), retryable=True)
+            begun = Course(retries=order.tolerance.max_retries) if course is None else course
+            following = begun.of(why) if player.course is None else player.course.lost(why, order.tolerance)
+            if isinstance(following, Group):
+                return Found(outcome=outcome_of(following, intermediates=False), fallen=True)
+            course = following
+
+    def close(self) -> None:
+        """End them all, but those of groups that have been given up and have time to clean up; does not wait."""
+        self._closed = True
+        for player in self._idle:
+            player.kill()
+        self._idle.clear()
+        self._close_keeper()
+
+    async def _made(self, player: Player, order: Order, course: Course | None, asker: Asks) -> Found:
+        self._busy.add(player)
+        result = player.begin(order, course, asker)
+        try:
+            found = await result
+        finally:
+            # Nobody waits for what is cancelled; what it holds is given back all the same.
+            finishing = asyncio.create_task(self._finish(player))
+            self._finishing.add(finishing)
+            finishing.add_done_callback(self._finishing.discard)
+        await asyncio.shield(finishing)
+        return found
+
+    async def _finish(self, player: Player) -> None:
+        clean = False
+        try:
+            clean = await player.over()
+        finally:
+            self._busy.discard(player)
+            if clean and not self._closed:
+                self._idle.append(player)
+            else:
+                player.kill()
+                self._close_keeper()
+
+    def _close_keeper(self) -> None:
+        if self._closed and not self._busy and self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
+
+    async def _player(self) -> Player:
+        while self._idle:
+            player = self._idle.pop()
+            if player.alive:
+                return player
+        # One after the other: the keeper's socket has room for few orders.
+        async with self._starting:
+            if self._closed:
+                raise BackendError("the evaluation has ended", reason="ENVIRONMENTS_CLOSED")
+            if self._keeper is None or not self._keeper.alive:
+                self._keeper = Keeper(self._environment)
+            return await self._keeper.start()

@@ -1,0 +1,74 @@
+"""How processes of environments are started, and killed with what they have started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+from crucible_bridge.errors import BackendError
+from crucible_worker.evaluators.children import passed_variables
+
+__all__ = ["LOAD_SECONDS", "bury", "ending_of", "kill", "start"]
+
+LOAD_SECONDS = 120.0
+"""How long an environment may take to be imported."""
+
+# The directory that the worker happens to stand in is no place to import from.
+_COMMAND = (sys.executable, "-P", "-m", "crucible_worker.evaluators.environments.host")
+# Until they are waited for: a loop that ends before they do hears of them no more.
+_unburied: set[subprocess.Popen[bytes]] = set()
+
+
+def start(what: str, environment: str, end: socket.socket) -> subprocess.Popen[bytes]:
+    """Start a process of an environment, in a session of its own; it is to be waited for by `bury`.
+
+    Args:
+        what: its part: "describe" or "keep".
+        environment: the environment's name.
+        end: its end of a socket.
+
+    Raises:
+        BackendError: it cannot be started (reason ENVIRONMENT_NOT_STARTED).
+    """
+    for process in [process for process in _unburied if process.poll() is not None]:
+        _unburied.discard(process)
+    try:
+        process = subprocess.Popen(
+            [*_COMMAND, f"--parent={os.getpid()}", f"--socket={end.fileno()}", what, environment],
+            stdin=subprocess.DEVNULL,
+            # What an environment prints may be anything, and is nothing that the worker's log asks for.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Threads of OpenBLAS would make forking unsafe.
+            env={"OPENBLAS_NUM_THREADS": "1", **passed_variables("TMPDIR")},
+            pass_fds=(end.fileno(),),
+            start_new_session=True,
+        )
+    except OSError as error:
+        message = f"the process of the environment {environment!r} cannot be started: {error.strerror}"
+        raise BackendError(message, reason="ENVIRONMENT_NOT_STARTED", retryable=True) from error
+    _unburied.add(process)
+    return process
+
+
+def bury(process: subprocess.Popen[bytes]) -> str:
+    """Wait for a process that has ended, or is killed; how it has."""
+    _unburied.discard(process)
+    return ending_of(process.wait())
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it has started in its group."""
+    # Not yet waited for, its id is nobody else's: the group is its own.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def ending_of(code: int) -> str:
+    """An exit status in words."""
+    return f"ended (signal {-code})" if code < 0 else f"ended (exit status {code})"

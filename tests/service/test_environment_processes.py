@@ -1,0 +1,409 @@
+"""Processes of users' environments: what one does harms its own group alone, and nothing of it is left."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import crucible_bridge
+from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
+from crucible_worker.evaluators.environments import group, player, starting, wire
+from crucible_worker.evaluators.environments.entry_points import GROUP
+from crucible_worker.evaluators.environments.group import Strategy, Tolerance
+from crucible_worker.evaluators.environments.own_loop import guarded_call
+from crucible_worker.evaluators.environments.processes import Processes
+from crucible_worker.evaluators.environments.records import outcome_of
+from tests.distributions import install, lay_out
+from tests.service.evaluation_kit import Rig, asked, rig, samples_of
+from tests.service.serving import serving
+from tests.unit.evaluators.environments.playing import asker
+
+SAMPLING = SamplingParams(max_tokens=8, temperature=1.0)
+SOURCE = (Path(__file__).parents[1] / "cases" / "acting.py").read_text()
+
+GONE_SECONDS = 10.0
+"""For the kernel to take killed processes away, on a machine that has other things to do; a bound, no expectation."""
+DEADLINE_REPLY_SECONDS = 0.1
+"""The contract's: from the deadline to the reply."""
+TRIES = 3
+"""A machine with other things to do is late now and then: the best of these counts."""
+
+Act = Callable[..., EvaluatorSpec]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where environments leave a file for each step: what they do, and in which process."""
+    path = tmp_path / "acted"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def act(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Act:
+    """Installs the environment, which gives up cleaning up after a moment."""
+    installed = tmp_path / "installed"
+    lay_out(installed, "users_acting", SOURCE, GROUP, {"acting": "users_acting:ACTING"})
+    install(monkeypatch, installed)
+    monkeypatch.setattr(player, "CLEANUP_SECONDS", 0.1)
+    monkeypatch.setattr(player, "SETTLE_SECONDS", 0.1)
+
+    def specify(**options: Any) -> EvaluatorSpec:
+        return EvaluatorSpec(
+            kind="rl_test_set",
+            options={"environment": "acting", "environment_options": {"folder": str(folder)}, **options},
+        )
+
+    return specify
+
+
+def _does(*what: str) -> list[Sample]:
+    return [Sample(id=f"{index} {each}", input=each, targets=("Q",)) for index, each in enumerate(what)]
+
+
+def _pids(folder: Path, what: str) -> set[int]:
+    return {int(path.name.rpartition(" ")[2]) for path in folder.glob(f"{what} *")}
+
+
+def _children(parent: int) -> set[int]:
+    """Processes of environments that one has started itself."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, fields = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+            command = stat.with_name("cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] != "Z" and int(fields[1]) == parent and "environments.host" in command:
+            found.add(pid)
+    return found
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def _until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def _gone(pids: set[int]) -> None:
+    async with asyncio.timeout(GONE_SECONDS):
+        while any(map(_is_there, pids)):
+            await asyncio.sleep(0.01)
+
+
+async def test_thirty_two_that_spin_delay_nobody(act: Act, folder: Path) -> None:
+    """Neither a deadline nor another evaluation, nor what the worker says of its health; and none of them is left."""
+
+    async def late(r: Rig, number: int) -> float:
+        for path in folder.iterdir():
+            path.unlink()
+        start = time.monotonic()
+        deadline_ms = 10_000
+        spinning = asyncio.create_task(
+            r.evaluation.evaluate(
+                asked(
+                    evaluation_id=f"spin {number}",
+                    evaluators=[act()],
+                    dataset=_does(*["spin"] * 32),
+                    sampling=SAMPLING,
+                    limits=Limits(deadline_ms=deadline_ms, concurrency=32),
+                )
+            )
+        )
+        await _until(lambda: len(_pids(folder, "spin")) == 32)
+        other = await r.evaluation.evaluate(asked(evaluation_id=f"other {number}"))
+        assert other.state is EvaluationState.COMPLETED
+        assert await r.worker.bridge.worker.health()
+        assert not spinning.done()
+        found = await spinning
+        seconds = time.monotonic() - start - deadline_ms / 1000
+        assert (found.state, found.done) == (EvaluationState.CANCELLED, 0)
+        await _gone(_pids(folder, "spin"))
+        return seconds
+
+    async with rig() as r:
+        assert (
+            await late(r, 0) < DEADLINE_REPLY_SECONDS
+            or min([await late(r, 1), await late(r, 2)]) < DEADLINE_REPLY_SECONDS
+        )
+    await _until(lambda: not _children(os.getpid()))
+
+
+async def test_one_that_spins_ends_with_its_time(act: Act, folder: Path) -> None:
+    """The others of its evaluation stand, and its process is killed while they go on."""
+    limits = Limits(sample_timeout_ms=5_000, concurrency=4)
+    dataset = _does("spin", "sleep", *["end"] * 4)
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(evaluators=[act()], dataset=dataset, sampling=SAMPLING, limits=limits))
+        spun, slept, *others = await samples_of(r.worker.bridge)
+        await _gone(_pids(folder, "spin") | _pids(folder, "sleep"))
+
+    assert [each.problem and each.problem.reason for each in (spun, slept)] == ["SAMPLE_TIMEOUT"] * 2
+    assert [each.verdict for each in others] == [Verdict.MEASURED] * 4
+
+
+@pytest.mark.parametrize(
+    ("what", "told"), [("exit", "ended (exit status 3)"), ("kill", "ended (signal 9)"), ("leave", "exit status 3")]
+)
+async def test_the_end_of_a_process_is_a_failure_of_its_rollouts(act: Act, folder: Path, what: str, told: str) -> None:
+    """Of its group alone: with the reason, counted by rollout and try, and another process serves the next ones."""
+    async with rig() as r:
+        found = await r.evaluation.evaluate(
+            asked(
+                evaluators=[act(group_size=2, max_retries=4)],
+                dataset=_does(what, "end", "end"),
+                sampling=SAMPLING,
+                limits=Limits(concurrency=1),
+            )
+        )
+        broken, *others = await samples_of(r.worker.bridge)
+
+    assert broken.problem is not None
+    assert (broken.problem.reason, broken.problem.retryable) == (player.ENVIRONMENT_ENDED, True)
+    assert broken.problem.message.startswith(
+        "0 of 2 rollouts stand; rollout 0 failed: the process of its environments "
+    )
+    assert told in broken.problem.message
+    assert found.metrics.values["rollout_errors/ENVIRONMENT_ENDED"] == 2 * 3
+    assert len(_pids(folder, what)) == 3
+    assert [each.verdict for each in others] == [Verdict.MEASURED] * 2
+    if what == "leave":
+        await _gone({int((folder / "left").read_text())})
+
+
+@pytest.mark.parametrize(
+    ("options", "stands"),
+    [
+        ({"strategy": "retry", "max_retries": 2}, True),
+        ({"strategy": "retry", "max_retries": 1}, False),
+        ({"strategy": "fail_fast"}, False),
+        ({"strategy": "min_viable_group", "min_successful": 1, "max_retries": 1}, True),
+        ({"strategy": "min_viable_group", "min_successful": 2, "max_retries": 1}, False),
+    ],
+)
+async def test_strategies_bear_the_end_of_a_process(act: Act, options: dict[str, Any], stands: bool) -> None:
+    """As any other failure: all rollouts of the group have failed, and as many are made again as the strategy says."""
+    async with rig() as r:
+        found = await r.evaluation.evaluate(
+            asked(evaluators=[act(group_size=2, **options)], dataset=_does("exit once"), sampling=SAMPLING)
+        )
+        (sample,) = await samples_of(r.worker.bridge)
+
+    assert (sample.group is not None) is stands
+    if options["strategy"] == "fail_fast":
+        (result,) = found.results
+        assert result.problem is not None
+        assert result.problem.reason == "ROLLOUT_FAILED"
+        assert "ended (exit status 3)" in result.problem.message
+    else:
+        assert found.metrics.values["rollout_errors/ENVIRONMENT_ENDED"] == 2
+
+
+async def test_one_that_ends_its_process_behind_its_rollouts_fails_its_group(act: Act) -> None:
+    """Once, as what else goes wrong there: the rollouts had come to their end."""
+    async with rig() as r:
+        found = await r.evaluation.evaluate(
+            asked(evaluators=[act(group_size=2)], dataset=_does("exit late"), sampling=SAMPLING)
+        )
+
+    assert found.metrics.values["rollout_errors/ENVIRONMENT_ENDED"] == 1
+
+
+async def test_the_keeper_that_is_killed_is_replaced(act: Act, folder: Path) -> None:
+    """What it has started dies with it, and is a failure of those rollouts; later groups have another one."""
+    async with rig() as r:
+        running = asyncio.create_task(
+            r.evaluation.evaluate(
+                asked(
+                    evaluators=[act(max_retries=0)],
+                    dataset=_does("wait", "end", "end"),
+                    sampling=SAMPLING,
+                    limits=Limits(concurrency=1),
+                )
+            )
+        )
+        await _until(lambda: _pids(folder, "wait"))
+        (keeper,) = _children(os.getpid())
+        os.kill(keeper, signal.SIGKILL)
+        await running
+        waited, *others = await samples_of(r.worker.bridge)
+        await _gone(_pids(folder, "wait"))
+
+    assert waited.problem is not None
+    assert (waited.problem.reason, "signal 9" in waited.problem.message) == (player.ENVIRONMENT_ENDED, True)
+    assert [each.verdict for each in others] == [Verdict.MEASURED] * 2
+
+
+async def test_a_cancelled_evaluation_leaves_no_process(act: Act, folder: Path) -> None:
+    """Neither of those that wait nor of those that spin."""
+    async with rig() as r:
+        await r.evaluation.start_evaluation(
+            asked(evaluators=[act()], dataset=_does("wait", "spin", "sleep"), sampling=SAMPLING)
+        )
+        await _until(lambda: all(_pids(folder, what) for what in ("wait", "spin", "sleep")))
+        pids = _pids(folder, "*") | _children(os.getpid())
+        await r.evaluation.cancel_evaluation("e", "enough")
+        await _gone(pids)
+
+
+async def test_they_die_with_the_worker(act: Act, folder: Path, tmp_path: Path) -> None:
+    """By a SIGKILL of it, too, which closes nothing in order."""
+    variables = {"PYTHONPATH": os.environ["PYTHONPATH"]}
+    async with (
+        serving(tmp_path / "worker", "", environment=variables) as worker,
+        crucible_bridge.connect(worker.address) as bridge,
+    ):
+        await bridge.evaluation.start_evaluation(
+            model="embedded:arithmetic@600",
+            evaluators=[act()],
+            dataset=_does("wait", "spin"),
+            sampling=SAMPLING,
+        )
+        await _until(lambda: _pids(folder, "wait") and _pids(folder, "spin"))
+        keepers = _children(worker.process.pid)
+        assert len(keepers) == 1
+        worker.process.kill()
+        await _gone(_pids(folder, "*") | keepers)
+
+
+async def test_what_is_printed_goes_nowhere(act: Act, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither between the messages nor into the worker's own output."""
+    async with rig() as r:
+        found = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("print"), sampling=SAMPLING))
+
+    printed = capfd.readouterr()
+    assert found.metrics.values["env/all/total_episodes"] == 1
+    assert "xxxxx" not in printed.out + printed.err
+    assert "yyyyy" not in printed.err
+    assert "zzzzz" not in printed.out
+
+
+async def test_secrets_of_the_worker_stay_with_it(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its variables an environment gets those that are named as none of a secret."""
+    for name in ("TINKER_API_KEY", "HF_TOKEN", "CRUCIBLE_TOKEN_FILE", "HTTPS_PROXY", "ANYTHING"):
+        monkeypatch.setenv(name, "canary-5d1e")
+    async with rig() as r:
+        found = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("variables"), sampling=SAMPLING))
+
+    assert found.metrics.values["env/all/secrets"] == 0
+
+
+async def test_a_group_lives_in_one_process(act: Act) -> None:
+    """Its environments share what they hold, and wait for each other."""
+    async with rig() as r:
+        await r.evaluation.evaluate(
+            asked(evaluators=[act(group_size=3)], dataset=_does("together", "together"), sampling=SAMPLING)
+        )
+        groups = [each.group for each in await samples_of(r.worker.bridge)]
+
+    for each in groups:
+        assert each is not None
+        assert sorted(trajectory.final_reward for trajectory in each.trajectories) == [0.0, 1.0, 2.0]
+        assert len({trajectory.transitions[0].metrics["pid"] for trajectory in each.trajectories}) == 1
+
+
+@pytest.mark.parametrize(("language", "here"), [("C", 0.0), ("threads", 1.0)])
+async def test_one_that_has_threads_is_not_forked(
+    act: Act, monkeypatch: pytest.MonkeyPatch, language: str, here: float
+) -> None:
+    """Each process loads it then; without threads it is loaded once. A process that is free takes the next group."""
+    monkeypatch.setenv("LANG", language)
+    async with rig() as r:
+        found = await r.evaluation.evaluate(
+            asked(evaluators=[act()], dataset=_does("end", "end"), sampling=SAMPLING, limits=Limits(concurrency=1))
+        )
+        samples = await samples_of(r.worker.bridge)
+
+    assert found.metrics.values["env/all/loaded_here"] == here
+    assert len({each.group.trajectories[0].transitions[0].metrics["pid"] for each in samples if each.group}) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "reason", "told"),
+    [
+        (
+            "odd",
+            "BAD_ENVIRONMENT",
+            "observed a Conversation that cannot be asked: TypeError: a int where text should be",
+        ),
+        ("object", "BAD_ENVIRONMENT", "observed a object, which is neither text nor tokens"),
+        ("raise", "LookupError", "LookupError: no luck"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused(act: Act, what: str, reason: str, told: str) -> None:
+    """With a sentence; what is raised arrives with its type and message."""
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does(what), sampling=SAMPLING))
+        (sample,) = await samples_of(r.worker.bridge)
+
+    assert sample.problem is not None
+    assert sample.problem.reason == reason
+    assert told in sample.problem.message
+
+
+@pytest.mark.parametrize("what", ["end", "together", "raise"])
+async def test_nothing_is_different_from_what_it_would_be_here(act: Act, folder: Path, what: str) -> None:
+    """Rewards, metrics, tokens and log-probabilities, to the last bit, and what failed."""
+    options = act().options["environment_options"]
+    order = player.Order(
+        sample=Sample(id="s", input=what),
+        options=options,
+        size=3,
+        tolerance=Tolerance(strategy=Strategy.RETRY, max_retries=2, min_successful=None),
+        seed=7,
+        max_turns=4,
+        intermediates=True,
+    )
+    here: dict[str, Any] = {"__name__": "acting"}
+    exec(compile(SOURCE, "acting.py", "exec"), here)
+    expected = await group.run(
+        lambda: here["ACTING"].group(order.sample, options, order.size),
+        lambda function, *arguments, **named: guarded_call(function, arguments, named),
+        asker(),
+        order.tolerance,
+        seed=order.seed,
+        max_turns=order.max_turns,
+    )
+
+    processes = Processes("acting")
+    try:
+        found = await processes.make(order, asker())
+    finally:
+        processes.close()
+
+    assert found.fallen is (expected.failure is not None)
+    told, wanted = (wire.outcome_to_map(each) for each in (found.outcome, outcome_of(expected, intermediates=True)))
+    for each in (told, wanted):
+        for trajectory in (each["group"] or {"trajectories": []})["trajectories"]:
+            for turn in trajectory[2]:
+                assert turn[3].pop("pid")
+                turn[3].pop("loaded_here")
+    assert told == wanted
+
+
+async def test_a_process_that_cannot_be_started_is_told_of(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As something that may go better another time."""
+    async with rig() as r:
+        spec = act()
+        await r.evaluation.evaluate(asked(evaluation_id="before", evaluators=[spec], dataset=_does("end")))
+        monkeypatch.setattr(starting, "_COMMAND", ("/no/python", *starting._COMMAND[1:]))
+        monkeypatch.setattr("crucible_worker.evaluators.registry.load_installed", lambda wanted: None)
+        await r.evaluation.evaluate(asked(evaluators=[spec], dataset=_does("end"), sampling=SAMPLING))
+        (sample,) = await samples_of(r.worker.bridge)
+
+    assert sample.problem is not None
+    assert (sample.problem.reason, sample.problem.retryable) == ("ENVIRONMENT_NOT_STARTED", True)
+    assert sys.executable not in sample.problem.message

@@ -1,0 +1,221 @@
+"""What a process of environments says: it arrives as it was, and what is none is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    ImageAssetChunk,
+    ImageChunk,
+    ModelInput,
+    Problem,
+    TokensChunk,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
+    Verdict,
+)
+from crucible_worker.evaluators.base import Outcome
+from crucible_worker.evaluators.environments import wire
+from crucible_worker.evaluators.environments.group import Course
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+METRICS = st.dictionaries(TEXTS, NUMBERS, max_size=3)
+IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4)
+
+
+def _floats(count: int) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.floats(width=32), min_size=count, max_size=count)
+
+
+@st.composite
+def _transitions(draw: st.DrawFn) -> Transition:
+    seen, said = draw(IDS), draw(IDS)
+    kept = draw(st.booleans())
+    return Transition(
+        observation_tokens=len(seen),
+        action_tokens=len(said),
+        reward=draw(NUMBERS),
+        metrics=draw(METRICS),
+        stop_reason=draw(TEXTS),
+        observation=np.array(seen, np.int32) if kept else None,
+        action=np.array(said, np.int32) if kept else None,
+        action_logprobs=np.array(
+            draw(st.lists(st.floats(width=32), min_size=len(said), max_size=len(said))), np.float32
+        )
+        if kept
+        else None,
+    )
+
+
+TRAJECTORIES = st.builds(
+    Trajectory,
+    transitions=st.lists(_transitions(), max_size=3).map(tuple),
+    final_reward=NUMBERS,
+    metrics=METRICS,
+)
+STANDING = st.builds(
+    Outcome,
+    verdict=st.just(Verdict.MEASURED),
+    score=NUMBERS,
+    output=TEXTS,
+    stop_reason=TEXTS,
+    output_tokens=st.integers(0, 9),
+    measurements=METRICS,
+    group=st.builds(TrajectoryGroup, trajectories=st.lists(TRAJECTORIES, max_size=3).map(tuple), tags=st.tuples(TEXTS)),
+)
+FALLEN = st.builds(
+    Outcome,
+    verdict=st.sampled_from([Verdict.ERROR, Verdict.UNDECIDED]),
+    problem=st.none() | st.builds(Problem, reason=TEXTS, message=TEXTS, field=TEXTS, retryable=st.booleans()),
+    measurements=METRICS,
+)
+
+
+def _sent(message: dict[str, Any]) -> dict[str, Any]:
+    frame = wire.pack(message)
+    (length,) = wire.HEADER.unpack(frame[: wire.HEADER.size])
+    assert length == len(frame) - wire.HEADER.size
+    return wire.unpack(frame[wire.HEADER.size :])
+
+
+@given(STANDING | FALLEN)
+def test_outcomes_arrive_as_they_were(outcome: Outcome) -> None:
+    """To the last bit, arrays and text that is no Unicode included."""
+    told = wire.outcome_to_map(outcome)
+
+    found = wire.outcome_from_map(_sent(told))
+
+    assert wire.outcome_to_map(found) == told
+    assert (found.verdict, found.problem, found.measurements) == (
+        outcome.verdict,
+        outcome.problem,
+        outcome.measurements,
+    )
+    if outcome.group is not None and found.group is not None:
+        for ours, theirs in zip(found.group.trajectories, outcome.group.trajectories, strict=True):
+            for turn, other in zip(ours.transitions, theirs.transitions, strict=True):
+                for name in ("observation", "action", "action_logprobs"):
+                    array, expected = getattr(turn, name), getattr(other, name)
+                    assert (array is None) is (expected is None)
+                    assert array is None or array.dtype == expected.dtype
+
+
+@given(
+    st.builds(
+        Course,
+        size=st.integers(0, 9),
+        alive=IDS.map(tuple),
+        todo=IDS.map(tuple),
+        round_=st.integers(0, 9),
+        retries=st.integers(0, 9),
+        failures=st.dictionaries(TEXTS, st.integers(0, 9)),
+    )
+)
+def test_courses_arrive_as_they_were(course: Course) -> None:
+    """Whatever they are."""
+    assert wire.course_from_map(_sent(wire.course_to_map(course))) == course
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "a\ud800",
+        Conversation((ChatMessage("user", "a"), ChatMessage("assistant", ""))),
+        ModelInput.of([1, 2**40]),
+        ModelInput((TokensChunk(tokens=np.array([1, 2], np.int32)), ImageChunk(data=b"x", format="png"))),
+        ModelInput((ImageAssetChunk(location="there", format="jpeg", expected_tokens=4),)),
+        ModelInput(()),
+    ],
+)
+def test_observations_arrive_as_they_were(shown: Any) -> None:
+    """Text, messages, tokens of either width, images."""
+    told = wire.shown_to_map(shown)
+
+    found = wire.shown_from_map(_sent(told))
+
+    assert type(found) is type(shown)
+    assert wire.shown_to_map(found) == told
+    if isinstance(found, ModelInput) and all(isinstance(chunk, TokensChunk) for chunk in shown.chunks):
+        assert found.tokens().tolist() == shown.tokens().tolist()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [Conversation((ChatMessage("user", 3),)), ModelInput((object(),))],  # type: ignore[arg-type] - it is wrong
+)
+def test_what_is_no_observation_is_not_sent(shown: Any) -> None:
+    """Nothing but data crosses."""
+    with pytest.raises(TypeError):
+        wire.shown_to_map(shown)
+
+
+GOOD = wire.outcome_to_map(
+    Outcome(
+        verdict=Verdict.MEASURED,
+        score=1.0,
+        group=TrajectoryGroup(
+            trajectories=(
+                Trajectory(
+                    transitions=(
+                        Transition(
+                            observation_tokens=1, action_tokens=1, reward=1.0, observation=np.array([1], np.int32)
+                        ),
+                    )
+                ),
+            )
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"verdict": "glorious"},
+        {"score": None},
+        {"score": "1"},
+        {"score": float("nan")},
+        {"group": None},
+        {"output": 3},
+        {"output_tokens": -1},
+        {"measurements": {"a": None}},
+        {"problem": ["a"]},
+        {"group": {"tags": [3], "trajectories": []}},
+        {"group": {"tags": [], "trajectories": [[1.0, {}, [[2, 1, 1.0, {}, "", b"abcd", None, None]]]]}},
+        {"group": {"tags": [], "trajectories": [[float("inf"), {}, []]]}},
+    ],
+)
+def test_outcomes_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+    """Foreign code may have said them."""
+    wire.outcome_from_map(_sent(GOOD))
+
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        wire.outcome_from_map(_sent({**GOOD, **wrong}))
+
+
+def test_messages_are_maps() -> None:
+    """Of msgpack."""
+    for body in (msgpack.packb([1]), b"\xc1", b""):
+        assert isinstance(body, bytes)
+        with pytest.raises((ValueError, msgpack.FormatError)):
+            wire.unpack(body)
+
+
+def test_a_message_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its length it is sent, above it is not."""
+    length = len(msgpack.packb({"text": "a" * 100}))  # pyright: ignore[reportArgumentType]: None is for streaming alone
+    monkeypatch.setattr(wire, "MAX_FRAME_BYTES", length)
+    wire.pack({"text": "a" * 100})
+
+    with pytest.raises(wire.TooLong):
+        wire.pack({"text": "a" * 101})
