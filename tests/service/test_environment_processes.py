@@ -292,13 +292,17 @@ async def test_what_is_printed_goes_nowhere(act: Act, capfd: pytest.CaptureFixtu
 
 
 async def test_secrets_of_the_worker_stay_with_it(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its variables an environment gets those that are named as none of a secret."""
+    """Of its variables an environment gets those that are none, and those that the operator names."""
     for name in ("TINKER_API_KEY", "HF_TOKEN", "CRUCIBLE_TOKEN_FILE", "HTTPS_PROXY", "ANYTHING"):
         monkeypatch.setenv(name, "canary-5d1e")
     async with rig() as r:
         found = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("variables"), sampling=SAMPLING))
 
+    async with rig(environment_variables=["ANYTHING", "UNSET"]) as r:
+        named = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("variables"), sampling=SAMPLING))
+
     assert found.metrics.values["env/all/secrets"] == 0
+    assert named.metrics.values["env/all/secrets"] == 1
 
 
 async def test_a_group_lives_in_one_process(act: Act) -> None:

@@ -211,6 +211,14 @@ def test_what_is_no_package_is_refused(given: object):
         load_settings({"inspect_packages": given}, {})
 
 
+@pytest.mark.parametrize("given", ["a=b", "1a", " ", ["a b"], [""], 1])
+def test_what_is_no_variable_is_refused(given: object):
+    """Nor repeated, as it may hold the value."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"environment_variables": given}, {})
+    assert "a=b" not in str(caught.value)
+
+
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_ports_have_a_range(port: int):
     """One below and one above are refused."""

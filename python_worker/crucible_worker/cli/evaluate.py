@@ -21,6 +21,7 @@ from crucible_worker.cli.options import (
     Config,
     DataRoot,
     Device,
+    EnvironmentVariable,
     HubNetwork,
     InspectPackage,
     InspectRoot,
@@ -127,6 +128,7 @@ def evaluate(
     hub_network: HubNetwork = None,
     inspect_root: InspectRoot = None,
     inspect_package: InspectPackage = None,
+    environment_variable: EnvironmentVariable = None,
     device: Device = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
@@ -172,6 +174,7 @@ def evaluate(
                 hub_network=hub_network,
                 inspect_roots=inspect_root,
                 inspect_packages=inspect_package,
+                environment_variables=environment_variable,
                 openai_servers=openai_server,
                 tinker_services=tinker_service,
             )

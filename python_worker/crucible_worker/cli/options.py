@@ -18,6 +18,7 @@ __all__ = [
     "Config",
     "DataRoot",
     "Device",
+    "EnvironmentVariable",
     "Host",
     "HubNetwork",
     "InspectPackage",
@@ -77,6 +78,10 @@ InspectRoot = Annotated[
 InspectPackage = Annotated[
     list[str] | None,
     typer.Option(metavar="PACKAGE", help="Installed package whose tasks of Inspect may be run; repeatable."),
+]
+EnvironmentVariable = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Variable that environments of users get of the worker's; repeatable."),
 ]
 Device = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="Where models compute: auto, cpu, cuda or cuda:N. [default: auto]")

@@ -24,6 +24,7 @@ LogFormat = Literal["json", "console"]
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _PACKAGE = re.compile(r"[\w-]+")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class SettingsError(Exception):
@@ -73,6 +74,8 @@ class Settings:
     """Folders below which files with tasks of Inspect may lie: code that requests may have run."""
     inspect_packages: tuple[str, ...] = ()
     """Installed packages whose tasks of Inspect requests may have run."""
+    environment_variables: tuple[str, ...] = ()
+    """Variables of the worker's that processes of users' environments get beside those that are no secret."""
     device: str = "auto"
     """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
     grading_processes: int | None = None
@@ -138,6 +141,10 @@ class Settings:
         for package in self.inspect_packages:
             if not _PACKAGE.fullmatch(package):
                 raise SettingsError(f"inspect package {package!r} is not the name of a package")
+        for variable in self.environment_variables:
+            if not _VARIABLE.fullmatch(variable):
+                # Not repeated: it may be NAME=VALUE.
+                raise SettingsError("an environment variable is given by what is no name: the name alone is wanted")
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()

@@ -222,6 +222,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "hub_network": _flag,
     "inspect_roots": _paths,
     "inspect_packages": _names,
+    "environment_variables": _names,
     "device": _device,
     "grading_processes": _whole,
     "code_sandboxes": _whole,
@@ -236,6 +237,7 @@ _OPTIONS: Mapping[str, str] = {
     "data_roots": "data_root",
     "inspect_roots": "inspect_root",
     "inspect_packages": "inspect_package",
+    "environment_variables": "environment_variable",
     "openai_servers": "openai_server",
     "tinker_services": "tinker_service",
 }

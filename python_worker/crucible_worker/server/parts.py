@@ -25,6 +25,7 @@ from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.environments import starting as environments
 from crucible_worker.evaluators.inspect import allowed as inspect_tasks
 from crucible_worker.evaluators.inspect.allowed import Allowed
 from crucible_worker.grading.code import places
@@ -63,6 +64,9 @@ class Parts:
     inspect: Allowed | None = None
     """Which tasks of Inspect may be run. None where none may."""
 
+    environment_variables: tuple[str, ...] = ()
+    """What processes of users' environments get of the worker's variables."""
+
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
         closing: list[Awaitable[None]] = [backend.aclose() for backend in self.backends]
@@ -75,6 +79,7 @@ class Parts:
         if self.inspect is not None:
             # Their processes end with the evaluations that run them.
             inspect_tasks.unshare(self.inspect)
+        environments.unshare(self.environment_variables)
         return asyncio.gather(*closing)
 
 
@@ -130,6 +135,7 @@ async def build_with(
     inspect = _inspect(settings)
     if inspect is not None:
         inspect_tasks.share(inspect)
+    environments.share(settings.environment_variables)
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
@@ -141,6 +147,7 @@ async def build_with(
         grading=grading,
         code=code,
         inspect=inspect,
+        environment_variables=settings.environment_variables,
     )
 
 

@@ -42,6 +42,7 @@ _REPEATED = {
     "--data-root": "data_roots",
     "--inspect-root": "inspect_roots",
     "--inspect-package": "inspect_packages",
+    "--environment-variable": "environment_variables",
     "--openai-server": "openai_servers",
     "--tinker-service": "tinker_services",
     "--limit": "limits",

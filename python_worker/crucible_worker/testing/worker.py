@@ -43,6 +43,7 @@ async def run_worker(
     code_sandboxes: int = 0,
     inspect_roots: Sequence[Path] = (),
     inspect_packages: Sequence[str] = (),
+    environment_variables: Sequence[str] = (),
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -56,6 +57,7 @@ async def run_worker(
         code_sandboxes: programs that are run at once, where any are; needs bubblewrap.
         inspect_roots: files with tasks of Inspect lie below these.
         inspect_packages: installed packages whose tasks of Inspect may be run.
+        environment_variables: of this process, that environments of users get.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -69,6 +71,7 @@ async def run_worker(
             code_sandboxes=code_sandboxes,
             inspect_roots=tuple(inspect_roots),
             inspect_packages=tuple(inspect_packages),
+            environment_variables=tuple(environment_variables),
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

@@ -190,6 +190,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "hub_network": ("true", True),
         "inspect_root": (str(tmp_path), (tmp_path,)),
         "inspect_package": ("inspect_evals", ("inspect_evals",)),
+        "environment_variable": ("LAB_KEY", ("LAB_KEY",)),
         "device": ("cuda:1", "cuda:1"),
         "grading_processes": ("3", 3),
         "code_sandboxes": ("3", 3),
@@ -247,6 +248,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
         "data_root": "data_roots",
         "inspect_root": "inspect_roots",
         "inspect_package": "inspect_packages",
+        "environment_variable": "environment_variables",
         "openai_server": "openai_servers",
         "tinker_service": "tinker_services",
     }

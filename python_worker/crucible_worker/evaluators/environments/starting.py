@@ -12,15 +12,27 @@ import sys
 from crucible_bridge.errors import BackendError
 from crucible_worker.evaluators.children import passed_variables
 
-__all__ = ["LOAD_SECONDS", "bury", "ending_of", "kill", "start"]
+__all__ = ["LOAD_SECONDS", "bury", "ending_of", "kill", "share", "start", "unshare"]
 
 LOAD_SECONDS = 120.0
 """How long an environment may take to be imported."""
 
 # The directory that the worker happens to stand in is no place to import from.
 _COMMAND = (sys.executable, "-P", "-m", "crucible_worker.evaluators.environments.host")
+_shared: list[tuple[str, ...]] = []
 # Until they are waited for: a loop that ends before they do hears of them no more.
 _unburied: set[subprocess.Popen[bytes]] = set()
+
+
+def share(variables: tuple[str, ...]) -> None:
+    """Have processes of environments get these variables of the worker's, too, until `unshare`; of several the last."""
+    _shared.append(variables)
+
+
+def unshare(variables: tuple[str, ...]) -> None:
+    """Have them get those no more."""
+    if variables in _shared:
+        _shared.remove(variables)
 
 
 def start(what: str, environment: str, end: socket.socket) -> subprocess.Popen[bytes]:
@@ -44,7 +56,7 @@ def start(what: str, environment: str, end: socket.socket) -> subprocess.Popen[b
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             # Threads of OpenBLAS would make forking unsafe.
-            env={"OPENBLAS_NUM_THREADS": "1", **passed_variables("TMPDIR")},
+            env={"OPENBLAS_NUM_THREADS": "1", **passed_variables("TMPDIR", *(_shared[-1] if _shared else ()))},
             pass_fds=(end.fileno(),),
             start_new_session=True,
         )
