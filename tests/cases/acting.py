@@ -17,6 +17,9 @@ if os.environ.get("LANG") == "threads":  # a variable that processes of environm
 
     threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
 
+if os.environ.get("LANG") == "slow":
+    time.sleep(3)
+
 LOADED = os.getpid()
 
 
@@ -57,6 +60,8 @@ class Acts:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.what == "wait" or (self.what == "exit once" and first):
             await asyncio.Event().wait()
+        if self.what == "end later":
+            signal.setitimer(signal.ITIMER_REAL, 0.5)  # ends the process, when its group is done
         if self.what == "leave":
             # Whoever is started by an environment holds all that it inherits.
             sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], close_fds=False)

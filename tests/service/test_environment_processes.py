@@ -92,6 +92,18 @@ def _is_there(pid: int) -> bool:
         return False
 
 
+def _order(what: str, options: dict[str, Any]) -> player.Order:
+    return player.Order(
+        sample=Sample(id="s", input=what),
+        options=options,
+        size=3,
+        tolerance=Tolerance(strategy=Strategy.RETRY, max_retries=2, min_successful=None),
+        seed=7,
+        max_turns=4,
+        intermediates=True,
+    )
+
+
 async def _until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(60):
         while not condition():
@@ -362,15 +374,7 @@ async def test_what_cannot_be_asked_is_refused(act: Act, what: str, reason: str,
 async def test_nothing_is_different_from_what_it_would_be_here(act: Act, folder: Path, what: str) -> None:
     """Rewards, metrics, tokens and log-probabilities, to the last bit, and what failed."""
     options = act().options["environment_options"]
-    order = player.Order(
-        sample=Sample(id="s", input=what),
-        options=options,
-        size=3,
-        tolerance=Tolerance(strategy=Strategy.RETRY, max_retries=2, min_successful=None),
-        seed=7,
-        max_turns=4,
-        intermediates=True,
-    )
+    order = _order(what, options)
     here: dict[str, Any] = {"__name__": "acting"}
     exec(compile(SOURCE, "acting.py", "exec"), here)
     expected = await group.run(
@@ -396,6 +400,32 @@ async def test_nothing_is_different_from_what_it_would_be_here(act: Act, folder:
                 assert turn[3].pop("pid")
                 turn[3].pop("loaded_here")
     assert told == wanted
+
+
+async def test_loading_is_no_part_of_a_samples_time(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the package takes to be imported."""
+    monkeypatch.setenv("LANG", "slow")
+    limits = Limits(sample_timeout_ms=2_500)
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end"), sampling=SAMPLING, limits=limits))
+        (sample,) = await samples_of(r.worker.bridge)
+
+    assert sample.problem is None
+
+
+async def test_a_process_that_ends_between_groups_fails_none(act: Act, folder: Path) -> None:
+    """The next group finds another one."""
+    processes = Processes("acting")
+    environment_options = act().options["environment_options"]
+    try:
+        await processes.make(_order("end later", environment_options), asker())
+        await _gone(_pids(folder, "end later"))
+        found = await processes.make(_order("end", environment_options), asker())
+    finally:
+        processes.close()
+
+    assert found.outcome.verdict is Verdict.MEASURED
+    assert not found.outcome.measurements
 
 
 async def test_a_process_that_cannot_be_started_is_told_of(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,11 @@ class AsksOthers(Protocol):
 
 @runtime_checkable
 class HoldsProcesses(Protocol):
-    """What an evaluator of the worker's own has that starts processes as samples are run."""
+    """What an evaluator of the worker's own has that starts processes of its own."""
+
+    async def get_ready(self) -> None:
+        """Start what samples need, before the first is run; what fails here is told by those."""
+        ...
 
     def close(self) -> None:
         """End them as the attempt ends, at once but for what has to be given back; called once, does not wait."""

@@ -135,6 +135,11 @@ class RLTestSet:
             self.fallen.append(sample.id)
         return made.outcome
 
+    async def get_ready(self) -> None:
+        """Have a user's environment loaded; where it cannot be, its samples say so."""
+        if self.processes is not None:
+            await self.processes.get_ready()
+
     def close(self) -> None:
         """End the processes of a user's environment; does not wait."""
         if self.processes is not None:

@@ -150,17 +150,17 @@ class Attempt:
             ticker.cancel()
             if deadline is not None:
                 deadline.cancel()
-            self._close_evaluators()
+            for evaluator in self._holding():
+                evaluator.close()
             self._locks.release(self.row.number)
             self._on_finished()
             self.finished.set()
 
-    def _close_evaluators(self) -> None:
-        if self.model is None:  # its plan was never made
-            return
-        for _, evaluator in self._plan.evaluators:
-            if isinstance(evaluator, HoldsProcesses):
-                evaluator.close()
+    def _holding(self) -> list[HoldsProcesses]:
+        """Evaluators that have processes."""
+        if self.model is None:  # the plan was never made
+            return []
+        return [evaluator for _, evaluator in self._plan.evaluators if isinstance(evaluator, HoldsProcesses)]
 
     async def _get_ready(self, prepare: Prepare) -> None:
         """Find what the claim could not tell, again where an error says that this may help."""
@@ -184,6 +184,8 @@ class Attempt:
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
             plan = self._plan = await load_others(self._plan, self._gate)
+            for evaluator in self._holding():
+                await evaluator.get_ready()
             self._last_progress = time.monotonic()
             items = self._items(await self._journal.read(runs_before, number))
             async with asyncio.TaskGroup() as group:

@@ -52,8 +52,8 @@ class Keeper:
         self._environment = environment
         self.alive = True
 
-    async def start(self) -> Player:
-        """Start a process for groups.
+    async def get_ready(self) -> None:
+        """Wait until it has loaded the environment.
 
         Raises:
             FailedPrecondition: the environment cannot be loaded (reason BAD_ENVIRONMENT, EXTRA_NOT_INSTALLED).
@@ -67,6 +67,10 @@ class Keeper:
                 kill(self._process)
                 raise entry_points.bad(self._environment, f"did not load within {LOAD_SECONDS:.0f} s") from None
             self._ready = True
+
+    async def start(self) -> Player:
+        """Start a process for groups; raises as `get_ready` does."""
+        await self.get_ready()
         self._last_number += 1
         ours, theirs = socket.socketpair()
         number = self._last_number

@@ -13,7 +13,7 @@ import structlog
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.types import Sample
-from crucible_worker.backends.local.frames import error_from_map, error_to_map
+from crucible_worker.backends.local.frames import error_to_map
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
@@ -74,6 +74,8 @@ class Player:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kill: Callable[[], None]) -> None:
         self.alive = True
         """Whether it can take a group."""
+        self.used = False
+        """Whether it has made a group before the one that it makes."""
         self.course: Course | None = None
         """How far its group has come, as it has told last; None where that has not begun."""
         self._reader, self._writer, self._kill = reader, writer, kill
@@ -107,7 +109,7 @@ class Player:
             }
         )
         if not self.alive:
-            self._result.set_exception(Lost(f"the process of its environments {self._ending.result()}"))
+            self._fail(self._lost())
         return self._result
 
     async def over(self) -> bool:
@@ -142,11 +144,11 @@ class Player:
             while True:
                 self._heard(await self._next())
         except (asyncio.IncompleteReadError, ConnectionError):
+            self.alive = False
             self._kill()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._ending), _END_SECONDS)
-            ending = self._ending.result() if self._ending.done() else "says nothing any more"
-            why = Lost(f"the process of its environments {ending}")
+            why = self._lost()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             self._kill()
             _log.warning("environment_protocol", error=f"{type(error).__name__}: {error}"[:_MAX_SHOWN])
@@ -175,7 +177,7 @@ class Player:
                 if not self._result.done():
                     self._result.set_result(found)
             case "failed":
-                self._fail(error_from_map(message["error"]))
+                self._fail(wire.error_from_foreign_map(message["error"]))
             case "bug":
                 self._fail(RuntimeError(f"in the process of its environments: {message['message']}"))
             case "warn":
@@ -217,6 +219,10 @@ class Player:
     def _send(self, message: Mapping[str, Any]) -> None:
         if not self._writer.is_closing():
             self._writer.write(wire.order(message))
+
+    def _lost(self) -> Lost:
+        ending = self._ending.result() if self._ending.done() else "says nothing any more"
+        return Lost(f"the process of its environments {ending}")
 
     def _fail(self, error: Exception) -> None:
         if not self._result.done():

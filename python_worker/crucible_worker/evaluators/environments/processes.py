@@ -9,8 +9,9 @@ worker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-from crucible_bridge.errors import BackendError
+from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Failure, Group
 from crucible_worker.evaluators.environments.keeper import Keeper
@@ -49,11 +50,21 @@ class Processes:
                 return await self._made(player, order, course, asker)
             except Lost as lost:
                 why = Failure(kind=ENVIRONMENT_ENDED, message=str(lost), retryable=True)
+            if player.used and player.course is None:
+                # It may have ended before it heard of this group.
+                continue
             begun = Course(retries=order.tolerance.max_retries) if course is None else course
             following = begun.of(why) if player.course is None else player.course.lost(why, order.tolerance)
             if isinstance(following, Group):
                 return Found(outcome=outcome_of(following, intermediates=False), fallen=True)
             course = following
+
+    async def get_ready(self) -> None:
+        """Have the environment loaded, which is not to be part of a sample's time."""
+        async with self._starting:
+            # Why it cannot be is told to whoever wants a group made.
+            with contextlib.suppress(BridgeError):
+                await self._kept().get_ready()
 
     def close(self) -> None:
         """End them all, but those of groups that have been given up and have time to clean up; does not wait."""
@@ -83,6 +94,7 @@ class Processes:
         finally:
             self._busy.discard(player)
             if clean and not self._closed:
+                player.used = True
                 self._idle.append(player)
             else:
                 player.kill()
@@ -100,8 +112,11 @@ class Processes:
                 return player
         # One after the other: the keeper's socket has room for few orders.
         async with self._starting:
-            if self._closed:
-                raise BackendError("the evaluation has ended", reason="ENVIRONMENTS_CLOSED")
-            if self._keeper is None or not self._keeper.alive:
-                self._keeper = Keeper(self._environment)
-            return await self._keeper.start()
+            return await self._kept().start()
+
+    def _kept(self) -> Keeper:
+        if self._closed:
+            raise BackendError("the evaluation has ended", reason="ENVIRONMENTS_CLOSED")
+        if self._keeper is None or not self._keeper.alive:
+            self._keeper = Keeper(self._environment)
+        return self._keeper

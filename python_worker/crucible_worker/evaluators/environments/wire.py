@@ -14,6 +14,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
@@ -27,7 +28,7 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
-from crucible_worker.backends.local.frames import HEADER
+from crucible_worker.backends.local.frames import HEADER, error_from_map
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.group import Course
@@ -38,6 +39,7 @@ __all__ = [
     "TooLong",
     "course_from_map",
     "course_to_map",
+    "error_from_foreign_map",
     "order",
     "outcome_from_map",
     "outcome_to_map",
@@ -178,6 +180,12 @@ def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
         measurements=_numbers(fields["measurements"]),
         group=None if fields["group"] is None else _group_from_map(fields["group"]),
     )
+
+
+def error_from_foreign_map(fields: Mapping[str, Any]) -> BridgeError:
+    """The error that a process has packed as the worker does; raises TypeError or LookupError where it is none."""
+    texts = {name: _text(fields[name]) for name in ("kind", "message", "field", "reason")}
+    return error_from_map({**texts, "retryable": bool(fields["retryable"])})
 
 
 def _group_to_map(group: TrajectoryGroup) -> dict[str, Any]:
