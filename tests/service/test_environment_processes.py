@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import crucible_bridge
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
 from crucible_worker.evaluators.environments import group, player, starting, wire
 from crucible_worker.evaluators.environments.entry_points import GROUP
@@ -20,8 +19,8 @@ from crucible_worker.evaluators.environments.own_loop import guarded_call
 from crucible_worker.evaluators.environments.processes import Processes
 from crucible_worker.evaluators.environments.records import outcome_of
 from tests.distributions import install, lay_out
+from tests.robustness.harness import workshop
 from tests.service.evaluation_kit import Rig, asked, rig, samples_of
-from tests.service.serving import serving
 from tests.unit.evaluators.environments.playing import asker
 
 SAMPLING = SamplingParams(max_tokens=8, temperature=1.0)
@@ -123,7 +122,7 @@ async def test_thirty_two_that_spin_delay_nobody(act: Act, folder: Path) -> None
         for path in folder.iterdir():
             path.unlink()
         start = time.monotonic()
-        deadline_ms = 10_000
+        deadline_ms = 6_000
         spinning = asyncio.create_task(
             r.evaluation.evaluate(
                 asked(
@@ -273,21 +272,15 @@ async def test_a_cancelled_evaluation_leaves_no_process(act: Act, folder: Path) 
 
 async def test_they_die_with_the_worker(act: Act, folder: Path, tmp_path: Path) -> None:
     """By a SIGKILL of it, too, which closes nothing in order."""
-    variables = {"PYTHONPATH": os.environ["PYTHONPATH"]}
-    async with (
-        serving(tmp_path / "worker", "", environment=variables) as worker,
-        crucible_bridge.connect(worker.address) as bridge,
-    ):
-        await bridge.evaluation.start_evaluation(
-            model="embedded:arithmetic@600",
-            evaluators=[act()],
-            dataset=_does("wait", "spin"),
-            sampling=SAMPLING,
+    async with workshop(tmp_path, {"m": {}}) as shop:
+        worker = await shop.start()
+        await worker.bridge.evaluation.start_evaluation(
+            asked(evaluators=[act()], dataset=_does("wait", "spin"), sampling=SAMPLING)
         )
         await _until(lambda: _pids(folder, "wait") and _pids(folder, "spin"))
-        keepers = _children(worker.process.pid)
+        keepers = _children(worker.pid)
         assert len(keepers) == 1
-        worker.process.kill()
+        worker.kill()
         await _gone(_pids(folder, "*") | keepers)
 
 
