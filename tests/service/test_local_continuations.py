@@ -55,7 +55,8 @@ async def test_continuations_prompts_and_forward_passes_agree(model):
 
     assert measures_continuations(model)
     for index, continuation in enumerate(continuations):
-        alone = (await model.compute_logprobs(ModelInput.of([*prompt, *continuation])))[len(prompt) :]
+        whole = await model.compute_logprobs(ModelInput.of([*prompt, *continuation]))
+        alone = np.array(whole[len(prompt) :], np.float64)
         assert at_once[index].tolist() == again[index].tolist()
         np.testing.assert_allclose(at_once[index], alone, rtol=TOLERANCE, atol=TOLERANCE)
         np.testing.assert_allclose(by_forward[index], alone, rtol=TOLERANCE, atol=TOLERANCE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
@@ -34,6 +34,7 @@ from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
+from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
@@ -187,7 +188,7 @@ class Attempt:
             for evaluator in self._holding():
                 await evaluator.get_ready()
             self._last_progress = time.monotonic()
-            items = self._items(await self._journal.read(runs_before, number))
+            items = items_left(plan, await self._journal.read(runs_before, number))
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._concurrency()):
                     group.create_task(self._take(items))
@@ -205,25 +206,6 @@ class Attempt:
     def _concurrency(self) -> int:
         wanted = self._request.limits.concurrency or self._limits.default_concurrency
         return min(wanted, self._limits.max_concurrency, self.row.total)
-
-    def _items(self, before: Iterable[int]) -> Iterator[tuple[Place, int]]:
-        rows = zip(*[iter(before)] * 5, strict=True)
-        row = next(rows, None)
-        for place in self._places():
-            key = (place.position, place.evaluator, place.repeat)
-            while row is not None and row[:3] < key:
-                row = next(rows, None)
-            attempts, final = (0, False) if row is None or row[:3] != key else row[3:]
-            if not final:
-                yield place, attempts + 1
-
-    def _places(self) -> Iterator[Place]:
-        # Sample by sample, so that several evaluators advance side by side on the one client.
-        for position in range(len(self._plan.samples)):
-            for index, (_, evaluator) in enumerate(self._plan.evaluators):
-                if index not in self._plan.refused:
-                    for repeat in range(evaluator.repeats):
-                        yield Place(position, index, repeat)
 
     async def _take(self, items: Iterator[tuple[Place, int]]) -> None:
         for place, attempt in items:

@@ -91,7 +91,9 @@ async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeEr
 
 def others_of(plan: Plan, index: int, gate: CallGate) -> Mapping[str, GatedModel | Unloaded]:
     """The further models of an evaluator as one sample sees them, by name."""
-    models = plan.others.get(index, {})
+    models = plan.others.get(index)
+    if not models:  # as a rule, and for every sample
+        return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
     return {**unloaded, **gated_models(loaded, gate)}
