@@ -3,8 +3,8 @@
 Two cases: additions on the embedded model, with four sums to choose from; and questions of 200 tokens on a model of 14
 million parameters, whose weights are random. Each choice's log-probability has to be the rival's to 1e-4, and each
 accuracy exactly. The rival is timed in its own process with the model loaded, with the batch size and the number of
-threads that serve it best. Ours is the whole remote call on a worker that has loaded the model: journal, events and
-reply.
+threads that serve it best. Ours is the whole remote call on a worker that has loaded the model, with 128 questions at a
+time: journal, events and reply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from _report import Claim, arguments, report
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
-from crucible_bridge.types import Sample
+from crucible_bridge.types import Limits, Sample
 from crucible_worker.config import Settings
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
@@ -34,6 +34,7 @@ from crucible_worker.server import Worker
 
 MODEL = "arithmetic@320"
 QUESTIONS = 400
+CONCURRENCY = 128
 LONG, LONG_TOKENS = 16, 200
 LONG_SHAPE = {
     "hidden_size": 384,
@@ -138,7 +139,11 @@ async def evaluate(bridge: Bridge, model: str, samples: Sequence[Sample], evalua
     """Seconds of one evaluation through the worker."""
     started = time.perf_counter()
     await bridge.evaluation.evaluate(
-        evaluation_id=evaluation_id, model=model, evaluators="multiple_choice", dataset=samples
+        evaluation_id=evaluation_id,
+        model=model,
+        evaluators="multiple_choice",
+        dataset=samples,
+        limits=Limits(concurrency=CONCURRENCY),
     )
     return time.perf_counter() - started
 

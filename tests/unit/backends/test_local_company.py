@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: the l
 
 from crucible_worker.backends.local.host import scoring  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.loading import load  # noqa: E402
+from crucible_worker.backends.local.host.side_by_side import SideBySide  # noqa: E402
 from tests.unit.backends.local_scheduler import Run  # noqa: E402
 
 MODEL = "arithmetic@320"
@@ -186,6 +188,64 @@ def test_a_fault_is_nobody_elses(monkeypatch):
     reasons = [getattr(run.answers[each], "reason", None) for each in asked_for]
     assert reasons == ["LOGITS_NOT_FINITE", None, "MODEL_FAILED", None, None]
     assert all(len(tokens_from_bytes(run.answers[each][0])) == 8 for each in (asked_for[1], *asked_for[3:]))
+
+
+def long_ones(run):
+    """Sequences of two lengths, of each as many as are worth a thread; in the order in which they are asked for."""
+    for index in range(32):
+        tokens = [(index + place) % 15 for place in range(21 + index % 2)]
+        yield run.score((tokens[:-1], tokens[1:]))
+
+
+def test_passes_are_made_side_by_side(monkeypatch):
+    """On two cores each of two passes sees the other one begin; no bit of the results is another."""
+    alone = Run.of_files(registry.path(MODEL))
+    wanted = []
+    for identity in long_ones(alone):
+        alone.finish()
+        wanted.append(alone.answers[identity])
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    run = Run.of_files(registry.path(MODEL))
+    both = threading.Barrier(2, timeout=30)
+    forward = run.scheduler.loaded.model.forward
+
+    def meeting(**given):
+        both.wait()
+        return forward(**given)
+
+    monkeypatch.setattr(run.scheduler.loaded.model, "forward", meeting)
+    identities = list(long_ones(run))
+    run.finish()
+
+    assert [run.answers[identity] for identity in identities] == wanted
+
+
+def test_a_fault_is_nobody_elses_side_by_side(monkeypatch):
+    """Where all of one length fail, those of the other are answered."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    run = Run.of_files(registry.path(MODEL))
+    forward = run.scheduler.loaded.model.forward
+
+    def failing(**given):
+        if given["input_ids"].shape[1] == 21:
+            raise RuntimeError("twenty-one")
+        return forward(**given)
+
+    monkeypatch.setattr(run.scheduler.loaded.model, "forward", failing)
+    identities = list(long_ones(run))
+    run.finish()
+
+    answers = [run.answers[identity] for identity in identities]
+    assert [len(floats_from_bytes(*answer)) for answer in answers[::2]] == [20] * 16
+    assert {answer.reason for answer in answers[1::2]} == {"MODEL_FAILED"}
+
+
+@pytest.mark.parametrize(("threads", "cores", "width"), [(1, 1, 1), (1, 2, 2), (1, 64, 4), (2, 2, 1)])
+def test_as_many_passes_as_cores(threads, cores, width, monkeypatch):
+    """Up to four; a larger model's passes have all cores, one after the other."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    loaded = dataclasses.replace(load(registry.path(MODEL), torch.device("cpu")), threads=threads)
+    assert SideBySide(loaded).width == width
 
 
 def test_what_is_over_is_not_measured(monkeypatch):

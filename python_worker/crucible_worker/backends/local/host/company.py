@@ -6,8 +6,8 @@ kernels, and threads share the work out by it. On one thread, parts of one shape
 do depends on processor and library, so it is tried out: the first time that so many parts of a shape come together, the
 first and the last of them are computed alone as well. Company that changes either is not kept again.
 
-On the embedded models a batch is three times as fast as one part after the other. A larger model's passes are long
-enough to be worth their own call, and use all threads; its parts stay alone.
+On the embedded models 64 questions take a sixth of the time. A larger model's passes are long enough to be worth their
+own call, and use all threads; its parts stay alone.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ import torch
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.backends.local.frames import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
-from crucible_worker.backends.local.host.company import MAX_PARTS, Company
+from crucible_worker.backends.local.host.company import MAX_PARTS
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows
 from crucible_worker.backends.local.host.sampling import choose
 from crucible_worker.backends.local.host.scoring import Part, continuations, sequences
+from crucible_worker.backends.local.host.side_by_side import WORTH_A_THREAD, Measured, SideBySide
 
 __all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
 
@@ -54,7 +55,7 @@ class Scheduler:
         self.loaded = loaded
         self._answer = answer
         self._requests: dict[int, Request] = {}
-        self._company = Company(loaded)
+        self._measuring = SideBySide(loaded)
         self._scoring: dict[tuple[int | bool, ...], deque[_Measuring]] = {}
         """What is to be measured, by shape: in the order of what came first, each shape in its turn."""
         self._waiting: deque[Row] = deque()
@@ -116,10 +117,23 @@ class Scheduler:
     def _score(self) -> None:
         until = time.monotonic() + SCORING_SECONDS
         while self._scoring:
-            if chosen := self._next_to_measure():
-                self._measure(chosen)
+            groups = self._next_groups()
+            found = self._measuring.measure([[each.part for each in group] for group in groups]) if groups else []
+            for group, measured in zip(groups, found, strict=True):
+                for each, results in zip(group, measured, strict=True):
+                    self._take(each, results)
             if time.monotonic() >= until:
                 return
+
+    def _next_groups(self) -> list[list[_Measuring]]:
+        """What is measured side by side: groups of parts, each for one pass; none where all that waited is over."""
+        groups: list[list[_Measuring]] = []
+        while self._scoring and len(groups) < self._measuring.width:
+            if chosen := self._next_to_measure():
+                groups.append(chosen)
+                if sum(each.part.positions for each in chosen) < WORTH_A_THREAD:
+                    break
+        return groups
 
     def _next_to_measure(self) -> list[_Measuring]:
         """Parts of one shape for one pass; none where all of them are over."""
@@ -129,26 +143,18 @@ class Scheduler:
         while waiting and len(chosen) < MAX_PARTS:
             if not (each := waiting.popleft()).request.over:
                 chosen.append(each)
-        count = self._company.most(chosen[0].part, len(chosen)) if chosen else 0
+        count = self._measuring.most(chosen[0].part, len(chosen)) if chosen else 0
         waiting.extendleft(reversed(chosen[count:]))
         if waiting:
             self._scoring[shape] = waiting  # behind the others
         return chosen[:count]
 
-    def _measure(self, chosen: Sequence[_Measuring]) -> None:
-        try:
-            found = self._company.measure([each.part for each in chosen])
-        except Exception as error:  # whatever it is, it is answered; the host goes on
-            if len(chosen) == 1:
-                self._fail(chosen[0].request, error)
-            else:
-                # Only its own fault is a request's end.
-                for each in chosen:
-                    self._measure([each])
+    def _take(self, each: _Measuring, results: Measured) -> None:
+        if isinstance(results, Exception):
+            self._fail(each.request, results)
             return
-        for each, results in zip(chosen, found, strict=True):
-            for index, result in enumerate(results, each.first):
-                self._finish(each.request, index, result)
+        for index, result in enumerate(results, each.first):
+            self._finish(each.request, index, result)
 
     def _next_to_join(self) -> list[Row]:
         """Rows to read next, in the order they came, as far as they fit."""
