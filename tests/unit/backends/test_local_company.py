@@ -240,6 +240,19 @@ def test_a_fault_is_nobody_elses_side_by_side(monkeypatch):
     assert {answer.reason for answer in answers[1::2]} == {"MODEL_FAILED"}
 
 
+def test_a_model_that_cannot_be_copied_is_asked_by_one_thread(monkeypatch, caplog):
+    """One pass after the other; it is tried once, and said."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    run = Run.of_files(registry.path(MODEL))
+    run.scheduler.loaded.model.lock = threading.Lock()
+
+    for _ in range(2):
+        identities = list(long_ones(run))
+        run.finish()
+        assert all(len(floats_from_bytes(*run.answers[each])) in (20, 21) for each in identities)
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize(("threads", "cores", "width"), [(1, 1, 1), (1, 2, 2), (1, 64, 4), (2, 2, 1)])
 def test_as_many_passes_as_cores(threads, cores, width, monkeypatch):
     """Up to four; a larger model's passes have all cores, one after the other."""

@@ -23,10 +23,16 @@ class Request:
     over: bool = False
     """Whether it was answered, failed or aborted: what is left of it is dropped."""
 
-    @property
-    def complete(self) -> bool:
-        """Whether every part has its result."""
-        return all(result is not None for result in self.results)
+    _missing: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._missing = len(self.results)
+
+    def take(self, index: int, result: Any) -> bool:
+        """Take the result of a part; whether it was the last one missing."""
+        self.results[index] = result
+        self._missing -= 1
+        return self._missing == 0
 
 
 class Row:

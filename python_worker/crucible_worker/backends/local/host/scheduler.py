@@ -204,8 +204,7 @@ class Scheduler:
         return going_on
 
     def _finish(self, request: Request, index: int, result: Any) -> None:
-        request.results[index] = result
-        if request.complete and not request.over:
+        if request.take(index, result) and not request.over:
             self._end(request, request.results)
 
     def _fail(self, request: Request, error: Exception) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,8 @@ WORTH_A_THREAD = 256
 _MOST = 4
 """Threads that measure."""
 
+_log = logging.getLogger(__name__)
+
 Measured = list[bytes] | Exception
 """The results of a part's rows, or why there are none."""
 
@@ -33,15 +37,15 @@ class SideBySide:
     """Measures parts of one model. Everything is called from one thread."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self._companies = [Company(loaded)]
+        self._own = Company(loaded)
+        self._copies: list[Company] = []
         self._loaded = loaded
-        self._pool: ThreadPoolExecutor | None = None
         self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.keeps_company else 1
         """How many passes at a time."""
 
     def most(self, part: Part, waiting: int) -> int:
         """See `Company.most`."""
-        return self._companies[0].most(part, waiting)
+        return self._own.most(part, waiting)
 
     def measure(self, groups: Sequence[Sequence[Part]]) -> list[list[Measured]]:
         """Measure groups of parts, those of a group by one pass if they may be, at most `width` groups.
@@ -49,17 +53,26 @@ class SideBySide:
         Only its own fault is a part's end: where a pass fails, its parts are measured one by one.
         """
         first, *others = groups
-        while len(self._companies) < len(groups):
-            copied = dataclasses.replace(self._loaded, model=copy.deepcopy(self._loaded.model))
-            self._companies.append(Company(copied))
-        if others and self._pool is None:
-            self._pool = ThreadPoolExecutor(self.width - 1, "measuring", torch.set_num_threads, (1,))
-        running = [
-            self._pool.submit(_in_thread, company, group)
-            for company, group in zip(self._companies[1:], others)
-            if self._pool is not None
-        ]
-        return [_measured(self._companies[0], first), *(future.result() for future in running)]
+        copies = self._have(len(others)) if others else []
+        running = [self._threads.submit(_in_thread, *each) for each in zip(copies, others)]
+        own = [_measured(self._own, group) for group in (first, *others[len(copies) :])]
+        return [own[0], *(future.result() for future in running), *own[1:]]
+
+    def _have(self, count: int) -> list[Company]:
+        """So many copies of the model; fewer where it cannot be copied, which is not tried again."""
+        try:
+            while len(self._copies) < count:
+                copied = copy.deepcopy(self._loaded.model)
+                self._copies.append(Company(dataclasses.replace(self._loaded, model=copied)))
+        except Exception:  # what a model of somebody's is made of may refuse it in any way
+            _log.warning("a model cannot be copied: its passes are made one after the other", exc_info=True)
+            self.width = 1 + len(self._copies)
+        return self._copies[:count]
+
+    @functools.cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        # Started when first needed. One more thread for a pass would cost more than it brings, as for the model itself.
+        return ThreadPoolExecutor(self.width - 1, "measuring", torch.set_num_threads, (1,))
 
 
 @torch.inference_mode()
