@@ -1,6 +1,7 @@
 """An environment that does what a sample says, in whatever process it runs: laid out as a distribution by tests."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -19,6 +20,27 @@ if os.environ.get("LANG") == "threads":  # a variable that processes of environm
 
 if os.environ.get("LANG") == "slow":
     time.sleep(3)
+
+if os.environ.get("LANG") == "broken" and "keep" in sys.argv:
+    raise RuntimeError("not here")
+
+if os.environ.get("LANG") == "children":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+CHILD = 0
+if os.environ.get("LANG") == "child" and not (CHILD := os.fork()):
+    time.sleep(3600)
+
+if os.environ.get("LANG") == "full":
+    forks = iter([os.fork])
+
+    def one_fork():
+        """The first, and no other."""
+        for fork in forks:
+            return fork()
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    os.fork = one_fork
 
 LOADED = os.getpid()
 
@@ -41,6 +63,11 @@ class Acts:
         if self.what == "odd":
             content: Any = 3
             return Conversation((ChatMessage("user", content),)), ()
+        if self.what == "map":
+            message: Any = {"role": "user", "content": "q"}
+            return Conversation((message,)), ()
+        if self.what == "stop":
+            return "q", (2**70,)
         if self.what == "object":
             return object(), ()
         return "q", ()
@@ -48,7 +75,7 @@ class Acts:
     async def step(self, action, *, extra=None):
         (self.folder / f"{self.what} {os.getpid()}").touch()
         first = len(list(self.folder.glob(f"{self.what} *"))) == 1
-        metrics = {"pid": os.getpid(), "loaded_here": os.getpid() == LOADED}
+        metrics = {"pid": os.getpid(), "loaded_here": os.getpid() == LOADED, "child": CHILD}
         if self.what == "spin":
             while True:
                 pass
@@ -62,11 +89,13 @@ class Acts:
             await asyncio.Event().wait()
         if self.what == "end later":
             signal.setitimer(signal.ITIMER_REAL, 0.5)  # ends the process, when its group is done
-        if self.what == "leave":
+        if self.what in ("leave", "start"):
             # Whoever is started by an environment holds all that it inherits.
             sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], close_fds=False)
             (self.folder / "left").write_text(str(sleeping.pid))
-            os._exit(3)
+            if self.what == "leave":
+                os._exit(3)
+            await asyncio.Event().wait()
         if self.what == "print":
             print("x" * 100_000, flush=True)
             print("y" * 100_000, file=sys.stderr, flush=True)

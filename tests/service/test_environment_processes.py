@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
-from crucible_worker.evaluators.environments import group, player, starting, wire
+from crucible_worker.evaluators.environments import group, keeper, player, starting, wire
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import Strategy, Tolerance
 from crucible_worker.evaluators.environments.own_loop import guarded_call
@@ -258,6 +258,101 @@ async def test_the_keeper_that_is_killed_is_replaced(act: Act, folder: Path) -> 
     assert [each.verdict for each in others] == [Verdict.MEASURED] * 2
 
 
+async def test_a_keeper_that_has_ended_holds_up_no_end(act: Act, folder: Path) -> None:
+    """Of an evaluation that needs no other one."""
+    async with rig() as r:
+        running = asyncio.create_task(
+            r.evaluation.evaluate(asked(evaluators=[act(max_retries=0)], dataset=_does("wait"), sampling=SAMPLING))
+        )
+        await _until(lambda: _pids(folder, "wait"))
+        (keeper,) = _children(os.getpid())
+        os.kill(keeper, signal.SIGKILL)
+        async with asyncio.timeout(GONE_SECONDS):
+            found = await running
+
+    assert (found.state, found.done) == (EvaluationState.COMPLETED, 1)
+
+
+async def test_processes_that_cannot_be_ended_hold_up_no_end(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of their evaluation: what it held is another one's."""
+    close = Processes.close
+
+    def closed_badly(processes: Processes) -> None:
+        close(processes)
+        raise RuntimeError("they could not be ended")
+
+    monkeypatch.setattr(Processes, "close", closed_badly)
+    async with rig() as r, asyncio.timeout(60):
+        found = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end"), sampling=SAMPLING))
+
+    assert found.state is EvaluationState.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("language", "what", "reason"),
+    [("children", "exit", player.ENVIRONMENT_ENDED), ("full", "end", "ENVIRONMENT_NOT_STARTED")],
+)
+async def test_what_happens_to_one_group_is_nothing_to_the_others(
+    act: Act, monkeypatch: pytest.MonkeyPatch, language: str, what: str, reason: str
+) -> None:
+    """Where a package asks to hear of no child that ends, and where no further process can be started."""
+    monkeypatch.setenv("LANG", language)
+    async with rig() as r:
+        await r.evaluation.evaluate(
+            asked(
+                evaluators=[act(max_retries=0)],
+                dataset=_does("end", what),
+                sampling=SAMPLING,
+                limits=Limits(concurrency=2),
+            )
+        )
+        first, second = await samples_of(r.worker.bridge)
+
+    assert first.verdict is Verdict.MEASURED
+    assert second.problem is not None
+    assert second.problem.reason == reason
+    assert "signal" not in second.problem.message
+
+
+async def test_what_an_import_has_started_ends_with_the_evaluation(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what groups start does."""
+    monkeypatch.setenv("LANG", "child")
+    async with rig() as r:
+        found = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end"), sampling=SAMPLING))
+        await _gone({int(found.metrics.values["env/all/child"])})
+
+
+async def test_what_cannot_be_loaded_is_tried_once(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one attempt, however many samples want it: an import may take long to fail."""
+    tried = []
+
+    def counted(*arguments: Any) -> Any:
+        tried.append(arguments)
+        return starting.start(*arguments)
+
+    monkeypatch.setattr(keeper, "start", counted)
+    monkeypatch.setenv("LANG", "broken")
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does(*["end"] * 3), sampling=SAMPLING))
+        samples = await samples_of(r.worker.bridge)
+
+    assert [each.problem and each.problem.reason for each in samples] == ["BAD_ENVIRONMENT"] * 3
+    assert len(tried) == 1
+
+
+async def test_what_does_not_end_loading_is_no_other_failure(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each of its samples: that its process was killed for that is not what they are told."""
+    monkeypatch.setenv("LANG", "slow")
+    monkeypatch.setattr(keeper, "LOAD_SECONDS", 0.5)
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end", "end"), sampling=SAMPLING))
+        samples = await samples_of(r.worker.bridge)
+
+    for each in samples:
+        assert each.problem is not None
+        assert "did not load within" in each.problem.message
+
+
 async def test_a_cancelled_evaluation_leaves_no_process(act: Act, folder: Path) -> None:
     """Neither of those that wait nor of those that spin."""
     async with rig() as r:
@@ -271,17 +366,18 @@ async def test_a_cancelled_evaluation_leaves_no_process(act: Act, folder: Path) 
 
 
 async def test_they_die_with_the_worker(act: Act, folder: Path, tmp_path: Path) -> None:
-    """By a SIGKILL of it, too, which closes nothing in order."""
+    """By a SIGKILL of it, too, which closes nothing in order; so does what they have started."""
     async with workshop(tmp_path, {"m": {}}) as shop:
         worker = await shop.start()
         await worker.bridge.evaluation.start_evaluation(
-            asked(evaluators=[act()], dataset=_does("wait", "spin"), sampling=SAMPLING)
+            asked(evaluators=[act(group_size=1)], dataset=_does("wait", "spin", "start"), sampling=SAMPLING)
         )
-        await _until(lambda: _pids(folder, "wait") and _pids(folder, "spin"))
+        await _until(lambda: all(_pids(folder, what) for what in ("wait", "spin")))
+        await _until(lambda: (folder / "left").exists() and (folder / "left").read_text())
         keepers = _children(worker.pid)
         assert len(keepers) == 1
         worker.kill()
-        await _gone(_pids(folder, "*") | keepers)
+        await _gone(_pids(folder, "*") | keepers | {int((folder / "left").read_text())})
 
 
 async def test_what_is_printed_goes_nowhere(act: Act, capfd: pytest.CaptureFixture[str]) -> None:
@@ -348,6 +444,8 @@ async def test_one_that_has_threads_is_not_forked(
             "BAD_ENVIRONMENT",
             "observed a Conversation that cannot be asked: TypeError: a int where text should be",
         ),
+        ("map", "BAD_ENVIRONMENT", "observed a Conversation that cannot be asked: AttributeError"),
+        ("stop", "BAD_ENVIRONMENT", "cannot be asked: OverflowError"),
         ("object", "BAD_ENVIRONMENT", "observed a object, which is neither text nor tokens"),
         ("raise", "LookupError", "LookupError: no luck"),
     ],

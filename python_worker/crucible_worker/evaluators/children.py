@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 
-__all__ = ["die_with", "passed_variables"]
+__all__ = ["die_with", "outlive", "passed_variables"]
 
 _PASSED = (
     "PATH",
@@ -34,8 +34,17 @@ def passed_variables(*further: str) -> dict[str, str]:
 
 def die_with(parent: int) -> None:
     """Have this process be killed when its parent dies, however it dies."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    _at_its_death(signal.SIGKILL)
     if os.getppid() != parent:  # it died before the kernel was asked
         os._exit(1)
+
+
+def outlive() -> None:
+    """Have this process be killed with its parent no more: it hears of that by itself, and has others to end first."""
+    _at_its_death(0)
+
+
+def _at_its_death(number: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))

@@ -9,6 +9,7 @@ What ends it first is what it ends with. From that moment the gate lets no model
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -151,11 +152,12 @@ class Attempt:
             ticker.cancel()
             if deadline is not None:
                 deadline.cancel()
-            for evaluator in self._holding():
-                evaluator.close()
-            self._locks.release(self.row.number)
-            self._on_finished()
-            self.finished.set()
+            with contextlib.ExitStack() as last:  # from the last one on, whatever one of them raises
+                last.callback(self.finished.set)
+                last.callback(self._on_finished)
+                last.callback(self._locks.release, self.row.number)
+                for evaluator in self._holding():
+                    last.callback(evaluator.close)
 
     def _holding(self) -> list[HoldsProcesses]:
         """Evaluators that have processes."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import shutil
 import threading
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_company_changes_no_bit(name, monkeypatch):
 
 
 def test_company_that_changes_a_bit_is_not_kept(monkeypatch):
-    """It is tried once for so many of a shape; what is answered is what each gets alone."""
+    """It is tried once, and then neither for this shape nor for others; what is answered is what each gets alone."""
     run = Run.of_files(registry.path(MODEL))
     forward = run.scheduler.loaded.model.forward
     rows = []
@@ -153,7 +154,25 @@ def test_company_that_changes_a_bit_is_not_kept(monkeypatch):
         run.finish()
         assert [run.answers[each] for each in together] == [run.answers[each] for each in alone]
 
-    assert rows == [8, *[1] * (2 + 8), *[1] * 8]
+    for index in range(4):
+        run.score(([index, *range(8)], [*range(9)]))
+    run.finish()
+
+    assert rows == [8, *[1] * (2 + 8), *[1] * 8, *[1] * 4]
+
+
+def test_a_model_that_does_not_ship_keeps_no_company(monkeypatch, tmp_path):
+    """However small: of many, company changes a bit for some tokens of a shape alone, which no trial has to show."""
+    copied = shutil.copytree(registry.path(MODEL), tmp_path / "copied")
+    for run in (Run.of_files(copied), Run(load(registry.path(MODEL), torch.device("cpu"), dtype="float64"))):
+        shapes = passes(run, monkeypatch)
+
+        for index in range(4):
+            run.score(([index, *range(7)], [*range(8)]))
+            run.measure([index, *range(7)], [[1], [2]])
+        run.finish()
+
+        assert shapes == [(1, 8)] * 8
 
 
 def test_a_larger_model_keeps_no_company(monkeypatch):
@@ -272,3 +291,18 @@ def test_what_is_over_is_not_measured(monkeypatch):
 
     assert set(run.answers) == {identities[4]}
     assert shapes == [(1, 8)]
+
+
+def test_nothing_is_kept_of_what_is_over():
+    """Neither what was to be measured nor the cache of a batch, although nothing else is asked."""
+    run = Run.of_files(registry.path(MODEL))
+    identities = [run.sample([3, 4, 5], temperature=5.0, seed=1, num_samples=8) for _ in range(9)]
+    run.steps(1)
+    identities.append(run.score(*[([3, 4, 5], [3, 4, 5])] * 100))
+    for identity in identities:
+        run.scheduler.abort(identity)
+
+    assert run.scheduler.busy
+    assert run.finish() == {}
+    scheduler = run.scheduler
+    assert [len(kept) for kept in (scheduler._scoring, scheduler._batches, scheduler._waiting)] == [0, 0, 0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from crucible_worker.backends.local.frames import error_from_map
 from crucible_worker.evaluators.environments import entry_points, wire
-from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, bury, kill, start
+from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, bury, ends, start
 
 __all__ = ["find", "look"]
 
@@ -46,16 +46,14 @@ def _asked(name: str) -> Mapping[str, Any]:
     with ours:
         with theirs:
             process = start("describe", name, theirs)
-        until, told = time.monotonic() + LOAD_SECONDS, None
+        until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
         try:
             told = _told(ours, until)
+            ended = told is None and ends(process, until)
         finally:
-            late = time.monotonic() >= until
-            if late or told is not None:
-                kill(process)
             ending = bury(process)
     if told is None:
-        why = f"did not end within {LOAD_SECONDS:.0f} s" if late else ending
+        why = ending if ended else f"did not end within {LOAD_SECONDS:.0f} s"
         raise entry_points.bad(name, f"cannot be loaded: its import {why}")
     if "error" in told:
         raise error_from_map(told["error"])

@@ -65,6 +65,7 @@ class Keeper:
                     await asyncio.shield(self._news)
             except TimeoutError:
                 kill(self._process)
+                self.alive = False
                 raise entry_points.bad(self._environment, f"did not load within {LOAD_SECONDS:.0f} s") from None
             self._ready = True
 
@@ -74,9 +75,10 @@ class Keeper:
         self._last_number += 1
         ours, theirs = socket.socketpair()
         number = self._last_number
+        # Before anything is waited for: a keeper that ends meanwhile tells of it once.
+        self._news = self._loop.create_future()
         player = await Player.at(ours, lambda: self._kill(number))
         self._players[number] = player
-        self._news = self._loop.create_future()
         with theirs:
             self._order({"op": "start", "number": number}, theirs.fileno())
         try:
@@ -87,17 +89,20 @@ class Keeper:
         return player
 
     def _kill(self, number: int) -> None:
-        if self.alive and number in self._players and self._control.fileno() >= 0:
+        if number in self._players:
             self._order({"op": "kill", "number": number})
 
     def close(self) -> None:
         """Have it end with all that it has started."""
+        if not self.alive:  # then its socket is closed
+            return
         self._loop.remove_reader(self._control)
         self._control.close()
-        if self.alive:
-            self._deadline = self._loop.call_later(_END_SECONDS, kill, self._process)
+        self._deadline = self._loop.call_later(_END_SECONDS, kill, self._process)
 
     def _order(self, order: Mapping[str, Any], *fds: int) -> None:
+        if self._control.fileno() < 0:  # it has ended, or is about to
+            return
         try:
             socket.send_fds(self._control, [json.dumps(order).encode()], fds)
         except (BlockingIOError, ConnectionError):  # it hears nothing any more

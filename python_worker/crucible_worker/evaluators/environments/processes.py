@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Failure, Group
 from crucible_worker.evaluators.environments.keeper import Keeper
@@ -31,6 +31,7 @@ class Processes:
     def __init__(self, environment: str) -> None:
         self._environment = environment
         self._keeper: Keeper | None = None
+        self._refused: FailedPrecondition | None = None
         self._starting = asyncio.Lock()
         self._idle: list[Player] = []
         self._busy: set[Player] = set()
@@ -64,7 +65,7 @@ class Processes:
         async with self._starting:
             # Why it cannot be is told to whoever wants a group made.
             with contextlib.suppress(BridgeError):
-                await self._kept().get_ready()
+                await self._ready()
 
     def close(self) -> None:
         """End them all, but those of groups that have been given up and have time to clean up; does not wait."""
@@ -112,7 +113,19 @@ class Processes:
                 return player
         # One after the other: the keeper's socket has room for few orders.
         async with self._starting:
-            return await self._kept().start()
+            return await (await self._ready()).start()
+
+    async def _ready(self) -> Keeper:
+        """A keeper that has loaded the environment; what cannot be loaded once is not tried for every sample."""
+        if self._refused is not None:
+            raise self._refused
+        keeper = self._kept()
+        try:
+            await keeper.get_ready()
+        except FailedPrecondition as error:
+            self._refused = error
+            raise
+        return keeper
 
     def _kept(self) -> Keeper:
         if self._closed:

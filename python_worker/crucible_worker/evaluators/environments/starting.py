@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 from crucible_bridge.errors import BackendError
 from crucible_worker.evaluators.children import passed_variables
 
-__all__ = ["LOAD_SECONDS", "bury", "ending_of", "kill", "share", "start", "unshare"]
+__all__ = ["LOAD_SECONDS", "bury", "ending_of", "ends", "kill", "share", "start", "unshare"]
 
 LOAD_SECONDS = 120.0
 """How long an environment may take to be imported."""
@@ -67,8 +69,20 @@ def start(what: str, environment: str, end: socket.socket) -> subprocess.Popen[b
     return process
 
 
+def ends(process: subprocess.Popen[bytes], until: float) -> bool:
+    """Whether a process ends before a time of `time.monotonic`; blocks, and leaves it to be waited for."""
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+    finally:
+        os.close(pidfd)
+
+
 def bury(process: subprocess.Popen[bytes]) -> str:
-    """Wait for a process that has ended, or is killed; how it has."""
+    """Wait for a process that has ended, or else is killed, with what it has left behind in its group; how it has."""
+    kill(process)
     _unburied.discard(process)
     return ending_of(process.wait())
 

@@ -2,12 +2,14 @@
 
 An evaluation that is resumed must equal one that was not, to the last bit, and nobody knows what else was asked at the
 time. As a rule, though, a batch changes last bits: another number of rows takes another path through the matrix
-kernels, and threads share the work out by it. On one thread, parts of one shape as a rule keep their bits. Whether they
-do depends on processor and library, so it is tried out: the first time that so many parts of a shape come together, the
-first and the last of them are computed alone as well. Company that changes either is not kept again.
+kernels, and threads share the work out by it. On one thread, the embedded models keep the bits of parts of one shape.
+Whether they do depends on processor and library, so it is tried out: the first time that so many parts of a shape come
+together, the first and the last of them are computed alone as well. Where either changes, the model keeps no company
+from then on.
 
-On the embedded models 64 questions take a sixth of the time. A larger model's passes are long enough to be worth their
-own call, and use all threads; its parts stay alone.
+Of other models no such trial says enough: many change a bit for some tokens of a shape, and none for others. A larger
+model's passes use all threads besides, and are long enough to be worth their own call. Parts of both stay alone. On the
+embedded models 64 questions take a sixth of the time.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Company:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._keeps_bits: dict[tuple[int, ...], bool] = {}
+        self._kept = loaded.keeps_company and loaded.shipped
+        self._tried: set[tuple[int, ...]] = set()
 
     def most(self, part: Part, waiting: int) -> int:
         """How many parts of this one's shape to measure by one pass, of so many that wait."""
@@ -42,20 +45,18 @@ class Company:
 
     def measure(self, parts: Sequence[Part]) -> list[list[bytes]]:
         """The results of parts of one shape, each the same as if it were measured alone; see `scoring.measure`."""
-        if len(parts) > 1:
+        if len(parts) > 1 and self._kept:
             size = next(size for size in _SIZES if size >= len(parts))
             shape = (*parts[0].shape, size)
-            known = self._keeps_bits.get(shape)
-            if known is not False:
-                full = [*parts, *[parts[-1]] * (size - len(parts))]
-                found = measure(self._loaded, full)
-                if known or self._try_out(shape, full, found):
-                    return found[: len(parts)]
+            full = [*parts, *[parts[-1]] * (size - len(parts))]
+            found = measure(self._loaded, full)
+            if shape in self._tried or self._try_out(shape, full, found):
+                return found[: len(parts)]
         return [result for part in parts for result in measure(self._loaded, [part])]
 
     def _room(self, shape: tuple[int, int, int]) -> int:
         """The greatest size of a pass over parts of this shape."""
-        if not self._loaded.keeps_company:
+        if not self._kept:
             return 1
         prompt, rows, width = shape
         fit = POSITIONS_AT_ONCE // max(prompt, rows * width, 1)
@@ -67,7 +68,9 @@ class Company:
             parts = [dataclasses.replace(part, greedy=False) for part in parts]
             found = measure(self._loaded, parts)
         alone = [measure(self._loaded, [part])[0] for part in (parts[0], parts[-1])]
-        if len(self._keeps_bits) >= _MAX_KNOWN:
-            self._keeps_bits.clear()
-        self._keeps_bits[shape] = alone == [found[0], found[-1]]
-        return self._keeps_bits[shape]
+        self._kept = alone == [found[0], found[-1]]
+        if len(self._tried) >= _MAX_KNOWN:
+            self._tried.clear()
+        if self._kept:
+            self._tried.add(shape)
+        return self._kept

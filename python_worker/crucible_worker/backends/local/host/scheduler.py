@@ -63,8 +63,8 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is left to do."""
-        return bool(self._requests)
+        """Whether anything is left to do, or to be dropped."""
+        return bool(self._requests or self._scoring or self._waiting or self._batches)
 
     def add_scoring(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for the log-probabilities of given tokens."""

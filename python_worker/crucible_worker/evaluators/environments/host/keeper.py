@@ -20,8 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.backends.local.frames import HEADER, error_to_map
+from crucible_worker.evaluators.children import outlive
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.base import EnvironmentType
 from crucible_worker.evaluators.environments.host import player
@@ -61,6 +62,8 @@ def keep(control: socket.socket, name: str) -> NoReturn:
     # Collections would write into every page that is shared with what is forked.
     gc.collect()
     gc.freeze()
+    # Killed with the worker, it could not kill what groups have started; from here on its socket tells it.
+    outlive()
     control.send(b'{"op": "ready"}')
     _Keeper(control, name, environment).serve()
 
@@ -78,6 +81,8 @@ class _Keeper:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._started: dict[int, _Started] = {}
+        # What the environment does of the end of children, such as ignoring it, would take away how ours have ended.
+        self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def serve(self) -> NoReturn:
         while True:
@@ -98,19 +103,26 @@ class _Keeper:
             os._exit(0)
         order = json.loads(data)
         if order["op"] == "start":
-            self._start(order["number"], fds[0])
-            self._tell({"op": "started", "number": order["number"]})
+            self._tell(self._start(order["number"], fds[0]))
         else:
             for started in self._started.values():
                 if started.number == order["number"]:
                     _kill(started.pid)
 
-    def _start(self, number: int, end: int) -> None:
-        pid = self._forked(end) if _is_single_threaded() else self._spawned(end)
-        os.close(end)
+    def _start(self, number: int, end: int) -> dict[str, Any]:
+        """Start a process for groups; what is to be told of it."""
+        try:
+            pid = self._forked(end) if _is_single_threaded() else self._spawned(end)
+        except OSError as error:  # one more is too many, which is nothing to those that are at work
+            message = f"a process of the environment {self._name!r} cannot be started: {error.strerror}"
+            why = BackendError(message, reason="ENVIRONMENT_NOT_STARTED", retryable=True)
+            return {"op": "failed", "error": error_to_map(why)}
+        finally:
+            os.close(end)
         pidfd = os.pidfd_open(pid)
         self._started[pidfd] = _Started(number, pid, pidfd)
         self._poll.register(pidfd, select.POLLIN)
+        return {"op": "started", "number": number}
 
     def _forked(self, end: int) -> int:
         keeper = os.getpid()
@@ -126,6 +138,8 @@ class _Keeper:
             self._control.close()
             for other in self._started:
                 os.close(other)
+            if self._on_child is not None:  # else it is none of Python's
+                signal.signal(signal.SIGCHLD, self._on_child)
             player.play(socket.socket(fileno=end), self._environment, keeper)
         finally:
             os._exit(1)

@@ -122,7 +122,7 @@ class _Asking:
             shown = wire.shown_to_map(observation)
             question = {"shown": shown, "stop": wire.stops_of(stop), "seed": seed, "max_tokens": int(max_tokens)}
             return await self.line.ask(question)
-        except (TypeError, wire.TooLong) as error:
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
             kind = type(observation).__name__
             raise ForeignFailure(BAD_ENVIRONMENT, f"observed a {kind} that cannot be asked: {told(error)}") from error
 
