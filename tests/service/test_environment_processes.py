@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
+from crucible_bridge.types import (
+    EvaluateRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorSpec,
+    Limits,
+    Sample,
+    SamplingParams,
+    Verdict,
+)
 from crucible_worker.evaluators.environments import group, keeper, player, starting, wire
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import Strategy, Tolerance
@@ -19,7 +28,7 @@ from crucible_worker.evaluators.environments.own_loop import guarded_call
 from crucible_worker.evaluators.environments.processes import Processes
 from crucible_worker.evaluators.environments.records import outcome_of
 from tests.distributions import install, lay_out
-from tests.robustness.harness import workshop
+from tests.robustness.harness import count_lines, until, workshop
 from tests.service.evaluation_kit import Rig, asked, rig, samples_of
 from tests.unit.evaluators.environments.playing import asker
 
@@ -378,6 +387,38 @@ async def test_they_die_with_the_worker(act: Act, folder: Path, tmp_path: Path) 
         assert len(keepers) == 1
         worker.kill()
         await _gone(_pids(folder, "*") | keepers | {int((folder / "left").read_text())})
+
+
+async def test_the_next_worker_goes_on(act: Act, tmp_path: Path) -> None:
+    """After a SIGKILL: groups that were whole stand, the others are played again, as an undisturbed run finds it."""
+
+    def ask(evaluation_id: str) -> EvaluateRequest:
+        return asked(
+            evaluation_id=evaluation_id,
+            evaluators=[act(group_size=2)],
+            dataset=_does(*["plain"] * 12),
+            sampling=SAMPLING,
+            limits=Limits(concurrency=2),
+        )
+
+    def but_for_processes(found: Evaluation) -> dict[str, float]:
+        return {key: value for key, value in found.metrics.values.items() if "pid" not in key}
+
+    calls = tmp_path / "calls"
+    async with workshop(tmp_path, {"m": {"latency": 0.1, "call_file": str(calls)}}) as shop:
+        worker = await shop.start()
+        whole = await worker.bridge.evaluation.evaluate(ask("whole"))
+        await worker.bridge.evaluation.start_evaluation(ask("killed"))
+        await until(lambda: count_lines(calls) >= 24 + 10)
+        worker.kill()
+        following = await shop.start()
+        again = await following.bridge.evaluation.evaluate(ask("killed"))
+        asked_in_all = count_lines(calls)
+
+    assert again.attempt == 2
+    assert but_for_processes(again) == but_for_processes(whole)
+    assert but_for_processes(whole)["env/all/total_episodes"] == 24
+    assert asked_in_all < 24 + 10 + 24
 
 
 async def test_what_is_printed_goes_nowhere(act: Act, capfd: pytest.CaptureFixture[str]) -> None:
