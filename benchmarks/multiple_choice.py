@@ -13,11 +13,13 @@ import asyncio
 import itertools
 import json
 import logging
+import multiprocessing
 import random
 import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import structlog
@@ -56,7 +58,9 @@ async def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        long_model = random_model(folder / "models" / "long")
+        # In a process of its own: a worker has no torch in its own either.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+            long_model = other.submit(random_model, folder / "models" / "long").result()
         settings = Settings(
             port=0, state_dir=folder / "state", model_roots=(folder / "models",), grading_processes=0, device="cpu"
         ).validate()
