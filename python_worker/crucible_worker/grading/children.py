@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from crucible_worker.lifetime import ask_for_death
+
 __all__ = ["FORKSERVER_VARIABLE", "MEMORY_BYTES", "Answer", "begin", "report", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
@@ -111,7 +113,7 @@ def _answer(function: Callable[[Any], Any], item: Any) -> Answer:
 def _be_bound() -> None:
     from crucible_worker.grading import pool_preload  # ties whoever imports it to its parent's life
 
-    pool_preload.die_with_parent()
+    ask_for_death()
     if os.getppid() != pool_preload.FORKSERVER_PID != os.getpid():
         os._exit(0)  # the forkserver died before the kernel was asked
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

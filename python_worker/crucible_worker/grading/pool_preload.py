@@ -5,7 +5,6 @@ The worker never imports this: importing it ties a process to the life of its pa
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 # Threads of OpenBLAS would make every fork a fork of several threads.
@@ -16,29 +15,20 @@ import importlib
 import json
 import multiprocessing
 import multiprocessing.spawn
-import signal
 import socket
 import sys
 from types import TracebackType
 from typing import Any
 
 from crucible_worker.grading.children import FORKSERVER_VARIABLE
+from crucible_worker.lifetime import ask_for_death
 
-__all__ = ["CHILD_NAME", "FORKSERVER_PID", "die_with_parent"]
+__all__ = ["CHILD_NAME", "FORKSERVER_PID"]
 
 CHILD_NAME = "pebble_pool_worker"
 """What pebble calls its processes."""
 FORKSERVER_PID = os.getpid()
 """Who loaded this."""
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """Ask the kernel for a SIGKILL when the parent ends, however it ends."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _leave_main_alone(name: str) -> None:
@@ -70,7 +60,7 @@ def _load(parent: int, modules: list[str], ready: str) -> None:
         news.sendto(b"ready", ready.encode("latin-1"))
 
 
-die_with_parent()
+ask_for_death()
 sys.excepthook = _say
 for _name in ("_fixup_main_from_name", "_fixup_main_from_path"):
     _leave_main_alone(_name)

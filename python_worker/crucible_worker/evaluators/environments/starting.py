@@ -12,7 +12,7 @@ import sys
 import time
 
 from crucible_bridge.errors import BackendError
-from crucible_worker.evaluators.children import passed_variables
+from crucible_worker.evaluators.variables import passed_variables
 
 __all__ = ["LOAD_SECONDS", "bury", "ending_of", "ends", "kill", "share", "start", "unshare"]
 

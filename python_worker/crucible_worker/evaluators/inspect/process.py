@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError
-from crucible_worker.evaluators.children import passed_variables
 from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
+from crucible_worker.evaluators.variables import passed_variables
 
 __all__ = ["TASK_ENDED", "run_in_process"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import logging
 import os
 import signal
@@ -13,8 +12,7 @@ from typing import Any, BinaryIO
 
 from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.local.frames import HEADER, error_to_map, pack, unpack
-
-_PR_SET_PDEATHSIG = 1
+from crucible_worker.lifetime import die_with
 
 
 def main() -> None:
@@ -23,7 +21,8 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--device", metavar="auto|cpu|cuda|cuda:N", default="auto")
     arguments = parser.parse_args()
-    _die_with(arguments.parent)
+    die_with(arguments.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the worker's
     requests, replies = _claim_pipes()
     logging.basicConfig(stream=sys.stderr, format="model host: %(levelname)s %(name)s: %(message)s")
     # Only now: these take seconds, and what they print must not get between the frames.
@@ -38,14 +37,6 @@ def main() -> None:
         engine.submit(message)
     # The worker has closed its end. Nothing here is worth waiting for, least of all a thread amid a large product.
     os._exit(0)
-
-
-def _die_with(parent: int) -> None:
-    """Be killed when the worker dies, however it dies, and leave Ctrl-C in a terminal to it."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _claim_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -36,7 +36,7 @@ class Company:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._kept = loaded.keeps_company and loaded.shipped
+        self._kept = loaded.keeps_company
         self._tried: set[tuple[int, ...]] = set()
 
     def most(self, part: Part, waiting: int) -> int:

@@ -60,6 +60,11 @@ class LoadedModel:
     @property
     def keeps_company(self) -> bool:
         """Whether parts of different requests may be computed by one pass, see `company.py`."""
+        return self.shipped and self.single_threaded
+
+    @property
+    def single_threaded(self) -> bool:
+        """Whether one thread computes a pass."""
         return self.threads == 1 and self.device.type == "cpu"
 
     def new_cache(self) -> DynamicCache:

@@ -40,7 +40,7 @@ class SideBySide:
         self._own = Company(loaded)
         self._copies: list[Company] = []
         self._loaded = loaded
-        self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.keeps_company else 1
+        self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.single_threaded else 1
         """How many passes at a time."""
 
     def most(self, part: Part, waiting: int) -> int:

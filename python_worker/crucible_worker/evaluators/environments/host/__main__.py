@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 
-from crucible_worker.evaluators.children import die_with
+from crucible_worker.lifetime import die_with
 
 
 def main() -> None:

@@ -22,10 +22,10 @@ from typing import Any, NoReturn
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.backends.local.frames import HEADER, error_to_map
-from crucible_worker.evaluators.children import outlive
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.base import EnvironmentType
 from crucible_worker.evaluators.environments.host import player
+from crucible_worker.lifetime import outlive
 
 __all__ = ["describe", "keep"]
 

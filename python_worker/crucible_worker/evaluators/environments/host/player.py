@@ -14,13 +14,13 @@ from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_worker.backends.local.frames import error_from_map, error_to_map
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer
-from crucible_worker.evaluators.children import die_with
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
 from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
 from crucible_worker.evaluators.environments.records import outcome_of
+from crucible_worker.lifetime import die_with
 
 __all__ = ["play", "play_by_name"]
 

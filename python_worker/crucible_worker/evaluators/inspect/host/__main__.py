@@ -8,8 +8,8 @@ import os
 import socket
 from typing import Any
 
-from crucible_worker.evaluators.children import die_with
 from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.lifetime import die_with
 
 
 def main() -> None:
