@@ -8,7 +8,11 @@ from collections.abc import Iterable
 __all__ = ["program_of"]
 
 _LANGUAGES = frozenset({"", "py", "py3", "python", "python3"})
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`{]*)[^\n`]*$", re.MULTILINE)
+# Nothing in them is given back once it has matched: each character of a line is read once.
+_FENCE = re.compile(r"^ {0,3}+(`{3,}+|~{3,}+)[ \t]*+([^\s`{]*+)[^\n`]*+$", re.MULTILINE)
+_DEFINITION = re.compile(
+    r"^(?:(?:async[ \t]++)?(?:def|class)[ \t]++([^\W\d]\w*+)|([^\W\d]\w*+)[ \t]*+[:=])", re.MULTILINE
+)
 
 
 def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
@@ -25,11 +29,10 @@ def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
     blocks = _blocks(response)
     if not blocks:
         return response, "whole"
-    names = "|".join(map(re.escape, wanted))
+    names = frozenset(wanted)
     if names:
-        defines = re.compile(rf"^(?:(?:async[ \t]+)?def|class)[ \t]+(?:{names})\b|^(?:{names})[ \t]*[:=]", re.MULTILINE)
         for block in reversed(blocks):
-            if defines.search(block):
+            if any(found[1] in names or found[2] in names for found in _DEFINITION.finditer(block)):
                 return block, "block"
     return blocks[-1], "block"
 
