@@ -268,7 +268,7 @@ async def test_sums_of_logprobs_equal_a_direct_computation(local):
         assert -(logprobs * weights).sum() == pytest.approx(loss.item(), rel=1e-5, abs=1e-5)
 
 
-async def test_scores_are_bit_equal_in_any_company_and_in_another_host(root, local):
+async def test_scores_are_bit_equal_alone_together_and_in_another_host(root, local):
     """An evaluation that goes on elsewhere, at another concurrency, gets the same bits."""
     model = await load(local, EmbeddedModel("arithmetic@240"))
     data = [await render_supervised(model.tokenizer, sample) for sample in held_out(30)]

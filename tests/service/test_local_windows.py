@@ -92,7 +92,7 @@ async def test_the_likeliest_token_has_the_greatest_log_probability(model):
     assert found == [token async for token in likeliest(model, tokens)]
 
 
-async def test_the_likeliest_does_not_depend_on_company(model):
+async def test_the_likeliest_does_not_depend_on_other_requests(model):
     """Asked again, at once with others and with what is generated, it is the same."""
     tokens = await model.tokenizer.encode("45+27=72")
     alone = await model.compute_greedy(ModelInput.of(tokens))

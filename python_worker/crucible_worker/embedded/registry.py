@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crucible_bridge.errors import NotFound
 
-__all__ = ["names", "path", "ships"]
+__all__ = ["names", "path"]
 
 _CHECKPOINTS = Path(__file__).parent / "checkpoints"
 
@@ -34,8 +34,3 @@ def path(name: str) -> Path:
         )
     model, _, step = name.partition("@")
     return _CHECKPOINTS / model / step
-
-
-def ships(directory: Path) -> bool:
-    """Whether a directory is that of an embedded model."""
-    return directory in map(path, names())

@@ -1,4 +1,4 @@
-"""A row's tokens do not depend on its company, whatever the architecture."""
+"""A row's tokens do not depend on the other rows, whatever the architecture."""
 
 import random
 
@@ -46,8 +46,8 @@ def test_batched_rows_equal_whole_forward_passes(architecture, make_model):
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_embedded_models_answer_alike_in_any_company(name):
-    """Greedy tokens of every embedded model are the same alone, and in shuffled company of other lengths."""
+def test_embedded_models_answer_alike_alone_and_together(name):
+    """Greedy tokens of every embedded model are the same alone, and shuffled among rows of other lengths."""
     run = Run.of_files(registry.path(name))
     problems = [str(sample.input) for sample in held_out(24)]
     prompts = [run.encode(text[: 3 + i % 4]) for i, text in enumerate(problems)]
@@ -68,7 +68,7 @@ def test_embedded_models_answer_alike_in_any_company(name):
         assert answers(order) == expected
 
 
-def test_random_samples_do_not_depend_on_company():
+def test_random_samples_do_not_depend_on_other_rows():
     """A seeded sample draws from its own random numbers, whoever else draws."""
     run = Run.of_files(registry.path("arithmetic@240"))
     prompt = run.encode("23+74=")
@@ -84,7 +84,7 @@ def test_random_samples_do_not_depend_on_company():
     assert all(identity in run.answers for identity in crowd)
 
 
-def test_scores_are_bit_equal_in_any_company():
+def test_scores_are_bit_equal_alone_and_together():
     """Log-probabilities are the same bits alone, among other sequences, and beside rows that generate."""
     run = Run.of_files(registry.path("arithmetic@320"))
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
@@ -104,7 +104,7 @@ def test_scores_are_bit_equal_in_any_company():
         assert [run.answers[together][order.index(index)] for index in range(len(items))] == alone
 
 
-def test_windows_are_bit_equal_in_any_company():
+def test_windows_are_bit_equal_whatever_else_waits():
     """Sequences that are asked for together are the same bits whatever else is asked; and what they are alone."""
     run = Run.of_files(registry.path("arithmetic@320"))
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]

@@ -14,7 +14,6 @@ from transformers.cache_utils import DynamicLayer
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.backends.local.host.adapters import apply_adapter
 from crucible_worker.backends.local.host.refusals import refusing
-from crucible_worker.embedded import registry
 
 __all__ = ["LoadedModel", "load", "resolve_device"]
 
@@ -54,13 +53,6 @@ class LoadedModel:
     """How many threads compute it, on a CPU."""
     joins_batches: bool
     """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
-    shipped: bool
-    """Whether it is an embedded model as it ships, of which is known what becomes of its numbers in company."""
-
-    @property
-    def keeps_company(self) -> bool:
-        """Whether parts of different requests may be computed by one pass, see `company.py`."""
-        return self.shipped and self.single_threaded
 
     @property
     def single_threaded(self) -> bool:
@@ -151,7 +143,6 @@ def load(
         cache_argument=cache_argument,
         threads=1 if model.num_parameters() < _SMALL_PARAMETERS else _ALL_THREADS,
         joins_batches=_joins_batches(model.config),
-        shipped=adapter is None and dtype is None and registry.ships(directory),
     )
 
 

@@ -14,7 +14,6 @@ import torch
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.backends.local.frames import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
-from crucible_worker.backends.local.host.company import MAX_PARTS
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows
 from crucible_worker.backends.local.host.sampling import choose
@@ -56,8 +55,7 @@ class Scheduler:
         self._answer = answer
         self._requests: dict[int, Request] = {}
         self._measuring = SideBySide(loaded)
-        self._scoring: dict[tuple[int | bool, ...], deque[_Measuring]] = {}
-        """What is to be measured, by shape: in the order of what came first, each shape in its turn."""
+        self._scoring: deque[_Measuring] = deque()
         self._waiting: deque[Row] = deque()
         self._batches: list[Batch] = []
 
@@ -105,7 +103,7 @@ class Scheduler:
         request = self._requests[identity] = Request(identity, [None] * results)
         first = 0
         for part in parts:
-            self._scoring.setdefault((part.greedy, *part.shape), deque()).append(_Measuring(request, first, part))
+            self._scoring.append(_Measuring(request, first, part))
             first += len(part.sizes)
 
     def _drop_what_is_over(self) -> None:
@@ -116,38 +114,23 @@ class Scheduler:
 
     def _score(self) -> None:
         until = time.monotonic() + SCORING_SECONDS
-        while self._scoring:
-            groups = self._next_groups()
-            found = self._measuring.measure([[each.part for each in group] for group in groups]) if groups else []
-            for group, measured in zip(groups, found, strict=True):
-                for each, results in zip(group, measured, strict=True):
-                    self._take(each, results)
+        while chosen := self._next_to_measure():
+            found = self._measuring.measure([each.part for each in chosen])
+            for each, results in zip(chosen, found, strict=True):
+                self._take(each, results)
             if time.monotonic() >= until:
                 return
 
-    def _next_groups(self) -> list[list[_Measuring]]:
-        """What is measured side by side: groups of parts, each for one pass; none where all that waited is over."""
-        groups: list[list[_Measuring]] = []
-        while self._scoring and len(groups) < self._measuring.width:
-            if chosen := self._next_to_measure():
-                groups.append(chosen)
-                if sum(each.part.positions for each in chosen) < WORTH_A_THREAD:
-                    break
-        return groups
-
     def _next_to_measure(self) -> list[_Measuring]:
-        """Parts of one shape for one pass; none where all of them are over."""
-        shape = next(iter(self._scoring))
-        waiting = self._scoring.pop(shape)
+        """What is measured side by side, in the order in which it came."""
         chosen: list[_Measuring] = []
-        while waiting and len(chosen) < MAX_PARTS:
-            if not (each := waiting.popleft()).request.over:
-                chosen.append(each)
-        count = self._measuring.most(chosen[0].part, len(chosen)) if chosen else 0
-        waiting.extendleft(reversed(chosen[count:]))
-        if waiting:
-            self._scoring[shape] = waiting  # behind the others
-        return chosen[:count]
+        while self._scoring and len(chosen) < self._measuring.width:
+            if (each := self._scoring.popleft()).request.over:
+                continue
+            chosen.append(each)
+            if each.part.positions < WORTH_A_THREAD:
+                break
+        return chosen
 
     def _take(self, each: _Measuring, results: Measured) -> None:
         if isinstance(results, Exception):

@@ -1,8 +1,9 @@
 """Log-probabilities of given tokens, and the likeliest in their place: what belongs together is read by one pass.
 
-Together belong the windows of one text, and the continuations of one prompt, which is then read once: every attempt at
-an evaluation asks for them together. What is measured alone is the same bit for bit on every call; `company.py` tells
-what may be measured beside others.
+The windows of one text belong together, and so do the continuations of one prompt, which is then read once: every
+attempt at an evaluation asks for them together. Sequences of different requests never share a pass. The number of rows
+of a pass selects the matrix kernels, and these differ in the last bits; a resumed evaluation must equal one that ran
+through, and the other requests of that time are not known.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ POSITIONS_AT_ONCE = 512
 sequence may have more."""
 MAX_CACHED_TOKENS = 65_536
 """Rows times columns of a prompt and what stands behind it, once for each continuation that is read at a time."""
-_FEWEST_POSITIONS = 8
-"""Matrix kernels have another path for a handful of rows: where company is kept, a pass has at least so many."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +43,6 @@ class Part:
     """How many of its m targets each row has."""
     greedy: bool = False
     """Whether the likeliest tokens are asked for, and targets are not looked at."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """p, k and w: parts of one shape can be computed by one pass."""
-        return (self.prompt.size, *self.rows.shape)
 
     @property
     def positions(self) -> int:
@@ -100,41 +94,37 @@ def continuations(prompt: np.ndarray, given: Sequence[np.ndarray]) -> Part:
     return Part(prompt=prompt, rows=targets[:, :-1], targets=targets, sizes=[each.size for each in given])
 
 
-def measure(loaded: LoadedModel, parts: Sequence[Part]) -> list[list[bytes]]:
-    """Compute parts of one shape, all of them greedy or none, by one pass.
+def measure(loaded: LoadedModel, part: Part) -> list[bytes]:
+    """Compute a part by one pass, or by as few as have room for it.
 
     Returns:
-        Of each part and row, as many as the row has targets: log-probabilities, float64, nats, of the model's logits
-        normalized in float64; or the likeliest tokens, int64, of equally likely ones that with the lowest id.
+        Of each row, as many as it has targets: log-probabilities, float64, nats, of the model's logits normalized in
+        float64; or the likeliest tokens, int64, of equally likely ones that with the lowest id.
 
     Raises:
         BackendError: likeliest tokens are asked for where the greatest logit is not finite (LOGITS_NOT_FINITE).
     """
-    prompts, rows, targets = (np.stack(arrays) for arrays in zip(*((p.prompt, p.rows, p.targets) for p in parts)))
-    if not prompts.size:
-        values = _of_rows(loaded, rows, targets, greedy=parts[0].greedy)
+    prompt, rows, targets = part.prompt, part.rows, part.targets
+    if not prompt.size:
+        values = _of_rows(loaded, rows, targets, greedy=part.greedy)
     elif loaded.joins_batches:
-        values = _behind_prompts(loaded, prompts, rows, targets)
+        values = _behind_prompt(loaded, prompt, rows, targets)
     else:
         # A recurrent state cannot be shared out: the prompt is read with each row.
-        before = np.broadcast_to(prompts[:, None], (*rows.shape[:2], prompts.shape[1]))
-        values = _of_rows(loaded, np.concatenate([before, rows], axis=2), targets)
-    to_bytes = tokens_to_bytes if parts[0].greedy else floats_to_bytes
-    return [
-        [to_bytes(row[:size]) for row, size in zip(found, part.sizes, strict=True)]
-        for part, found in zip(parts, values, strict=True)
-    ]
+        before = np.broadcast_to(prompt, (len(rows), prompt.size))
+        values = _of_rows(loaded, np.concatenate([before, rows], axis=1), targets)
+    to_bytes = tokens_to_bytes if part.greedy else floats_to_bytes
+    return [to_bytes(row[:size]) for row, size in zip(values, part.sizes, strict=True)]
 
 
-def _behind_prompts(loaded: LoadedModel, prompts: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Log-probabilities of targets, shape (n, k, w + 1), where each of n prompts is read once."""
-    numbers = _numbers(loaded, 0, *prompts.shape)
+def _behind_prompt(loaded: LoadedModel, prompt: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Log-probabilities of targets, shape (k, w + 1), where the prompt is read once."""
     cache = loaded.new_cache()
-    first = _logits(loaded, prompts[numbers], cache=cache, last=True)[: len(prompts), -1]
-    found = [_logprobs(first, targets[:, :, 0])[:, :, None]]
-    if rows.shape[2]:
-        found.append(_of_rows(loaded, rows, targets[:, :, 1:], cache=cache, read=prompts.shape[1]))
-    return np.concatenate(found, axis=2)
+    first = _logits(loaded, prompt[None], cache=cache, last=True)[:, -1]
+    found = [_logprobs(first, targets[:, 0][None]).T]
+    if rows.shape[1]:
+        found.append(_of_rows(loaded, rows, targets[:, 1:], cache=cache, read=prompt.size))
+    return np.concatenate(found, axis=1)
 
 
 def _of_rows(
@@ -146,29 +136,27 @@ def _of_rows(
     read: int = 0,
     greedy: bool = False,
 ) -> np.ndarray:
-    """What stands behind the last m tokens of each row, shape (n, k, m).
+    """What stands behind the last m tokens of each row, shape (k, m).
 
     Args:
         loaded: the model.
-        rows: shape (n, k, w).
-        targets: shape (n, k, m), m at most w.
-        cache: of what was read before the rows, by n.
+        rows: shape (k, w).
+        targets: shape (k, m), m at most w.
+        cache: of the prompt that was read before the rows.
         read: tokens that it holds.
         greedy: ask for the likeliest tokens, not for the targets' log-probabilities.
     """
-    (parts, count, width), wanted = rows.shape, targets.shape[2]
-    flat, flat_targets = rows.reshape(parts * count, width), targets.reshape(parts * count, wanted)
+    width, wanted = rows.shape[1], targets.shape[1]
     found: list[np.ndarray] = []
     at_once = max(1, min(POSITIONS_AT_ONCE // max(width, 1), MAX_CACHED_TOKENS // max(read + width, 1)))
     # A row of nothing has nothing behind it, and no model takes it.
-    for start in range(0, len(flat) if width else 0, at_once):
-        some = flat_targets[start : start + at_once]
-        numbers = _numbers(loaded, start, len(some), width)
-        behind = None if cache is None else _shared_out(loaded, cache, numbers // count)
-        logits = _logits(loaded, flat[numbers], cache=behind, read=read)[: len(some), -wanted:].flatten(0, 1)
+    for start in range(0, len(rows) if width else 0, at_once):
+        some = targets[start : start + at_once]
+        behind = None if cache is None else _shared_out(loaded, cache, len(some))
+        logits = _logits(loaded, rows[start : start + at_once], cache=behind, read=read)[:, -wanted:].flatten(0, 1)
         values = _likeliest(loaded, logits) if greedy else _logprobs(logits, some.reshape(-1, 1))
         found.append(values.reshape(some.shape))
-    return np.concatenate(found or [flat_targets]).reshape(targets.shape)
+    return np.concatenate(found or [targets])
 
 
 def _logits(
@@ -186,21 +174,13 @@ def _logits(
     return loaded.model(**given).logits
 
 
-def _numbers(loaded: LoadedModel, first: int, count: int, width: int) -> np.ndarray:
-    """Numbers of the rows of a pass; the last one again and again where they are too few."""
-    fewest = -(-_FEWEST_POSITIONS // width) if loaded.keeps_company else count
-    numbers = np.arange(first, first + max(count, fewest))
-    return np.minimum(numbers, first + count - 1)
-
-
-def _shared_out(loaded: LoadedModel, cache: DynamicCache, numbers: np.ndarray) -> DynamicCache:
-    """A cache of its own for every row: that of the prompt with this number."""
-    chosen = torch.tensor(numbers, device=loaded.device)
+def _shared_out(loaded: LoadedModel, cache: DynamicCache, count: int) -> DynamicCache:
+    """A cache for so many rows, each of which continues the prompt."""
     made = loaded.new_cache()
     layers: list[Any] = cache.layers
     for index, layer in enumerate(layers):
         if layer.is_initialized:  # some models share theirs with others
-            made.update(layer.keys[chosen], layer.values[chosen], index)
+            made.update(layer.keys.repeat_interleave(count, 0), layer.values.repeat_interleave(count, 0), index)
     return made
 
 

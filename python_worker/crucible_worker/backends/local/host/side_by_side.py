@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from crucible_worker.backends.local.host.company import Company
 from crucible_worker.backends.local.host.loading import LoadedModel
-from crucible_worker.backends.local.host.scoring import Part
+from crucible_worker.backends.local.host.scoring import Part, measure
 
 __all__ = ["WORTH_A_THREAD", "Measured", "SideBySide"]
 
@@ -37,33 +36,25 @@ class SideBySide:
     """Measures parts of one model. Everything is called from one thread."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self._own = Company(loaded)
-        self._copies: list[Company] = []
         self._loaded = loaded
+        self._copies: list[LoadedModel] = []
         self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.single_threaded else 1
         """How many passes at a time."""
 
-    def most(self, part: Part, waiting: int) -> int:
-        """See `Company.most`."""
-        return self._own.most(part, waiting)
-
-    def measure(self, groups: Sequence[Sequence[Part]]) -> list[list[Measured]]:
-        """Measure groups of parts, those of a group by one pass if they may be, at most `width` groups.
-
-        Only its own fault is a part's end: where a pass fails, its parts are measured one by one.
-        """
-        first, *others = groups
+    def measure(self, parts: Sequence[Part]) -> list[Measured]:
+        """Measure parts, at most `width` of them, each by a separate pass."""
+        first, *others = parts
         copies = self._have(len(others)) if others else []
         running = [self._threads.submit(_in_thread, *each) for each in zip(copies, others)]
-        own = [_measured(self._own, group) for group in (first, *others[len(copies) :])]
+        own = [_measured(self._loaded, part) for part in (first, *others[len(copies) :])]
         return [own[0], *(future.result() for future in running), *own[1:]]
 
-    def _have(self, count: int) -> list[Company]:
+    def _have(self, count: int) -> list[LoadedModel]:
         """So many copies of the model; fewer where it cannot be copied, which is not tried again."""
         try:
             while len(self._copies) < count:
                 copied = copy.deepcopy(self._loaded.model)
-                self._copies.append(Company(dataclasses.replace(self._loaded, model=copied)))
+                self._copies.append(dataclasses.replace(self._loaded, model=copied))
         except Exception:  # what a model of somebody's is made of may refuse it in any way
             _log.warning("a model cannot be copied: its passes are made one after the other", exc_info=True)
             self.width = 1 + len(self._copies)
@@ -76,14 +67,12 @@ class SideBySide:
 
 
 @torch.inference_mode()
-def _in_thread(company: Company, parts: Sequence[Part]) -> list[Measured]:
-    return _measured(company, parts)
+def _in_thread(loaded: LoadedModel, part: Part) -> Measured:
+    return _measured(loaded, part)
 
 
-def _measured(company: Company, parts: Sequence[Part]) -> list[Measured]:
+def _measured(loaded: LoadedModel, part: Part) -> Measured:
     try:
-        return [*company.measure(parts)]
+        return measure(loaded, part)
     except Exception as error:  # whatever it is, it is answered; the host goes on
-        if len(parts) == 1:
-            return [error]
-        return [result for part in parts for result in _measured(company, [part])]
+        return error

@@ -1,8 +1,7 @@
-"""What is measured by one pass: the continuations of a prompt, and company that changes no bit."""
+"""What one pass measures: the continuations of a prompt, the windows of a text, and nothing of another request."""
 
 import dataclasses
 import random
-import shutil
 import threading
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from crucible_worker.backends.local.frames import floats_from_bytes, tokens_from_bytes
 from crucible_worker.embedded import registry
-from crucible_worker.embedded.arithmetic import held_out
 from tests.unit.backends.conftest import ARCHITECTURES
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
@@ -37,22 +35,6 @@ def passes(run, monkeypatch):
     return shapes
 
 
-def larger():
-    """The model, treated as one that is computed by several threads."""
-    return dataclasses.replace(load(registry.path(MODEL), torch.device("cpu")), threads=2)
-
-
-def asked(run):
-    """Every way to measure, with what it is to be given: sums, the choices of questions, likeliest tokens."""
-    ways = []
-    for index, sample in enumerate(held_out(60)):
-        question = run.encode(sample.input)
-        sums = [run.encode(str(int(sample.targets[0]) + offset))[: 1 + index % 3] for offset in range(2 + index % 3)]
-        whole = [*question, *sums[0]]
-        ways += [(run.measure, (question, sums)), (run.greedy, (whole,)), (run.score, ((whole[:-1], whole[1:]),))]
-    return ways
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @torch.inference_mode()
 def test_continuations_equal_whole_forward_passes(architecture, make_model):
@@ -75,8 +57,7 @@ def test_continuations_equal_whole_forward_passes(architecture, make_model):
 
 def test_a_prompt_is_read_once(monkeypatch):
     """One row of it, then the continuations without their last tokens; where these have one token, nothing more."""
-    # A larger model's passes are not filled up with rows.
-    run = Run(larger())
+    run = Run.of_files(registry.path(MODEL))
     shapes = passes(run, monkeypatch)
 
     run.measure([3, 4, 5, 6], [[1, 2, 3], [4], [5, 6]])
@@ -104,91 +85,22 @@ def test_continuations_that_are_too_many_for_one_pass_are_read_by_several(monkey
         np.testing.assert_allclose(floats_from_bytes(found), wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_company_changes_no_bit(name, monkeypatch):
-    """Everything that can be measured is the same bits alone, and among others in any order, by far fewer passes."""
-    alone = Run.of_files(registry.path(name))
-    shapes = passes(alone, monkeypatch)
-    wanted = []
-    for way, given in asked(alone):
-        wanted.append(way(*given))
-        alone.finish()
-    separate = len(shapes)
-
-    run = Run.of_files(registry.path(name))
-    shapes = passes(run, monkeypatch)
-    ways = asked(run)
-    for seed in range(3):
-        identities = {}
-        for index in random.Random(seed).sample(range(len(ways)), len(ways)):
-            way, given = ways[index]
-            identities[index] = way(*given)
-        run.finish()
-        found = [run.answers[identities[index]] for index in range(len(ways))]
-        assert found == [alone.answers[identity] for identity in wanted]
-    assert len(shapes) < separate  # of three rounds, what each is tried out with included
-
-
-def test_company_that_changes_a_bit_is_not_kept(monkeypatch):
-    """It is tried once, and then neither for this shape nor for others; what is answered is what each gets alone."""
+def test_requests_share_no_pass(monkeypatch):
+    """The passes of a request, and the order of its rows, are the same whatever waits with it."""
     run = Run.of_files(registry.path(MODEL))
-    forward = run.scheduler.loaded.model.forward
-    rows = []
-
-    def unsteady(**given):
-        rows.append(len(given["input_ids"]))
-        output = forward(**given)
-        output.logits += 1e-6 * len(given["input_ids"])
-        output.logits[:, :, 0] += 1e-3 * len(given["input_ids"])
-        return output
-
-    monkeypatch.setattr(run.scheduler.loaded.model, "forward", unsteady)
-    items = [([index, 3, 4, 5, 6, 7, 8, 9], [3, 4, 5, 6, 7, 8, 9, 10]) for index in range(8)]
-    alone = []
-    for item in items:
-        alone.append(run.score(item))
-        run.finish()
-    del rows[:]
-    for _ in range(2):
-        together = [run.score(item) for item in items]
-        run.finish()
-        assert [run.answers[each] for each in together] == [run.answers[each] for each in alone]
-
-    for index in range(4):
-        run.score(([index, *range(8)], [*range(9)]))
-    run.finish()
-
-    assert rows == [8, *[1] * (2 + 8), *[1] * 8, *[1] * 4]
-
-
-def test_a_model_that_does_not_ship_keeps_no_company(monkeypatch, tmp_path):
-    """However small: of many, company changes a bit for some tokens of a shape alone, which no trial has to show."""
-    copied = shutil.copytree(registry.path(MODEL), tmp_path / "copied")
-    for run in (Run.of_files(copied), Run(load(registry.path(MODEL), torch.device("cpu"), dtype="float64"))):
-        shapes = passes(run, monkeypatch)
-
-        for index in range(4):
-            run.score(([index, *range(7)], [*range(8)]))
-            run.measure([index, *range(7)], [[1], [2]])
-        run.finish()
-
-        assert shapes == [(1, 8)] * 8
-
-
-def test_a_larger_model_keeps_no_company(monkeypatch):
-    """Its threads share the work out by the number of rows: a pass for each sequence."""
-    run = Run(larger())
     shapes = passes(run, monkeypatch)
 
     for index in range(4):
-        run.score(([index, 3, 4], [3, 4, 5]))
+        run.score(([index, *range(7)], [*range(8)]))
+        run.greedy([index, *range(7)])
+        run.measure([index, *range(7)], [[1], [2]])
     run.finish()
 
-    assert shapes == [(1, 3)] * 4
+    assert shapes == [(1, 8)] * 12
 
 
-def test_a_fault_is_nobody_elses(monkeypatch):
-    """A sequence on which the model fails, or whose logits are not finite, does so alone; its company is answered."""
+def test_a_fault_is_that_of_its_request(monkeypatch):
+    """A sequence on which the model fails, or whose logits are not finite, does so alone; the others are answered."""
     run = Run.of_files(registry.path(MODEL))
     forward = run.scheduler.loaded.model.forward
 
@@ -210,10 +122,10 @@ def test_a_fault_is_nobody_elses(monkeypatch):
 
 
 def long_ones(run):
-    """Sequences of two lengths, of each as many as are worth a thread; in the order in which they are asked for."""
-    for index in range(32):
-        tokens = [(index + place) % 15 for place in range(21 + index % 2)]
-        yield run.score((tokens[:-1], tokens[1:]))
+    """Windows of two lengths, as many together as are worth a thread, in the order of their requests."""
+    for index in range(6):
+        tokens = [[(index + window + place) % 15 for place in range(21 + index % 2)] for window in range(16)]
+        yield run.score(*((each[:-1], each[1:]) for each in tokens), together=True)
 
 
 def test_passes_are_made_side_by_side(monkeypatch):
@@ -239,7 +151,7 @@ def test_passes_are_made_side_by_side(monkeypatch):
     assert [run.answers[identity] for identity in identities] == wanted
 
 
-def test_a_fault_is_nobody_elses_side_by_side(monkeypatch):
+def test_a_fault_is_that_of_its_request_side_by_side(monkeypatch):
     """Where all of one length fail, those of the other are answered."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     run = Run.of_files(registry.path(MODEL))
@@ -255,7 +167,7 @@ def test_a_fault_is_nobody_elses_side_by_side(monkeypatch):
     run.finish()
 
     answers = [run.answers[identity] for identity in identities]
-    assert [len(floats_from_bytes(*answer)) for answer in answers[::2]] == [20] * 16
+    assert [[len(floats_from_bytes(row)) for row in answer] for answer in answers[::2]] == [[20] * 16] * 3
     assert {answer.reason for answer in answers[1::2]} == {"MODEL_FAILED"}
 
 
@@ -268,7 +180,7 @@ def test_a_model_that_cannot_be_copied_is_asked_by_one_thread(monkeypatch, caplo
     for _ in range(2):
         identities = list(long_ones(run))
         run.finish()
-        assert all(len(floats_from_bytes(*run.answers[each])) in (20, 21) for each in identities)
+        assert all(len(run.answers[each]) == 16 for each in identities)
     assert len(caplog.records) == 1
 
 
@@ -281,7 +193,7 @@ def test_as_many_passes_as_cores(threads, cores, width, monkeypatch):
 
 
 def test_what_is_over_is_not_measured(monkeypatch):
-    """Of those that wait for company, too."""
+    """An aborted request costs no pass, although it waited first."""
     run = Run.of_files(registry.path(MODEL))
     shapes = passes(run, monkeypatch)
     identities = [run.score(([index, *range(7)], [*range(8)])) for index in range(5)]
