@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
 )
 
-MODEL = ("--model=embedded:arithmetic@600", "--max-tokens=8")
+MODEL = "embedded:arithmetic@600"
 
 
-def _evaluate(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "crucible_worker", "evaluate", *MODEL, *arguments]
+def _evaluate(*arguments: str, cwd: Path, models: Sequence[str] = (MODEL,)) -> "subprocess.CompletedProcess[str]":
+    named = [f"--model={model}" for model in models]
+    command = [sys.executable, "-m", "crucible_worker", "evaluate", *named, "--max-tokens=8", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
@@ -53,6 +55,43 @@ def test_people_get_a_table(tmp_path: Path):
     assert "5 of 5" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert any((tmp_path / "state").glob("journal*"))
+
+
+def test_several_models_are_compared(tmp_path: Path):
+    """Each is evaluated, in the order typed, and the second beside the first, sample by sample."""
+    models = [MODEL, "embedded:arithmetic@240"]
+    asked = ("--data=builtin:arithmetic", "--samples=30", "--evaluator=accuracy", "--option=accuracy.grader=numeric")
+
+    data = _evaluate(*asked, "--json", cwd=tmp_path, models=models)
+    table = _evaluate(*asked, cwd=tmp_path, models=models)
+
+    assert (data.returncode, data.stderr, table.returncode) == (0, "", 0), table.stderr
+    told = json.loads(data.stdout)
+    assert told["models"] == [each["model"] for each in told["evaluations"]] == models
+    first, second = (each["metrics"]["accuracy"] for each in told["evaluations"])
+    assert first > second
+    (pair,) = told["comparisons"]
+    assert (pair["baseline"], pair["model"], pair["evaluator"]) == (*models, "accuracy")
+    assert (pair["n_matched"], pair["n_regressed"] - pair["n_improved"]) == (30, round((first - second) * 30))
+    assert pair["metrics"]["difference"] == pytest.approx(second - first)
+    assert f"{models[1]}, compared with {models[0]}" in table.stdout
+    assert table.stdout.splitlines()[-1] == "evaluations: 2 of 2 finished"
+
+
+def test_a_model_that_is_not_there_leaves_the_others(tmp_path: Path):
+    """It has its error in its place, and nothing to compare; the exit status says that something failed."""
+    done = _evaluate(
+        *("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll", "--json"),
+        cwd=tmp_path,
+        models=[MODEL, "local:gone"],
+    )
+
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert [each["model"] for each in told["evaluations"]] == ["embedded:arithmetic@600", "local:gone"]
+    assert told["evaluations"][0]["state"] == "completed"
+    assert told["evaluations"][1]["error"]["reason"] == "MODEL_NOT_FOUND"
+    assert told["comparisons"] == []
 
 
 def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):
@@ -105,31 +144,36 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "reason"),
+    ("model", "arguments", "said", "reason"),
     [
         (
-            ("--model=embedded:arithmetic@1", "--data=builtin:arithmetic", "--evaluator=nll"),
+            "embedded:arithmetic@1",
+            ("--data=builtin:arithmetic", "--evaluator=nll"),
             "--model: there is no embedded model 'arithmetic@1'",
             "UNKNOWN_EMBEDDED_MODEL",
         ),
         (
-            ("--model=local:gone", "--data=builtin:arithmetic", "--evaluator=nll"),
+            "local:gone",
+            ("--data=builtin:arithmetic", "--evaluator=nll"),
             "--model: there is no directory 'gone' below a model root; model roots: {cwd}",
             "MODEL_NOT_FOUND",
         ),
-        (("--data=builtin:history", "--evaluator=nll"), "--data is 'history'", "UNKNOWN_DATASET"),
-        (("--data=builtin:arithmetic", "--evaluator=charm"), "--evaluator is 'charm'", "UNKNOWN_EVALUATOR"),
+        (MODEL, ("--data=builtin:history", "--evaluator=nll"), "--data is 'history'", "UNKNOWN_DATASET"),
+        (MODEL, ("--data=builtin:arithmetic", "--evaluator=charm"), "--evaluator is 'charm'", "UNKNOWN_EVALUATOR"),
         (
+            MODEL,
             ("--data=builtin:arithmetic", "--evaluator=mine=accuracy", "--option=mine.colour=red"),
             "--option mine.colour is unknown",
             "UNKNOWN_OPTION",
         ),
         (
+            MODEL,
             ("--data=jsonl:absent.jsonl", "--evaluator=nll"),
             "--data is 'absent.jsonl', and no data root has such a file; data roots: {cwd}",
             "NO_SUCH_FILE",
         ),
         (
+            MODEL,
             ("--data=jsonl:../data.jsonl", "--evaluator=nll"),
             "--data leads out of the data roots; data roots: {cwd}",
             "OUTSIDE_ROOT",
@@ -137,9 +181,9 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path):
     ],
     ids=["embedded", "local", "data set", "evaluator", "option", "file", "path out of the root"],
 )
-def test_what_is_not_there_is_refused(arguments: tuple[str, ...], said: str, reason: str, tmp_path: Path):
+def test_what_is_not_there_is_refused(model: str, arguments: tuple[str, ...], said: str, reason: str, tmp_path: Path):
     """It exits with 2; one line names the flag and the roots searched, one object the reason; no traceback."""
-    done = _evaluate(*arguments, "--json", cwd=tmp_path)
+    done = _evaluate(*arguments, "--json", cwd=tmp_path, models=[model])
 
     assert done.returncode == 2
     error = json.loads(done.stdout)["error"]

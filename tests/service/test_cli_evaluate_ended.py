@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TYPED = Typed(
-    model="openai:held/model",
+    models=("openai:held/model",),
     data="jsonl:sums.jsonl",
     evaluators=("accuracy",),
     evaluation_id="run-7",
@@ -67,7 +67,8 @@ def folder(tmp_path: Path) -> Path:
 
 async def _started(folder: Path, url: str, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "crucible_worker", "evaluate", f"--model={TYPED.model}", f"--openai-server=held={url}"),
+        *(sys.executable, "-m", "crucible_worker", "evaluate"),
+        *(f"--model={TYPED.models[0]}", f"--openai-server=held={url}"),
         *arguments,
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder / "temporary")},
@@ -91,7 +92,7 @@ async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
         process.send_signal(number)
         output, errors = await process.communicate()
 
-    said = "crucible-worker: ended before all was evaluated" + ("; the same command goes on" if kept else "")
+    said = "crucible-worker: ended before all was evaluated" + ("; the same command resumes it" if kept else "")
     assert (process.returncode, output) == (expected, b"")
     assert errors.decode().splitlines()[-1] == said
     assert list((folder / "temporary").iterdir()) == []

@@ -403,3 +403,9 @@ def test_other_numbers_of_code_sandboxes_are_refused(count: int):
     """The bounds are told."""
     with pytest.raises(SettingsError, match=rf"code_sandboxes is {count}, not 0 to 64"):
         load_settings({"code_sandboxes": count}, {})
+
+
+def test_a_limit_is_given_once():
+    """The last of two would count without a word."""
+    with pytest.raises(SettingsError, match="--limit max_streams is given twice"):
+        load_settings({"limits": ["max_streams=1", "max_streams=2"]}, {})

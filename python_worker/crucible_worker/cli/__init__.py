@@ -16,6 +16,7 @@ from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
+from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for _command in (_serve, _demo, _evaluate, _suites, _grade, _doctor, _health):
-    app.command()(_command)
+    app.command(cls=_OnceCommand)(_command)
 
 
 def _show_version(wanted: bool) -> None:

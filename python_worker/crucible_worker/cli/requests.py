@@ -18,7 +18,6 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluatorSpec,
     Limits,
-    ModelRef,
     SamplingParams,
     parse_model,
 )
@@ -39,7 +38,8 @@ _SUITES_SAY = ("data", "evaluators", "options", "max_tokens", "temperature", "se
 class Typed:
     """The flags of `crucible-worker evaluate` that make requests; None or empty where not given."""
 
-    model: str
+    models: Sequence[str]
+    """At least one; each is evaluated by all that the other flags say."""
     data: str | None = None
     evaluators: Sequence[str] = ()
     options: Sequence[str] = ()
@@ -62,6 +62,8 @@ class Asked:
 
     request: EvaluateRequest
     """The request."""
+    model: str
+    """As it was typed."""
     name: str = ""
     """Of a suite's member."""
     path: str = ""
@@ -69,7 +71,7 @@ class Asked:
 
 
 def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
-    """What was asked for: the suite's name, empty where there is none, and the evaluations in order.
+    """What was asked for: the suite's name, empty where there is none, and the evaluations in order, model by model.
 
     Raises:
         InvalidField: at the flag that is wrong, by its field in a request, or at the path in a suite's file.
@@ -79,8 +81,9 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
     if typed.evaluation_id == "":
         # A shell's variable that is not set: what is to be gone on with would be lost.
         raise InvalidField("--id", "is empty")
+    _refuse_equal_models(typed.models)
     if typed.suite is None:
-        return "", [_asked(typed)]
+        return "", [_asked(typed, model) for model in typed.models]
     for name in _SUITES_SAY:
         if getattr(typed, name) not in (None, (), []):
             flag = {"evaluators": "evaluator", "options": "option"}.get(name, name).replace("_", "-")
@@ -88,7 +91,7 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
     suite = _suite(typed.suite)
     _refuse_unknown(suite)
     members = list(_wanted(suite, typed.only))
-    return suite.name, [_member(member, index, typed) for index, member in members]
+    return suite.name, [_member(member, index, typed, model) for model in typed.models for index, member in members]
 
 
 def read_evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[EvaluatorSpec, ...]:
@@ -103,7 +106,10 @@ def read_evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[Evalu
         label, dot, key = place.rpartition(".")
         if not (separator and dot and label and key):
             raise InvalidField(f"option[{index}]", f"is {text!r}, not EVALUATOR.KEY=VALUE")
-        by_label.setdefault(label, {})[key] = _json_or_text(value)
+        given = by_label.setdefault(label, {})
+        if key in given:
+            raise InvalidField(f"--option {label}.{key}", "is given twice; only one value can count")
+        given[key] = _json_or_text(value)
     specs = []
     for text in texts:
         name, separator, kind = text.rpartition("=")
@@ -121,7 +127,13 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
-def _asked(typed: Typed) -> Asked:
+def _refuse_equal_models(models: Sequence[str]) -> None:
+    for index, model in enumerate(models):
+        if model in models[:index]:
+            raise InvalidField("--model", f"{model!r} is given twice; a second model is one to compare with the first")
+
+
+def _asked(typed: Typed, model: str) -> Asked:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.data is None or not typed.evaluators:
@@ -135,24 +147,23 @@ def _asked(typed: Typed) -> Asked:
     )
     return Asked(
         request=EvaluateRequest(
-            evaluation_id=_checked_id(typed.evaluation_id or ""),
-            model=parse_model(typed.model),
+            evaluation_id=_id(typed, model),
+            model=parse_model(model),
             evaluators=read_evaluators(typed.evaluators, typed.options),
             dataset=dataclasses.replace(Dataset.of(typed.data), limit=typed.samples),
             sampling=sampling,
             limits=Limits(max_unscored=typed.max_unscored),
-        )
+        ),
+        model=model,
     )
 
 
-def _member(member: SuiteMember, index: int, typed: Typed) -> Asked:
+def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
     planned = member.evaluation
-    model: ModelRef = parse_model(typed.model)
     limits = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]
-    name = f"{typed.evaluation_id}-{member.name}" if typed.evaluation_id is not None else ""
     request = EvaluateRequest(
-        evaluation_id=_checked_id(name),
-        model=model,
+        evaluation_id=_id(typed, model, member.name),
+        model=parse_model(model),
         evaluators=planned.evaluators,
         dataset=dataclasses.replace(planned.dataset, limit=min(limits, default=None)),
         sampling=planned.sampling,
@@ -160,10 +171,14 @@ def _member(member: SuiteMember, index: int, typed: Typed) -> Asked:
         metric_prefix=planned.metric_prefix,
         labels=planned.labels,
     )
-    return Asked(request=request, name=member.name, path=f"evaluations[{index}]")
+    return Asked(request=request, model=model, name=member.name, path=f"evaluations[{index}]")
 
 
-def _checked_id(evaluation_id: str) -> str:
+def _id(typed: Typed, model: str, member: str = "") -> str:
+    """--id, followed by the model if there are several, and by the evaluation of a suite; empty without --id."""
+    if typed.evaluation_id is None:
+        return ""
+    evaluation_id = "-".join(filter(None, (typed.evaluation_id, model if len(typed.models) > 1 else "", member)))
     if len(evaluation_id.encode()) > MAX_ID_BYTES:
         raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
     return evaluation_id

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from crucible_bridge.codec.events import event_from_record
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict, format_model
+from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict
+from crucible_worker.cli.compared import Compared, compared
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, refusing
 from crucible_worker.cli.requests import Asked
@@ -28,6 +29,8 @@ __all__ = ["NotRun", "Ran", "run"]
 class Ran:
     """An evaluation that took place."""
 
+    model: str
+    """As it was typed."""
     name: str
     """Of a suite's member; may be empty."""
     evaluation: Evaluation
@@ -51,6 +54,8 @@ class Ran:
 class NotRun:
     """An evaluation that was not taken on."""
 
+    model: str
+    """As it was typed."""
     name: str
     """Of a suite's member; may be empty."""
     error: BridgeError
@@ -63,8 +68,8 @@ class NotRun:
 
 async def run(
     settings: Settings, asked: Sequence[Asked], evaluators: Sequence[str], ended: list[Ran | NotRun], *, quiet: bool
-) -> None:
-    """Run evaluations in order; one that is not taken on leaves the others be.
+) -> Sequence[Compared]:
+    """Run evaluations in order, then compare those of several models; one that is not taken on leaves the others be.
 
     Args:
         settings: of the worker that this process is meanwhile.
@@ -72,6 +77,9 @@ async def run(
         evaluators: as typed, "[NAME=]KIND", for what refuses them.
         ended: gets each as it has ended, so that those are there when another is interrupted.
         quiet: write no progress where nobody watches.
+
+    Returns:
+        A comparison of the models for each evaluation that several of them have; empty for one model.
 
     Raises:
         BridgeError: nothing can be run here, whatever is asked.
@@ -87,6 +95,9 @@ async def run(
             for each in asked:
                 found = await _one(parts.evaluations, settings, each, evaluators, show)
                 ended.append(found)
+        return await compared(
+            parts.evaluations.comparisons, [(each.name, each.evaluation) for each in ended if isinstance(each, Ran)]
+        )
     finally:
         await parts.evaluations.drain()
         await parts.aclose_children()
@@ -97,16 +108,16 @@ async def run(
 async def _one(
     evaluations: Evaluations, settings: Settings, asked: Asked, evaluators: Sequence[str], show: Show
 ) -> Ran | NotRun:
-    label = asked.name or format_model(asked.request.model)
+    label = asked.name or asked.model
     after: int | None = None
     while True:
         try:
             with refusing(settings, evaluators, asked.path):
                 evaluation, existed = await evaluations.start(asked.request)
         except Refused as refused:
-            return NotRun(name=asked.name, error=refused.error, message=str(refused), refused=True)
+            return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)
         except BridgeError as error:
-            return NotRun(name=asked.name, error=error, message=str(error), refused=False)
+            return NotRun(model=asked.model, name=asked.name, error=error, message=str(error), refused=False)
         if after is None:
             # What was told of it before is not told again.
             after = evaluation.last_sequence if existed else 0
@@ -115,7 +126,12 @@ async def _one(
             break
         # Another process was at it, and is gone: this one goes on.
     evaluation = await evaluations.get(evaluation.evaluation_id)
-    return Ran(name=asked.name, evaluation=evaluation, first_unscored=await _first_unscored(evaluations, evaluation))
+    return Ran(
+        model=asked.model,
+        name=asked.name,
+        evaluation=evaluation,
+        first_unscored=await _first_unscored(evaluations, evaluation),
+    )
 
 
 async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label: str, show: Show) -> tuple[int, bool]:

@@ -59,10 +59,14 @@ def load_settings(
     for name, value in flags.items():
         if name != "limits" and value is not None:
             fields[name] = _read(_FIELDS, name, value, f"--{_OPTIONS.get(name, name).replace('_', '-')}")
+    given: set[str] = set()
     for setting in flags.get("limits") or ():
         name, separator, value = setting.partition("=")
         if not separator:
             raise SettingsError(f"--limit {setting!r} is not NAME=VALUE")
+        if name in given:
+            raise SettingsError(f"--limit {name} is given twice; only one value can count")
+        given.add(name)
         limits[name] = _read(_LIMITS, name, value, "--limit")
     return Settings(**fields, limits=WorkerLimits(**limits)).validate()
 

@@ -98,6 +98,51 @@ def test_an_evaluation_that_makes_no_sense_is_a_usage_error(arguments: list[str]
     assert result.stderr
 
 
+def _once_options() -> list[tuple[str, str]]:
+    """Every option of every command that takes one value, and is no flag."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return [
+        (name, max(parameter.opts, key=len))
+        for name, command in group.commands.items()
+        for parameter in command.params
+        if parameter.opts[0].startswith("-") and not getattr(parameter, "is_flag", False)
+        if not getattr(parameter, "multiple", False)
+    ]
+
+
+@pytest.mark.parametrize(("command", "option"), _once_options())
+def test_an_option_with_one_value_is_given_once(command: str, option: str):
+    """The last of several values would count without a word: two are refused, whichever option of whichever command."""
+    result = _run(command, option, "1", f"{option}=2")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{option} is given 2 times; " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        (
+            "--data",
+            "an evaluation has one data set: run the command for each, or name them in a suite's file (--suite)",
+        ),
+        ("--suite", "run the command for each, or write their evaluations into one file"),
+    ],
+)
+def test_what_to_do_with_several_is_said(option: str, instead: str):
+    """Where a user means something by it, the refusal names the way."""
+    result = _run("evaluate", "--model", "embedded:arithmetic@600", option, "a", option, "b")
+
+    assert result.exit_code == 2
+    assert f"{option} is given 2 times; {instead}" in " ".join(result.stderr.split())
+
+
+def test_a_flag_given_twice_says_the_same():
+    """It takes no value that could be lost."""
+    assert _run("suites", "--json", "--json").exit_code == 0
+
+
 def test_a_refused_evaluation_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With --json a machine reads what is wrong, and by which field; the flag that was typed is in the message."""
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from crucible_worker import suites
 from crucible_worker.cli.requests import Typed, asked_of
 
 MODEL = "embedded:arithmetic@600"
-PLAIN = Typed(model=MODEL, data="builtin:arithmetic", evaluators=("nll",))
+PLAIN = Typed(models=(MODEL,), data="builtin:arithmetic", evaluators=("nll",))
 SUITE = """
 name = "mine"
 
@@ -35,7 +35,7 @@ def typed(tmp_path: Path) -> Typed:
     """Flags that name a suite."""
     file = tmp_path / "mine.toml"
     file.write_text(SUITE)
-    return Typed(model=MODEL, suite=str(file), kept=True)
+    return Typed(models=(MODEL,), suite=str(file), kept=True)
 
 
 def test_flags_have_defaults():
@@ -75,6 +75,20 @@ def test_an_id_is_that_of_each_evaluation(typed: Typed):
     assert asked_of(typed)[1][0].request.evaluation_id == ""
 
 
+def test_several_models_are_a_request_each(typed: Typed):
+    """Model by model, each by every evaluation, under an id that names the model too."""
+    models = (MODEL, "embedded:arithmetic@240")
+    _, plain = asked_of(dataclasses.replace(PLAIN, models=models, evaluation_id="run-7", kept=True))
+    _, suite = asked_of(dataclasses.replace(typed, models=models, evaluation_id="run-7"))
+
+    assert [each.request.model for each in plain] == [EmbeddedModel("arithmetic@600"), EmbeddedModel("arithmetic@240")]
+    assert [each.request.evaluation_id for each in plain] == [f"run-7-{model}" for model in models]
+    assert [(each.model, each.name) for each in suite] == [
+        (model, name) for model in models for name in ("likelihood", "sums")
+    ]
+    assert suite[-1].request.evaluation_id == "run-7-embedded:arithmetic@240-sums"
+
+
 def test_only_takes_some(typed: Typed):
     """In the suite's order, with their places in its file."""
     _, asked = asked_of(dataclasses.replace(typed, only=("sums",)))
@@ -85,6 +99,11 @@ def test_only_takes_some(typed: Typed):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"models": (MODEL, MODEL)}, "--model 'embedded:arithmetic@600' is given twice"),
+        (
+            {"options": ("nll.train_on=all", 'nll.train_on="last_assistant"')},
+            "--option nll.train_on is given twice",
+        ),
         ({"data": None}, "--data is needed, unless --suite"),
         ({"evaluators": ()}, "--evaluator is needed, unless --suite"),
         ({"only": ("sums",)}, "--only names evaluations of a suite"),
@@ -137,7 +156,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
     file.write_text(SUITE.replace(line, instead))
 
     with pytest.raises(InvalidField) as caught:
-        asked_of(Typed(model=MODEL, suite=str(file)))
+        asked_of(Typed(models=(MODEL,), suite=str(file)))
 
     assert caught.value.field == field
 
@@ -146,7 +165,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
 def test_a_suite_that_ships_is_read_and_its_evaluators_are_there(name: str):
     """By its name, with every kind, grader and option known, and no key twice."""
     suite = parse_suite(suites.text(name))
-    asked_name, asked = asked_of(Typed(model=MODEL, suite=name))
+    asked_name, asked = asked_of(Typed(models=(MODEL,), suite=name))
 
     assert suite.name == asked_name == name
     assert suite.description

@@ -1,0 +1,41 @@
+"""Commands whose options that take one value are given once: parsers keep the last of several, without a word."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from typer.core import TyperCommand
+
+__all__ = ["OnceCommand"]
+
+_INSTEAD = {
+    "data": "an evaluation has one data set: run the command for each, or name them in a suite's file (--suite)",
+    "suite": "run the command for each, or write their evaluations into one file",
+    "evaluation_id": "an evaluation has one id",
+}
+"""What to do instead, by parameter; every other option takes one value, and that is all there is to say."""
+
+
+class OnceCommand(TyperCommand):
+    """A command that refuses an option with one value that is given several times."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may vendor click, or import it
+        """Parse as usual, unless an option is there twice.
+
+        Raises:
+            click.UsageError: names it, and what to do instead.
+        """
+        if not ctx.resilient_parsing:
+            # A copy: the parser takes what it reads out of the list.
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            for parameter, times in collections.Counter(order).items():
+                if times > 1 and parameter.nargs == 1 and not _takes_several(parameter):
+                    instead = _INSTEAD.get(parameter.name or "", "only one value can count")
+                    ctx.fail(f"{max(parameter.opts, key=len)} is given {times} times; {instead}.")
+        return super().parse_args(ctx, args)
+
+
+def _takes_several(parameter: Any) -> bool:
+    """Whether a second value adds to the first, or says the same, as that of a flag does."""
+    return getattr(parameter, "multiple", False) or getattr(parameter, "is_flag", False)
