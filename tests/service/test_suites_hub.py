@@ -1,6 +1,10 @@
 """The public data sets of the suites that ship, with the columns that their cards tell: each row becomes a sample."""
 
+import asyncio
 import dataclasses
+import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from crucible_worker.runs.hub.reader import rows
 datasets = pytest.importorskip("datasets", reason="datasets is not installed: the hub is not tested")
 
 from tests.service.hub_cache import fill  # noqa: E402 (needs datasets)
+from tests.service.openai_kit import ScriptedServer, shout  # noqa: E402 (likewise)
 
 MEMBERS = {
     f"{name}/{member.name}": member
@@ -117,3 +122,33 @@ async def test_the_number_behind_a_solution_is_the_target():
 
     assert (await grader.grade("48 + 24 = 72.", [SOLUTION])).verdict is Verdict.CORRECT
     assert (await grader.grade("She sold 24.", [SOLUTION])).verdict is Verdict.INCORRECT
+
+
+async def test_a_suite_that_ships_runs_to_its_end_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What the README shows: `--suite math`, its data sets in the cache, exits with 0."""
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(cache))
+    for name in ("gsm8k", "math_500", "aime_2024"):
+        features, row, _ = CARDS[f"math/{name}"]
+        source = _source(MEMBERS[f"math/{name}"])
+        config = source.config or "default"
+        fill(cache, source.repo_id, {source.split: [row]}, features=datasets.Features(features), config=config)
+    async with ScriptedServer(shout).serving() as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "crucible_worker", "evaluate", "--suite=math", "--json"),
+            *("--model=openai:here/model", f"--openai-server=here={server.url}"),
+            cwd=tmp_path,
+            env={**os.environ, "HF_DATASETS_CACHE": str(cache), "CRUCIBLE_GRADING_PROCESSES": ""},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+
+    assert process.returncode == 0, errors.decode() + output.decode()
+    told = json.loads(output)["evaluations"]
+    assert [(each["name"], each["state"], each["n_unscored"]) for each in told] == [
+        ("gsm8k", "completed", 0),
+        ("math_500", "completed", 0),
+        ("aime_2024", "completed", 0),
+    ]

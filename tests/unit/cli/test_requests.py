@@ -1,6 +1,7 @@
 """What flags and suites ask for, and what of it is refused before anything runs."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.suites import parse_suite
-from crucible_bridge.types import Dataset, EmbeddedModel, SamplingParams
+from crucible_bridge.types import Dataset, EmbeddedModel, HubDataset, JsonlDataset, SamplingParams
 from crucible_worker import suites
 from crucible_worker.cli.requests import Typed, asked_of
 
@@ -162,17 +163,29 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
 
 
 @pytest.mark.parametrize("name", suites.names())
-def test_a_suite_that_ships_is_read_and_its_evaluators_are_there(name: str):
-    """By its name, with every kind, grader and option known, and no key twice."""
+def test_a_suite_that_ships_can_run_as_it_is(name: str):
+    """Every kind, grader and option is known, no key is there twice; no part needs a file or a judge of the user."""
     suite = parse_suite(suites.text(name))
     asked_name, asked = asked_of(Typed(models=(MODEL,), suite=name))
 
     assert suite.name == asked_name == name
     assert suite.description
     assert [each.name for each in asked] == [member.name for member in suite.members]
-    sources = [str(type(each.request.dataset.source).__name__) for each in asked]
-    assert set(sources) == {"HubDataset", "JsonlDataset"}, "public benchmarks and own data"
-    assert "training" in [each.name for each in asked]
+    assert {type(each.request.dataset.source) for each in asked} == {HubDataset}
+    assert not [spec for each in asked for spec in each.request.evaluators if "judge" in spec.options]
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_the_parts_that_need_files_of_the_user_can_run_once_they_are_uncommented(name: str, tmp_path: Path):
+    """They are in the copy to edit: without their # the file is a suite whose every evaluator and option is known."""
+    file = tmp_path / "my.toml"
+    file.write_text(re.sub(r"^#(?! \S)", "", suites.text(name), flags=re.MULTILINE))
+
+    _, asked = asked_of(Typed(models=(MODEL,), suite=str(file)))
+
+    own = [each for each in asked if isinstance(each.request.dataset.source, JsonlDataset)]
+    assert "training" in [each.name for each in own]
+    assert len(asked) == len(own) + len(parse_suite(suites.text(name)).members)
 
 
 def test_a_suite_that_does_not_ship_has_no_text():
