@@ -5,10 +5,20 @@ A row is a function and the maker of an input that is as bad for it as any of th
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from crucible_worker.grading.code.assertions import read_assertions
+from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
+
+
+def _hex(digits: int, seed: int) -> str:
+    """An odd number without a pattern, in hexadecimal."""
+    return random.Random(seed).randbytes(digits // 2).hex() + "1"
+
 
 ROWS = {
     "code: one line of letters between fences": Row(make=lambda n: "```" + "a" * n + "`", run=program_of, size=4_000),
@@ -24,6 +34,28 @@ ROWS = {
         make=lambda n: ("```\n" + "def g(): pass\n" * n, [f"f{number}" for number in range(n)]),
         run=lambda given: program_of(*given),
         size=500,
+    ),
+    "code: a returned Fraction": Row(
+        make=lambda n: {"q": [_hex(n, 1), _hex(n, 2)]}, run=lambda value: equals(value, 1.5), size=50_000
+    ),
+    "code: a returned Fraction as a key": Row(
+        make=lambda n: {"s": [{"q": [_hex(n, 1), _hex(n, 2)]}]}, run=lambda value: equals(value, {1.5}), size=50_000
+    ),
+    "code: a returned range": Row(
+        make=lambda n: {"r": [0, {"i": _hex(n, 1)}, {"i": _hex(n // 2, 2)}]},
+        run=lambda value: equals(value, 1),
+        size=20_000,
+    ),
+    "code: a returned Decimal with many digits": Row(
+        make=lambda n: {"m": "7" * n}, run=lambda value: equals(value, 1), size=50_000
+    ),
+    "code: a large integer where a Decimal is returned": Row(
+        make=lambda n: int(_hex(n, 1), 16), run=lambda expected: equals({"m": "0.5"}, expected), size=50_000
+    ),
+    "code: a set of integers of one hash": Row(
+        make=lambda n: f"assert f(1) == {{{', '.join(str((2**61 - 1) * k) for k in range(n))}}}",
+        run=read_assertions,
+        size=1_000,
     ),
 }
 

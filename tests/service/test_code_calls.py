@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import Code, DeadlineExceeded
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Assertions, CodeItem, CodeLimits, Sample, SamplingParams, Verdict
+from crucible_bridge.types import Assertions, CallTest, CodeItem, CodeLimits, Sample, SamplingParams, Verdict
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
 from crucible_worker.grading.code import bubblewrap
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 GOOD, BAD = "def f(x): return x", "def f(x): return -x"
 TEST = Assertions("assert f(1) == 1")
 MAX_ITEMS = 20
+DEEP = "[" * 102 + "]" * 102
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -71,6 +72,26 @@ async def test_bytes_that_are_no_text_cost_nothing(worker: RunningWorker):
 
     assert grade.verdict == 1
     assert "U+FFFD: 1" in grade.reason
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "bad",
+    [
+        CodeItem(
+            response=GOOD, tests=(CallTest(function="f", arguments_json="[" * 102 + "]" * 102, expected_json="1"),)
+        ),
+        CodeItem(response=GOOD, tests=(Assertions("assert f(1) > 0"),), prefix="x = " + "1 + " * 1_500 + "1\n"),
+    ],
+    ids=["arguments of many levels", "a deep prefix"],
+)
+async def test_tests_that_cannot_be_passed_are_the_problem_of_their_item(worker: RunningWorker, bad: CodeItem):
+    """The others of the batch have their grades."""
+    found = await worker.bridge.grading.grade_code([item(), bad, item()])
+
+    assert [grade.verdict for grade in found.grades] == [Verdict.CORRECT, Verdict.ERROR, Verdict.CORRECT]
+    assert found.grades[1].problem is not None
+    assert found.grades[1].problem.reason == "BAD_TESTS"
 
 
 async def test_what_is_malformed_is_refused_by_its_path(worker: RunningWorker):

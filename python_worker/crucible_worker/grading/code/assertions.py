@@ -20,6 +20,7 @@ __all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions"]
 
 
 _BUILTINS = frozenset(dir(builtins))
+_MAX_ONE_HASH = 16
 
 
 class BadTests(Exception):
@@ -165,13 +166,28 @@ def _call(statement: ast.Assert) -> Iterator[Call]:
 
 def _literal(node: ast.expr) -> Any:
     try:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Set | ast.Dict):
+                _check_hashes(part.elts if isinstance(part, ast.Set) else part.keys)
         return ast.literal_eval(node)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, ArithmeticError):
         raise _NotPlainTest from None
 
 
+def _check_hashes(keys: Sequence[ast.expr | None]) -> None:
+    """Leave a set or dict to the sandbox where many of its keys have one hash: each is compared with all before it."""
+    if len(keys) <= _MAX_ONE_HASH:
+        return
+    hashes = sorted(hash(ast.literal_eval(key)) for key in keys if key is not None)
+    if any(first == last for first, last in zip(hashes, hashes[_MAX_ONE_HASH:])):
+        raise _NotPlainTest
+
+
 def _proxied(source: str, prefix: str) -> Proxied:
-    whole, stubs = _prefix_parts(prefix)
+    try:
+        whole, stubs = _prefix_parts(prefix)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BadTests(f"the prefix cannot be given to the tests: {error}") from None
     sources = [text for text in (whole, source) if text]
     taken: dict[str, bool] = {}
     try:

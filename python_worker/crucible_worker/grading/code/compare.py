@@ -1,12 +1,16 @@
 """Whether what a program returned equals what was expected, as it is written down.
 
-The program's containers are never built: it could fill them with keys of one hash, which takes for ever. They are held
-against those that were expected, whose keys nobody chose to harm us.
+The program's containers are never built: it could fill them with keys of one hash, which takes for ever. They are
+compared with the expected ones, whose hashes were checked when they were read. Nor are its numbers built that cost more
+than their length: a Fraction divides by a common divisor, a range counts its members, a Decimal is converted digit by
+digit. An expected value is never one of these, so that a number which equals one is enough.
 """
 
 from __future__ import annotations
 
+import decimal
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +20,12 @@ __all__ = ["equals", "equals_json"]
 
 _CONTAINERS = frozenset({"t", "s", "z", "d"})
 _MAX_KEY_ITEMS = 1_000  # of a frozenset that is a key
+_MAX_DECIMAL_DIGITS = 4_300
+"""Before and behind the point; as many as Python reads of an integer. A Decimal with more equals nothing."""
+
+
+class _Other:
+    """A value that equals nothing but itself."""
 
 
 def equals(written: Any, expected: Any) -> bool:
@@ -37,7 +47,7 @@ def equals(written: Any, expected: Any) -> bool:
         return isinstance(expected, set | frozenset) and _same_items(_items(content), expected)
     if mark == "d":
         return isinstance(expected, dict) and _same_entries(_items(content), expected)
-    return not isinstance(expected, list | tuple | set | frozenset | dict) and bool(decode(written) == expected)
+    return not isinstance(expected, list | tuple | set | frozenset | dict) and bool(_plain(written) == expected)
 
 
 def equals_json(written: Any, expected: Any) -> bool:
@@ -58,7 +68,7 @@ def equals_json(written: Any, expected: Any) -> bool:
         return isinstance(expected, dict) and _same_json_entries(_items(content), expected)
     if mark in _CONTAINERS or isinstance(expected, list | dict):
         return False
-    value = decode(written)
+    value = _plain(written)
     return isinstance(value, bool) is isinstance(expected, bool) and bool(value == expected)
 
 
@@ -128,12 +138,80 @@ def _key(written: Any) -> Any:
     """A key or an element, which is small."""
     if _count(written) > _MAX_KEY_ITEMS:
         raise ValueError(f"a key of more than {_MAX_KEY_ITEMS:,} parts")
-    key = decode(written)
     try:
+        key = _plain(written)
         hash(key)
     except TypeError:
         raise ValueError("a key that cannot be one") from None
     return key
+
+
+def _plain(written: Any) -> Any:
+    """What is no list, set or dict, as a value that equals the same constants as the written one.
+
+    Raises:
+        ValueError: it is nothing that `values.encode` writes.
+    """
+    mark, content = _marked(written)
+    match mark:
+        case "":
+            return written
+        case "t":
+            return tuple(map(_plain, _items(content)))
+        case "z":
+            return frozenset(map(_plain, _items(content)))
+        case "s" | "d":
+            raise ValueError("a container where none can be")
+        case "q":
+            return _quotient(content)
+        case "m":
+            return _decimal(content)
+        case "c":
+            parts = [_plain(part) for part in _items(content)]
+            if len(parts) != 2 or not all(isinstance(part, float) for part in parts):
+                raise ValueError("a complex number has two parts")
+            return complex(*parts)
+        case "r":
+            return _Other()
+        case _:
+            return decode(written)
+
+
+def _quotient(content: Any) -> Any:
+    parts = _items(content)
+    if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        raise ValueError("a quotient has two parts")
+    numerator, denominator = (int(part, 16) for part in parts)
+    return _number(numerator, denominator)
+
+
+def _decimal(content: Any) -> Any:
+    if not isinstance(content, str):
+        raise ValueError("a decimal number is a text")
+    if len(content) > _MAX_DECIMAL_DIGITS:
+        return _Other()
+    try:
+        value = decimal.Decimal(content)
+    except decimal.InvalidOperation:
+        raise ValueError("no decimal number") from None
+    if value.is_infinite():
+        return float(value)
+    if value.is_nan() or abs(value.adjusted()) > _MAX_DECIMAL_DIGITS:
+        return _Other()
+    return _number(*value.as_integer_ratio())
+
+
+def _number(numerator: int, denominator: int) -> Any:
+    """The integer or float that a fraction in lowest terms equals. In other terms, no program's interpreter has it."""
+    if denominator == 1:
+        return numerator
+    if denominator < 1:
+        return _Other()
+    try:
+        value = numerator / denominator
+    except OverflowError:
+        return _Other()
+    return value if math.isfinite(value) and value.as_integer_ratio() == (numerator, denominator) else _Other()
 
 
 def _count(written: Any) -> int:

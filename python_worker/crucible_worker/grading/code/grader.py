@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import structlog
 
+from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
     Assertions,
@@ -30,7 +32,7 @@ from crucible_bridge.types import (
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import program_of
-from crucible_worker.grading.code.inside.values import encode
+from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.places import Place, Places
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
@@ -59,6 +61,7 @@ class CodeGrader:
     def __init__(self, places: Places | Callable[[], Places]) -> None:
         self._places = places if callable(places) else lambda: places
         self._read: Cache[tuple[str, str], Plain | Proxied] = Cache(max_entries=_CACHED_TESTS, max_size=_CACHED_CHARS)
+        self._log = structlog.get_logger("crucible_worker.grading")
 
     async def grade_batch(self, request: GradeCodeRequest) -> CodeGrades:
         """Judge programs, as many at once as there are places; each item has its grade, in order.
@@ -73,7 +76,7 @@ class CodeGrader:
 
         async def work() -> None:
             for index, item in waiting:
-                grades[index] = await self.grade(item, request.limits)
+                grades[index] = await self._graded(item, request.limits)
 
         # No more of them than places: who calls later waits for some programs, not for all of a batch.
         tasks = [asyncio.create_task(work()) for _ in range(min(self._places().count, len(request.items)))]
@@ -85,6 +88,16 @@ class CodeGrader:
         ordered = tuple(grades[index] for index in range(len(request.items)))
         problems = counts_of(request.items, ordered)
         return CodeGrades(grades=ordered, problems=problems, metrics=metrics_of(problems, request.k))
+
+    async def _graded(self, item: CodeItem, limits: CodeLimits) -> Grade:
+        """As `grade`; a fault of ours in one item costs the others nothing."""
+        try:
+            return await self.grade(item, limits)
+        except BridgeError:
+            raise
+        except Exception as error:
+            self._log.exception("code_item_failed")
+            return _failed(item, "INTERNAL", f"this item was not graded: {type(error).__name__}", 0)
 
     async def grade(self, item: CodeItem, limits: CodeLimits) -> Grade:
         """Judge one program.
@@ -213,7 +226,10 @@ def _expected(test: CallTest) -> Expected:
         raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
     if not isinstance(arguments, list):
         raise BadTests(f"the arguments of {test.function} are no JSON array")
-    written = [encode(argument) for argument in arguments]
+    try:
+        written = [encode(argument) for argument in arguments]
+    except NotPlain as error:
+        raise BadTests(f"the arguments of {test.function} cannot be passed: {error}") from None
     return Expected(call=Call(function=test.function, arguments=written, named={"d": []}, expected=expected, line=1))
 
 

@@ -132,6 +132,28 @@ def test_tests_that_nothing_can_pass_or_fail_are_refused(source: str, says: str)
         read_assertions(source)
 
 
+def test_a_prefix_that_cannot_be_written_down_is_refused():
+    """A sum of a thousand numbers is read, and is too deep to be written."""
+    with pytest.raises(BadTests, match="prefix"):
+        read_assertions("assert f(1) > 0", "x = " + "1 + " * 1_500 + "1")
+
+
+def test_a_number_that_is_too_large_for_a_complex_one_is_no_known_value():
+    """Python reads the source, and cannot add the parts."""
+    assert isinstance(read_assertions(f"assert f(1) == 0x{'f' * 400} + 1j"), Proxied)
+
+
+@pytest.mark.parametrize("text", ["{{{}}}", "{{{}: 1}}", "[{{0: {{{}}}}}]"])
+def test_keys_of_one_hash_stay_in_the_sandbox(text: str):
+    """A set of them is built in quadratic time."""
+    few, many = (", ".join(map(str, ((2**61 - 1) * number for number in range(count)))) for count in (16, 17))
+    if ": 1" in text:
+        few, many = few.replace(",", ": 1,"), many.replace(",", ": 1,")
+
+    assert isinstance(read_assertions(f"assert f(1) == {text.format(few)}"), Plain)
+    assert isinstance(read_assertions(f"assert f(1) == {text.format(many)}"), Proxied)
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused(source: str):
     """Tests come from data sets."""

@@ -1,6 +1,9 @@
 """What a program returned is equal exactly where Python, or JSON, has it equal."""
 
 import json
+import math
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -89,6 +92,18 @@ def test_python_as_json(value: Any, expected: Any, equal: bool):
         {"f": []},
         {"s": [[1]]},
         {"t": [], "s": []},
+        {"q": ["2", "4"]},
+        {"q": ["2", "0"]},
+        {"q": ["2", "-2"]},
+        {"q": [1, 1]},
+        {"q": ["1"]},
+        {"m": 1},
+        {"m": [0, [1], 0]},
+        {"m": "1e"},
+        {"c": [1]},
+        {"c": ["1", "0"]},
+        {"c": [{"q": ["1", "1"]}, 0.0]},
+        {"r": [1, 2]},
     ],
 )
 @pytest.mark.parametrize("same", [equals, equals_json])
@@ -112,3 +127,43 @@ def test_no_key_is_built_of_thousands_of_parts():
     """A frozenset of numbers of one hash takes for ever to be put together."""
     with pytest.raises(ValueError, match="parts"):
         equals({"s": [{"z": list(range(2_000))}]}, {frozenset({1})})
+
+
+RARE = st.one_of(
+    st.fractions(max_denominator=4),
+    st.fractions(),
+    st.decimals(),
+    st.complex_numbers(),
+    st.integers(),
+    st.just(range(3)),
+)
+EXPECTED = st.one_of(st.integers(-9, 9), st.integers(), st.floats(), st.complex_numbers(), st.just("1"), st.just(b"1"))
+
+
+@given(RARE, EXPECTED)
+def test_rare_numbers_are_equal_as_python_has_them(value: Any, expected: Any):
+    """None of them is built, and none is lost."""
+    if isinstance(value, Decimal) and value.is_snan():
+        return
+    assert equals(encode(value), expected) is (value == expected)
+    assert equals(encode((value,)), (expected,)) is (value == expected)
+    if expected == expected:
+        assert equals(encode({value}) if not isinstance(value, Decimal) else {"s": [encode(value)]}, {expected}) is (
+            value == expected
+        )
+
+
+@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_a_number_equals_itself_as_a_rare_one(number: float):
+    """As a Fraction, and as a Decimal."""
+    assert equals(encode(Fraction(number)), number)
+    assert equals(encode(Decimal(number)), number)
+
+
+@pytest.mark.parametrize(
+    "text", ["1E+999999999", "-1E-999999999", "9" * 5_000, "0." + "9" * 5_000, "NaN", "sNaN", "1E+4301"]
+)
+def test_decimals_beyond_what_python_reads_equal_nothing(text: str):
+    """And cost nothing."""
+    for expected in (1, 0.0, math.inf, math.nan, 10**4_301, 1j):
+        assert not equals({"m": text}, expected)
