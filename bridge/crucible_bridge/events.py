@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from crucible_bridge.types import Problem
 
-__all__ = ["TELEMETRY_NAMES", "Event", "EventKind"]
+__all__ = ["NEW_KINDS", "TELEMETRY_NAMES", "Event", "EventKind"]
 
 
 class EventKind(enum.StrEnum):
@@ -23,6 +23,7 @@ class EventKind(enum.StrEnum):
     EVALUATION_INTERRUPT = "EVALUATION_INTERRUPT"
     EVALUATION_PROGRESS = "EVALUATION_PROGRESS"
     SAMPLE_COMPLETE = "SAMPLE_COMPLETE"
+    EVALUATOR_START = "EVALUATOR_START"
     EVALUATOR_COMPLETE = "EVALUATOR_COMPLETE"
     EVALUATOR_EXCEPTION = "EVALUATOR_EXCEPTION"
     EVALUATION_COMPLETE = "EVALUATION_COMPLETE"
@@ -39,6 +40,7 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
         EventKind.EVALUATION_INTERRUPT: ("crucible_bridge", "evaluation", "interrupt"),
         EventKind.EVALUATION_PROGRESS: ("crucible_bridge", "evaluation", "progress"),
         EventKind.SAMPLE_COMPLETE: ("crucible_bridge", "evaluation", "sample"),
+        EventKind.EVALUATOR_START: ("crucible_bridge", "evaluator", "start"),
         EventKind.EVALUATOR_COMPLETE: ("crucible_bridge", "evaluator", "stop"),
         EventKind.EVALUATOR_EXCEPTION: ("crucible_bridge", "evaluator", "exception"),
         # The one name of Kitchen's own: it proposes this event, and nobody else emits it.
@@ -50,6 +52,9 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
     }
 )
 """`:telemetry` event names, element by element."""
+
+NEW_KINDS = frozenset({EventKind.EVALUATOR_START})
+"""Kinds that joined the catalogue later: sent only to callers that ask for new kinds, or for one of these by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,10 +175,45 @@ async def test_closing_the_client_ends_its_streams(worker: CannedWorker, address
     assert caught.value.reason == "CLIENT_CLOSED"
 
 
-async def test_an_event_of_an_unknown_kind_is_refused(worker: CannedWorker, address: str):
-    """The catalogue is closed: a worker that sends another kind is newer than this client, and it is said."""
-    worker.pages = [([(1, b"\x08\x63")], "log", 1)]
+KIND_99 = b"\x08\x63"
+
+
+async def test_events_of_unknown_kinds_are_skipped(worker: CannedWorker, address: str):
+    """A newer worker may send kinds that this client does not know: the rest comes, and the position passes them."""
+    worker.pages = [
+        ([(1, KIND_99), *records(2), (3, KIND_99), (4, KIND_99)], "log", 4),
+        ([(5, KIND_99)], "log", 6),
+        (records(7), "log", 7),
+    ]
 
     async with crucible_bridge.connect(address) as bridge:
-        with pytest.raises(InternalError, match=r"event\.kind is 99"):
+        one_by_one = bridge.telemetry.subscribe()
+        seen = [(event.sequence, one_by_one.through_sequence) async for event in one_by_one]
+        by_batch = bridge.evaluation.watch_evaluation("e-1")
+        batches = [
+            ([event.sequence for event in batch.events], batch.through_sequence) async for batch in by_batch.batches()
+        ]
+
+    assert seen == [(2, 2), (7, 7)]
+    assert batches == [([2], 4), ([], 6), ([7], 7)]
+
+
+async def test_both_streams_ask_for_new_kinds(worker: CannedWorker, address: str):
+    """A worker sends kinds that joined the catalogue later only where its caller skips what it does not know."""
+    async with crucible_bridge.connect(address) as bridge:
+        for stream in (bridge.telemetry.subscribe(), bridge.evaluation.watch_evaluation("e-1")):
+            assert [event async for event in stream] == []
+
+    assert [(name, request.new_kinds) for name, request in worker.requests] == [
+        ("Subscribe", True),
+        ("WatchEvaluation", True),
+    ]
+
+
+async def test_an_event_without_a_kind_is_refused(worker: CannedWorker, address: str):
+    """No worker sends one: the reply is malformed, and that is said."""
+    worker.pages = [([(1, b"")], "log", 1)]
+
+    async with crucible_bridge.connect(address) as bridge:
+        with pytest.raises(InternalError, match=r"event\.kind is not given"):
             await anext(bridge.telemetry.subscribe())

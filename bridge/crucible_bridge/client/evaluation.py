@@ -151,7 +151,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         log_id: str | None = None,
         without_samples: bool = False,
     ) -> EventStream:
-        """Its events until it ends, from after a sequence.
+        """Its events until it ends, from after a sequence; kinds that this version does not know are skipped.
 
         Args:
             evaluation_id: which.
@@ -166,6 +166,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             after_sequence=after_sequence,
             without_samples=without_samples,
             log_id=log_id or "",
+            new_kinds=True,
         )
         return self._calls.events(
             self._stub.WatchEvaluation, request, after_sequence=after_sequence, log_id=log_id or ""

@@ -30,7 +30,7 @@ class TelemetryClient:
         run_id: str | None = None,
         until_now: bool = False,
     ) -> EventStream:
-        """Every event from after a sequence, as it is committed.
+        """Every event from after a sequence, as it is committed; kinds that this version does not know are skipped.
 
         Reading raises OutOfRange where the sequence is no longer retained, FailedPrecondition where the log is another.
 
@@ -51,5 +51,6 @@ class TelemetryClient:
             run_id=run_id,
             log_id=log_id or "",
             until_now=until_now,
+            new_kinds=True,
         )
         return self._calls.events(self._stub.Subscribe, request, after_sequence=after_sequence, log_id=log_id or "")

@@ -60,6 +60,7 @@ from crucible_bridge.codec.events import (
     event_kinds_from_v1,
     event_to_record,
     event_to_v1,
+    events_from_records,
     page_to_v1,
 )
 from crucible_bridge.codec.grades import (
@@ -227,6 +228,7 @@ __all__ = [
     "event_kinds_from_v1",
     "event_to_record",
     "event_to_v1",
+    "events_from_records",
     "extract_answer_request_from_v1",
     "extract_answer_request_to_v1",
     "extracted_answers_from_v1",

@@ -26,6 +26,8 @@ __all__ = [
     "event_kinds_from_v1",
     "event_to_record",
     "event_to_v1",
+    "events_from_records",
+    "is_unknown",
     "page_to_v1",
 ]
 
@@ -91,6 +93,11 @@ def event_from_v1(message: events_pb2.Event, field: str = "") -> Event:
     )
 
 
+def is_unknown(message: events_pb2.Event) -> bool:
+    """Whether an event is of a kind that joined the catalogue after this version."""
+    return message.kind not in _KIND.from_number and message.kind != events_pb2.EVENT_KIND_UNSPECIFIED
+
+
 def event_to_record(event: Event) -> bytes:
     """What the journal keeps of an event: all but its sequence. Equal events give equal bytes."""
     message = event_to_v1(event)
@@ -106,6 +113,15 @@ def event_from_record(sequence: int, record: bytes) -> Event:
         InvalidField: its kind is not of this version's catalogue.
     """
     return event_from_v1(page_to_v1([(sequence, record)], "", sequence).events[0], "event")
+
+
+def events_from_records(records: Sequence[tuple[int, bytes]]) -> tuple[Event, ...]:
+    """The events that the journal keeps at these sequences; kinds that this version does not know are left out.
+
+    Raises:
+        InternalError: a record is damaged.
+    """
+    return batch_from_v1(page_to_v1(records, "", 0)).events
 
 
 def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequence: int) -> events_pb2.EventBatch:
@@ -128,13 +144,13 @@ def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequen
 
 
 def batch_from_v1(message: events_pb2.EventBatch) -> EventBatch:
-    """Decode what a stream carries.
+    """Decode what a stream carries; events of kinds that this version does not know are left out.
 
     Raises:
-        InvalidField: an event's kind is not of this version's catalogue.
+        InvalidField: an event has no kind, or another of its fields cannot be decoded.
     """
     return EventBatch(
-        events=tuple([event_from_v1(event, "event") for event in message.events]),
+        events=tuple([event_from_v1(event, "event") for event in message.events if not is_unknown(event)]),
         log_id=message.log_id,
         through_sequence=message.through_sequence,
     )

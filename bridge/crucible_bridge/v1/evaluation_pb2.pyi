@@ -387,16 +387,18 @@ class StartEvaluationResponse(_message.Message):
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: bool = ...) -> None: ...
 
 class WatchEvaluationRequest(_message.Message):
-    __slots__ = ("evaluation_id", "after_sequence", "without_samples", "log_id")
+    __slots__ = ("evaluation_id", "after_sequence", "without_samples", "log_id", "new_kinds")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_KINDS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     after_sequence: int
     without_samples: bool
     log_id: str
-    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: bool = ..., log_id: _Optional[str] = ...) -> None: ...
+    new_kinds: bool
+    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: bool = ..., log_id: _Optional[str] = ..., new_kinds: bool = ...) -> None: ...
 
 class GetEvaluationRequest(_message.Message):
     __slots__ = ("evaluation_id",)

@@ -23,6 +23,7 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_EVALUATION_INTERRUPT: _ClassVar[EventKind]
     EVENT_KIND_EVALUATION_RESUME: _ClassVar[EventKind]
     EVENT_KIND_EVALUATOR_EXCEPTION: _ClassVar[EventKind]
+    EVENT_KIND_EVALUATOR_START: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_EVALUATION_START: EventKind
 EVENT_KIND_EVALUATION_PROGRESS: EventKind
@@ -36,6 +37,7 @@ EVENT_KIND_GRADING_COMPLETE: EventKind
 EVENT_KIND_EVALUATION_INTERRUPT: EventKind
 EVENT_KIND_EVALUATION_RESUME: EventKind
 EVENT_KIND_EVALUATOR_EXCEPTION: EventKind
+EVENT_KIND_EVALUATOR_START: EventKind
 
 class Event(_message.Message):
     __slots__ = ("kind", "sequence", "unix_time_ns", "duration_ns", "evaluation_id", "run_id", "step", "evaluator", "measurements", "metadata", "problem", "correlation_id")
@@ -90,15 +92,17 @@ class EventBatch(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., log_id: _Optional[str] = ..., through_sequence: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("after_sequence", "kinds", "run_id", "log_id", "until_now")
+    __slots__ = ("after_sequence", "kinds", "run_id", "log_id", "until_now", "new_kinds")
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     UNTIL_NOW_FIELD_NUMBER: _ClassVar[int]
+    NEW_KINDS_FIELD_NUMBER: _ClassVar[int]
     after_sequence: int
     kinds: _containers.RepeatedScalarFieldContainer[EventKind]
     run_id: str
     log_id: str
     until_now: bool
-    def __init__(self, after_sequence: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., run_id: _Optional[str] = ..., log_id: _Optional[str] = ..., until_now: bool = ...) -> None: ...
+    new_kinds: bool
+    def __init__(self, after_sequence: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., run_id: _Optional[str] = ..., log_id: _Optional[str] = ..., until_now: bool = ..., new_kinds: bool = ...) -> None: ...

@@ -30,6 +30,7 @@ defmodule CrucibleBridge.Telemetry.EventTest do
       EVENT_KIND_EVALUATION_INTERRUPT: [:crucible_bridge, :evaluation, :interrupt],
       EVENT_KIND_EVALUATION_PROGRESS: [:crucible_bridge, :evaluation, :progress],
       EVENT_KIND_SAMPLE_COMPLETE: [:crucible_bridge, :evaluation, :sample],
+      EVENT_KIND_EVALUATOR_START: [:crucible_bridge, :evaluator, :start],
       EVENT_KIND_EVALUATOR_COMPLETE: [:crucible_bridge, :evaluator, :stop],
       EVENT_KIND_EVALUATOR_EXCEPTION: [:crucible_bridge, :evaluator, :exception],
       EVENT_KIND_EVALUATION_COMPLETE: [:crucible_kitchen, :evaluation, :complete],

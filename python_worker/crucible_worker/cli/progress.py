@@ -44,8 +44,11 @@ def _bars(stream: TextIO) -> Iterator[Show]:
         def show(label: str, event: Event) -> None:
             if label not in tasks:
                 tasks[label] = bars.add_task(label, total=None, note="")
-            # None leaves a bar as it is.
-            bars.update(tasks[label], total=event.measurements.get("total"), completed=event.measurements.get("done"))
+            if not event.evaluator:  # an evaluator's total is not the bar's
+                # None leaves a bar as it is.
+                bars.update(
+                    tasks[label], total=event.measurements.get("total"), completed=event.measurements.get("done")
+                )
             if note := _note(event):
                 bars.update(tasks[label], note=note)
             if event.kind is EventKind.EVALUATION_COMPLETE:
@@ -70,7 +73,7 @@ class _Lines:
                     return
                 self._written = now
                 text = f"{event.measurements.get('done', 0):g} of {event.measurements.get('total', 0):g} done"
-            case EventKind.SAMPLE_COMPLETE | EventKind.EVALUATION_COMPLETE:
+            case EventKind.SAMPLE_COMPLETE | EventKind.EVALUATOR_START | EventKind.EVALUATION_COMPLETE:
                 return
             case EventKind.EVALUATION_START | EventKind.EVALUATION_RESUME:
                 total = event.measurements.get("total")  # absent until the samples are counted
@@ -84,6 +87,8 @@ class _Lines:
 def _note(event: Event) -> str:
     """What is worth saying of an event beside how far it got."""
     match event.kind:
+        case EventKind.EVALUATOR_START:
+            return f"{event.evaluator}: {event.measurements.get('total', 0):g} to do"
         case EventKind.EVALUATOR_COMPLETE:
             scored, n = event.measurements.get("n_scored", 0), event.measurements.get("n", 0)
             return f"{event.evaluator}: {scored:g} of {n:g} scored"

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from crucible_bridge.codec.events import event_from_record
+from crucible_bridge.codec.events import events_from_records
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict
@@ -136,14 +136,15 @@ async def _one(
 
 async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label: str, show: Show) -> tuple[int, bool]:
     """Show what happens until it ends or is interrupted; the last sequence seen, and whether it was the latter."""
-    watched = evaluations.watch(evaluation_id, after_sequence=after, log_id=evaluations.log_id, without_samples=True)
+    watched = evaluations.watch(
+        evaluation_id, after_sequence=after, log_id=evaluations.log_id, without_samples=True, new_kinds=True
+    )
     kind = None
     async with contextlib.aclosing(watched) as pages:
         async for page in pages:
-            for sequence, record in page.records:
-                event = event_from_record(sequence, record)
+            for event in events_from_records(page.records):
                 show(label, event)
-                after, kind = sequence, event.kind
+                after, kind = event.sequence, event.kind
             if kind is EventKind.EVALUATION_INTERRUPT:
                 return after, True
     return after, False

@@ -267,11 +267,18 @@ class Evaluations:
         return evaluation_of(row)
 
     async def watch(
-        self, evaluation_id: str, *, after_sequence: int = 0, log_id: str = "", without_samples: bool = False
+        self,
+        evaluation_id: str,
+        *,
+        after_sequence: int = 0,
+        log_id: str = "",
+        without_samples: bool = False,
+        new_kinds: bool = False,
     ) -> AsyncGenerator[EventPage, None]:
         """The events of an evaluation until it ends; stays open while it is interrupted."""
         number = (await self._look_up(evaluation_id)).number
-        only = EventFilter(number=number, without_kind=EventKind.SAMPLE_COMPLETE if without_samples else None)
+        without = EventKind.SAMPLE_COMPLETE if without_samples else None
+        only = EventFilter(number=number, without_kind=without, new_kinds=new_kinds)
         looked = time.monotonic()
 
         async def ended(_: Head, position: int) -> bool:
@@ -296,6 +303,7 @@ class Evaluations:
         kinds: Sequence[EventKind] = (),
         run_id: str | None = None,
         until_now: bool = False,
+        new_kinds: bool = False,
     ) -> AsyncGenerator[EventPage, None]:
         """The events of the whole log, as it grows."""
         target = self.last_sequence() if until_now else None
@@ -306,7 +314,7 @@ class Evaluations:
             self._refuse_if_closed(position)
             return False
 
-        only = EventFilter(kinds=tuple(kinds), run_id=run_id)
+        only = EventFilter(kinds=tuple(kinds), run_id=run_id, new_kinds=new_kinds)
         async for page in follow(self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended):
             yield page
 

@@ -107,6 +107,7 @@ def _remove_events(transaction: Transaction, max_events: int) -> bool:
     oldest = min(oldest_wanted, log.oldest + CHUNK)
     if oldest <= log.oldest:
         return False
-    transaction.execute("DELETE FROM events WHERE sequence < ?", (oldest,))
+    for table in ("events", "later_events"):
+        transaction.execute(f"DELETE FROM {table} WHERE sequence < ?", (oldest,))
     transaction.execute("UPDATE head SET oldest = ?", (oldest,))
     return oldest < oldest_wanted

@@ -22,6 +22,7 @@ from crucible_worker.runs.journal.records import request_from_record
 __all__ = [
     "complete",
     "evaluator_end",
+    "evaluator_start",
     "exception",
     "grading_complete",
     "interrupt",
@@ -83,6 +84,12 @@ def sample_complete(row: Row, sample: SampleResult, attempt: int) -> Event:
         },
         problem=sample.problem,
     )
+
+
+def evaluator_start(row: Row, evaluator: str, total: int) -> Event:
+    """EVALUATOR_START, once over all attempts; the total is the evaluator's own."""
+    measurements = {"total": float(total)}
+    return _event(row, EventKind.EVALUATOR_START, evaluator=evaluator, measurements=measurements)
 
 
 def evaluator_end(row: Row, result: EvaluatorResult) -> Event:

@@ -47,6 +47,8 @@ class EventFilter:
     """Not this kind."""
     run_id: str | None = None
     """Only this run's."""
+    new_kinds: bool = False
+    """Also the kinds that joined the catalogue later; those of `kinds` in any case."""
 
 
 async def follow(
@@ -108,6 +110,7 @@ def _read_page(
             kinds=only.kinds,
             without_kind=only.without_kind,
             run_id=only.run_id,
+            new_kinds=only.new_kinds,
             limit=PAGE_EVENTS,
         )
     finally:

@@ -73,6 +73,7 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
             after_sequence=request.after_sequence,
             log_id=request.log_id,
             without_samples=request.without_samples,
+            new_kinds=request.new_kinds,
         )
         async for page in pages:
             yield page_to_v1(page.records, page.log_id, page.through_sequence)

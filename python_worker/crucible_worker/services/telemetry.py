@@ -33,6 +33,7 @@ class TelemetryService(events_pb2_grpc.TelemetryServiceServicer):
             kinds=event_kinds_from_v1(request.kinds, "kinds"),
             run_id=run_id,
             until_now=request.until_now,
+            new_kinds=request.new_kinds,
         )
         async for page in pages:
             yield page_to_v1(page.records, page.log_id, page.through_sequence)

@@ -20,6 +20,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from crucible_bridge.arrays import floats, from_tensor, to_tensor
 from crucible_bridge.codec.data import tensor_from_v1
+from crucible_bridge.codec.events import is_unknown
 from crucible_bridge.codec.models import model_ref_from_v1
 from crucible_bridge.codec.options import options_from_v1
 from crucible_bridge.events import TELEMETRY_NAMES, EventKind
@@ -147,6 +148,11 @@ def _writer(field: FieldDescriptor) -> Write:
     if field.full_name == _SCHEMA:
         return lambda message, value, output: value.__setitem__(name, json.loads(getattr(message, name)))
     convert = _converter(field)
+    if inner is events_pb2.Event.DESCRIPTOR:
+        # A newer worker of the journal may write kinds that have no name here.
+        return lambda message, value, output: value.__setitem__(
+            name, [convert(event, output) for event in getattr(message, name) if not is_unknown(event)]
+        )
     if field.is_repeated:
         return lambda message, value, output: value.__setitem__(
             name, [convert(item, output) for item in getattr(message, name)]

@@ -25,13 +25,15 @@ NAMES: Mapping[EventKind, tuple[str, ...]] = {
     EventKind.EVALUATION_INTERRUPT: ("tool", "execution", "stop"),
     EventKind.EVALUATION_STOP: ("tool", "execution", "stop"),
     EventKind.EVALUATION_EXCEPTION: ("tool", "execution", "exception"),
+    EventKind.EVALUATOR_START: ("python", "call", "start"),
     EventKind.EVALUATOR_COMPLETE: ("python", "call", "stop"),
     EventKind.EVALUATOR_EXCEPTION: ("python", "call", "exception"),
     EventKind.EVALUATION_COMPLETE: ("python", "call", "stop"),
     EventKind.METRICS_COMPUTED: ("python", "call", "stop"),
     EventKind.GRADING_COMPLETE: ("python", "call", "stop"),
 }
-"""Names that Snakepit knows, by the kinds that are told: each attempt at an evaluation is a start and its end."""
+"""Names that Snakepit knows, by the kinds that are told: an attempt at an evaluation is a start and its end,
+and so is an evaluator."""
 
 MAX_TEXT_BYTES = 4096
 """Longest text of the metadata, but for the metrics, which are JSON and stay whole."""

@@ -12,6 +12,7 @@ from crucible_worker.cli.progress import progress
 START = Event(kind=EventKind.EVALUATION_START, measurements={"total": 20, "done": 0})
 HALF = Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": 10})
 SAMPLE = Event(kind=EventKind.SAMPLE_COMPLETE, evaluator="nll")
+NLL_START = Event(kind=EventKind.EVALUATOR_START, evaluator="nll", measurements={"total": 7})
 NLL = Event(kind=EventKind.EVALUATOR_COMPLETE, evaluator="nll", measurements={"nll": 0.5, "n": 20, "n_scored": 19})
 COMPLETE = Event(kind=EventKind.EVALUATION_COMPLETE, measurements={"nll": 0.5, "sample_count": 20})
 STOP = Event(kind=EventKind.EVALUATION_STOP, metadata={"state": "completed"})
@@ -32,7 +33,7 @@ def _shown(stream: io.StringIO, *events: Event, quiet: bool = False) -> str:
 
 def test_without_a_terminal_there_are_plain_lines():
     """A log gets what began, how far it is, and how it ended; no sample and no control character."""
-    text = _shown(io.StringIO(), START, SAMPLE, HALF, SAMPLE, NLL, COMPLETE, STOP)
+    text = _shown(io.StringIO(), START, NLL_START, SAMPLE, HALF, SAMPLE, NLL, COMPLETE, STOP)
 
     assert text.splitlines() == [
         "step 180: 20 to do",
@@ -64,8 +65,17 @@ def test_quiet_writes_nothing():
 
 def test_on_a_terminal_there_is_a_bar():
     """A bar per evaluation fills up to its end."""
-    text = _shown(_Terminal(), START, HALF, NLL, COMPLETE, STOP)
+    text = _shown(_Terminal(), START, NLL_START, HALF, NLL, COMPLETE, STOP)
 
     assert "step 180" in text
     assert "20/20" in text
     assert "completed" in text
+
+
+def test_the_bar_keeps_the_evaluations_total():
+    """An evaluator's total is told beside the bar, and is not the bar's."""
+    text = _shown(_Terminal(), START, HALF, NLL_START)
+
+    assert "10/20" in text
+    assert "nll: 7 to do" in text
+    assert "/7" not in text

@@ -57,6 +57,23 @@ def test_journal_of_an_older_version_is_brought_to_the_present_one(tmp_path):
     connection.close()
 
 
+def test_journal_of_an_earlier_release_gets_what_it_lacks(tmp_path):
+    """Of the same version, so that workers of that release work on; what it has stays."""
+    path = prepare(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE later_events")
+    connection.execute("INSERT INTO events VALUES (1, 0, 'kind', 'run', x'01')")
+    connection.commit()
+    connection.close()
+
+    assert _log_id(tmp_path) == _log_id(tmp_path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    assert connection.execute("SELECT run_id FROM events").fetchall() == [("run",)]
+    assert connection.execute("SELECT COUNT(*) FROM later_events").fetchone() == (0,)
+    connection.close()
+
+
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99])
 def test_journal_of_another_version_is_refused(tmp_path, version):
     """FAILED_PRECONDITION, JOURNAL_VERSION, and the file is left alone."""

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from crucible_bridge.errors import NotFound
+from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Metrics, Problem
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.journal import plans, queries
@@ -63,6 +64,15 @@ async def test_events_beyond_the_bound_go_oldest_first(journal, locks, most, kep
     await append(journal, 10)
     await trimmed(journal, locks, max_events=most)
     assert await sequences(journal) == list(range(11 - kept, 11))
+
+
+async def test_events_of_new_kinds_go_with_the_others(journal, locks):
+    """They are part of the one log: what lies before its oldest event is gone, of whichever kind."""
+    for kind in (EventKind.EVALUATOR_START, EventKind.METRICS_COMPUTED) * 3:
+        await append(journal, 1, kind=kind)
+    await trimmed(journal, locks, max_events=3)
+    tables = "SELECT sequence FROM events UNION ALL SELECT sequence FROM later_events ORDER BY sequence"
+    assert await journal.read(lambda connection: connection.execute(tables).fetchall()) == [(4,), (5,), (6,)]
 
 
 async def test_events_go_by_chunks(journal, locks, monkeypatch):

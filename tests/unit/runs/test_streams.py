@@ -2,6 +2,7 @@
 
 import pytest
 
+from crucible_bridge.codec.events import event_from_record
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import EventKind
 from crucible_worker.runs.journal.queries import head
@@ -80,6 +81,60 @@ async def test_filters(journal):
     assert await found(kinds=(EventKind.GRADING_COMPLETE,)) == [2, 4]
     assert await found(without_kind=EventKind.GRADING_COMPLETE) == [1, 3]
     assert await found(kinds=(EventKind.GRADING_COMPLETE,), run_id="y") == [4]
+
+
+LATER = EventKind.EVALUATOR_START
+
+
+async def mixed(journal, *counts, **fields):
+    """Write so many events, in turn of a kind that was always there and of one that joined later."""
+    for index, count in enumerate(counts):
+        await append(journal, count, kind=LATER if index % 2 else EventKind.METRICS_COMPUTED, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sequences"),
+    [
+        ({}, [1, 4]),
+        ({"new_kinds": True}, [1, 2, 3, 4, 5]),
+        ({"kinds": (LATER,)}, [2, 3, 5]),
+        ({"kinds": (LATER, EventKind.METRICS_COMPUTED)}, [1, 2, 3, 4, 5]),
+        ({"kinds": (EventKind.METRICS_COMPUTED,), "new_kinds": True}, [1, 4]),
+        ({"without_kind": LATER, "new_kinds": True}, [1, 4]),
+        ({"run_id": "other", "new_kinds": True}, []),
+        ({"number": 1, "new_kinds": True}, []),
+    ],
+)
+async def test_new_kinds_come_to_those_who_ask(journal, fields, sequences):
+    """All of them by `new_kinds`, one by its name; for the others the position passes them."""
+    await mixed(journal, 1, 2, 1, 1)
+    (page,) = await pages_of(journal, only=EventFilter(**fields))
+    assert [sequence for sequence, _ in page.records] == sequences
+    assert page.through_sequence == 5
+
+
+@pytest.mark.parametrize("first", [0, PAGE_EVENTS - 1, PAGE_EVENTS, PAGE_EVENTS + 1])
+@pytest.mark.parametrize("later", [1, PAGE_EVENTS - 1, PAGE_EVENTS, PAGE_EVENTS + 1])
+async def test_new_kinds_keep_their_places_in_pages(journal, first, later):
+    """Every event once and in order, at most a page's worth in each, which says how far it goes."""
+    await mixed(journal, first, later, first, later)
+    pages = await pages_of(journal, only=EventFilter(new_kinds=True))
+    count = 2 * (first + later)
+    assert [sequence for page in pages for sequence, _ in page.records] == list(range(1, count + 1))
+    assert all(len(page.records) <= PAGE_EVENTS for page in pages)
+    assert [page.through_sequence for page in pages if page.records] == [
+        page.records[-1][0] for page in pages if page.records
+    ]
+
+
+async def test_a_worker_of_the_release_before_reads_no_new_kind(journal):
+    """It reads the table of its own catalogue: what it passes on to its callers, they know."""
+    await mixed(journal, 2, 1, 1)
+    sql = "SELECT sequence, record FROM events WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"
+    rows = await journal.read(lambda connection: connection.execute(sql, (0, 4, 512)).fetchall())
+    assert [(sequence, event_from_record(sequence, record).kind) for sequence, record in rows] == [
+        (sequence, EventKind.METRICS_COMPUTED) for sequence in (1, 2, 4)
+    ]
 
 
 async def test_from_a_position(journal):

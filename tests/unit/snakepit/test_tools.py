@@ -17,8 +17,10 @@ from crucible_bridge.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from crucible_bridge.v1 import events_pb2
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall, Tools
 from crucible_worker.snakepit.tools_catalogue import TOOLS
 from crucible_worker.testing import STALL, ScriptedModel
@@ -273,6 +275,20 @@ async def test_a_stream_loses_nothing_at_its_end(tools: Tools):
             await asyncio.sleep(pause)
             kinds += [event["kind"] for event in chunk["events"]]
         assert kinds[-2:] == ["evaluation_complete", "evaluation_stop"]
+
+
+def test_events_of_unknown_kinds_are_left_out():
+    """A newer worker of the journal may write kinds that have no name here: the rest is told, and the position."""
+    events = [events_pb2.Event(kind=kind, sequence=n) for n, kind in enumerate((99, 13, 1), 1)]  # type: ignore[arg-type]
+    batch = events_pb2.EventBatch(events=events, log_id="log", through_sequence=3)
+
+    told = to_json(batch, Output("json"))
+
+    assert [(event["sequence"], event["kind"]) for event in told["events"]] == [
+        (2, "evaluator_start"),
+        (3, "evaluation_start"),
+    ]
+    assert told["through_sequence"] == 3
 
 
 async def test_a_stream_is_json(tools: Tools):

@@ -36,7 +36,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
       evaluation_id: evaluation_id,
       after_sequence: opts[:after_sequence] || 0,
       log_id: opts[:log_id] || "",
-      without_samples: opts[:without_samples] || false
+      without_samples: opts[:without_samples] || false,
+      new_kinds: true
     }
 
     with :ok <- options(opts, [:after_sequence, :log_id, :without_samples]),
@@ -49,7 +50,8 @@ defmodule CrucibleBridge.Calls.Evaluation do
       log_id: opts[:log_id] || "",
       kinds: opts[:kinds] || [],
       run_id: opts[:run_id],
-      until_now: opts[:until_now] || false
+      until_now: opts[:until_now] || false,
+      new_kinds: true
     }
 
     with :ok <- options(opts, [:after_sequence, :log_id, :kinds, :run_id, :until_now]),

@@ -82,7 +82,14 @@ defmodule CrucibleBridge.Telemetry.Relay do
 
   defp request(position, state) do
     %{sequence: sequence, log_id: log_id} = place(position)
-    %V1.SubscribeRequest{after_sequence: sequence, log_id: log_id, kinds: state.kinds, run_id: state.run_id}
+
+    %V1.SubscribeRequest{
+      after_sequence: sequence,
+      log_id: log_id,
+      kinds: state.kinds,
+      run_id: state.run_id,
+      new_kinds: true
+    }
   end
 
   defp place(:now), do: %{sequence: @beyond, log_id: ""}

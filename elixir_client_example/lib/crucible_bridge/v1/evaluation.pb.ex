@@ -410,6 +410,7 @@ defmodule CrucibleBridge.V1.WatchEvaluationRequest do
   field :after_sequence, 2, type: :uint64, json_name: "afterSequence"
   field :without_samples, 3, type: :bool, json_name: "withoutSamples"
   field :log_id, 4, type: :string, json_name: "logId"
+  field :new_kinds, 5, type: :bool, json_name: "newKinds"
 end
 
 defmodule CrucibleBridge.V1.GetEvaluationRequest do

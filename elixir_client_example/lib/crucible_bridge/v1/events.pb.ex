@@ -19,6 +19,7 @@ defmodule CrucibleBridge.V1.EventKind do
   field :EVENT_KIND_EVALUATION_INTERRUPT, 10
   field :EVENT_KIND_EVALUATION_RESUME, 11
   field :EVENT_KIND_EVALUATOR_EXCEPTION, 12
+  field :EVENT_KIND_EVALUATOR_START, 13
 end
 
 defmodule CrucibleBridge.V1.Event.MeasurementsEntry do
@@ -85,6 +86,7 @@ defmodule CrucibleBridge.V1.SubscribeRequest do
   field :run_id, 3, proto3_optional: true, type: :string, json_name: "runId"
   field :log_id, 5, type: :string, json_name: "logId"
   field :until_now, 4, type: :bool, json_name: "untilNow"
+  field :new_kinds, 6, type: :bool, json_name: "newKinds"
 end
 
 defmodule CrucibleBridge.V1.TelemetryService.Service do

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Verdict
 from crucible_worker.runs.journal.records import (
     request_from_record,
@@ -189,23 +190,55 @@ def read_events(
     kinds: Sequence[str] = (),
     without_kind: str | None = None,
     run_id: str | None = None,
+    new_kinds: bool = False,
     limit: int,
 ) -> tuple[list[tuple[int, bytes]], int]:
     """Sequences and records of events after one sequence, up to and with another; and the last sequence examined.
 
-    At most `limit` of them, and no more once they have `EVENT_PAGE_BYTES` together.
+    At most `limit` of them, and no more once they have `EVENT_PAGE_BYTES` together. Those of `NEW_KINDS` are among them
+    only where `new_kinds` asks for them all, or `kinds` names them.
     """
-    conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (after, through))]
-    if number is not None:
-        conditions.append(("number = ?", (number,)))
+    first = [kind for kind in kinds if kind not in NEW_KINDS]
+    later = [kind for kind in kinds if kind in NEW_KINDS]
+    only = _Only(after, number, without_kind, run_id)
+    page: list[tuple[int, bytes]] = []
+    if first or not kinds:
+        page, through = _event_page(source, "events", only, through, first, limit)
+    if later or (new_kinds and not kinds):
+        # There are few of them: a page without any is the rule, and costs no sorting.
+        more, through = _event_page(source, "later_events", only, through, later, limit)
+        if more:
+            page = sorted([*(row for row in page if row[0] <= through), *more])
+        if len(page) > limit:
+            del page[limit:]
+            through = page[-1][0]
+    return page, max(after, through)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Only:
+    """Which events are wanted, of whichever kind; see `read_events`."""
+
+    after: int
+    number: int | None
+    without_kind: str | None
+    run_id: str | None
+
+
+def _event_page(
+    source: Reads, table: str, only: _Only, through: int, kinds: Sequence[str], limit: int
+) -> tuple[list[tuple[int, bytes]], int]:
+    conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (only.after, through))]
+    if only.number is not None:
+        conditions.append(("number = ?", (only.number,)))
     if kinds:
         conditions.append((f"kind IN ({_marks(kinds)})", kinds))
-    if without_kind is not None:
-        conditions.append(("kind <> ?", (without_kind,)))
-    if run_id is not None:
-        conditions.append(("run_id = ?", (run_id,)))
+    if only.without_kind is not None:
+        conditions.append(("kind <> ?", (only.without_kind,)))
+    if only.run_id is not None:
+        conditions.append(("run_id = ?", (only.run_id,)))
     where, parameters = _where(conditions)
-    sql = f"SELECT sequence, record FROM events {where} ORDER BY sequence LIMIT ?"
+    sql = f"SELECT sequence, record FROM {table} {where} ORDER BY sequence LIMIT ?"
     page: list[tuple[int, bytes]] = []
     size = 0
     for sequence, record in source.execute(sql, (*parameters, limit)):
@@ -213,7 +246,7 @@ def read_events(
         size += len(record)
         if len(page) == limit or size >= EVENT_PAGE_BYTES:
             return page, sequence
-    return page, max(after, through)
+    return page, through
 
 
 def read_samples(

@@ -105,6 +105,19 @@ CREATE TABLE plan_steps (
 ) WITHOUT ROWID;
 """
 
+_ADDITIONS = """
+-- Events of the kinds that joined the catalogue later (NEW_KINDS), in the one sequence of the log. Workers of a release
+-- before read `events` alone: they send no kind that their callers do not know.
+CREATE TABLE IF NOT EXISTS later_events (
+    sequence INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    record BLOB NOT NULL
+);
+"""
+"""What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
+
 _CHANGES = {0: _TABLES + _PLAN_TABLES, 1: _PLAN_TABLES}
 """What brings a journal of each version to the present one; 0 is an empty file."""
 
@@ -153,13 +166,15 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
+        connection.executescript(_ADDITIONS)
         return
     if version not in _CHANGES:
         raise FailedPrecondition(
             f"the journal is of version {version}, this worker writes {SCHEMA_VERSION}: use another --state-dir",
             reason="JOURNAL_VERSION",
         )
-    connection.executescript(f"BEGIN IMMEDIATE; {_CHANGES[version]} PRAGMA user_version = {SCHEMA_VERSION};")
+    changes = _CHANGES[version] + _ADDITIONS
+    connection.executescript(f"BEGIN IMMEDIATE; {changes} PRAGMA user_version = {SCHEMA_VERSION};")
     if version == 0:
         connection.execute("INSERT INTO head VALUES (1, ?, ?, 0, 1)", (uuid.uuid4().hex, time.time_ns()))
     connection.execute("COMMIT")

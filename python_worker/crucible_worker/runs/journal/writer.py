@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from crucible_bridge.errors import Unavailable
-from crucible_bridge.events import Event
+from crucible_bridge.events import NEW_KINDS, Event
 from crucible_worker.runs.journal.schema import connect
 
 __all__ = ["MAX_BATCH", "JournalUnavailable", "Transaction", "Writer"]
@@ -28,6 +28,7 @@ MAX_BATCH = 1024
 RETRY_SECONDS = 1.0
 """What a caller is told to wait while the journal cannot be used."""
 
+_EVENT = "(?, ?, ?, ?, ?)"
 _STOP = object()
 _log = structlog.get_logger(__name__)
 
@@ -62,14 +63,14 @@ class Transaction:
 
     def append(self, number: int, events: Sequence[Event]) -> int:
         """Give events the next sequences of the log; returns the last. `number` is their evaluation's, or 0."""
-        first = self.sequence + 1
-        self._connection.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-            [
-                (sequence, number, event.kind.value, event.run_id, self._encode_event(event))
-                for sequence, event in enumerate(events, first)
-            ],
-        )
+        rows: list[tuple[object, ...]] = []
+        for sequence, event in enumerate(events, self.sequence + 1):
+            row = (sequence, number, event.kind.value, event.run_id, self._encode_event(event))
+            if event.kind in NEW_KINDS:
+                self._connection.execute(f"INSERT INTO later_events VALUES {_EVENT}", row)
+            else:
+                rows.append(row)
+        self._connection.executemany(f"INSERT INTO events VALUES {_EVENT}", rows)
         self.sequence += len(events)
         return self.sequence
 
