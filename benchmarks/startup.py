@@ -1,7 +1,8 @@
 """What starting a worker costs: time until it is ready, CPU time, memory; medians of several starts.
 
 A worker is `crucible-worker serve` in a process of its own with an empty state directory. It is ready when its ready
-file is there; CPU time and resident memory are read at that moment, of that process alone (it has no children yet).
+file is there; CPU time and resident memory are read at that moment, of that process alone. Its watchdog is printed
+apart: what its start takes, and its share of memory (PSS).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def measure() -> dict[str, float]:
                     if worker.poll() is not None or time.perf_counter() - started > TIMEOUT_SECONDS:
                         raise SystemExit("the worker did not start")
                     time.sleep(0.001)
-                taken = {"ready": time.perf_counter() - started, **_usage(worker.pid)}
+                taken = {"ready": time.perf_counter() - started, **_usage(worker.pid), **_watchdog(worker.pid)}
                 worker.send_signal(signal.SIGTERM)
                 if worker.wait(TIMEOUT_SECONDS) != 0:
                     raise SystemExit(f"the worker ended with {worker.returncode}")
@@ -43,6 +44,27 @@ def measure() -> dict[str, float]:
                 # Leaving the block waits for its end, whatever went wrong in it.
                 worker.kill()
     return taken
+
+
+def _watchdog(worker: int) -> dict[str, float]:
+    """Memory of the worker's watchdog, and how long it takes to start one."""
+    children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+    (child,) = (child for child in children if b"watchdog" in Path(f"/proc/{child}/cmdline").read_bytes())
+    fields = Path(f"/proc/{child}/smaps_rollup").read_text().splitlines()[1:]
+    kilobytes = {name: int(value.split()[0]) for name, value in (field.split(":", 1) for field in fields)}
+    return {"watchdog_pss": kilobytes["Pss"] / 1024, "watchdog_start": _watchdog_start()}
+
+
+def _watchdog_start() -> float:
+    program = (
+        "import os, time\n"
+        "from crucible_worker.server.watchdog import start_watchdog\n"
+        "reader, writer = os.pipe()\n"
+        "began = time.perf_counter()\n"
+        "assert start_watchdog(reader, 60.0) is not None\n"
+        "print(time.perf_counter() - began)\n"
+    )
+    return 1000 * float(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
 
 
 def _usage(pid: int) -> dict[str, float]:
@@ -62,7 +84,13 @@ def main() -> None:
             Claim(
                 name=name, ours=[run[name] for run in runs], unit=unit, at_most=most, claim=f"at most {most:g} {unit}"
             )
-            for name, unit, most in (("ready", "s", 1.0), ("cpu", "s", 0.5), ("rss", "MB", 80.0))
+            for name, unit, most in (
+                ("ready", "s", 1.0),
+                ("cpu", "s", 0.5),
+                ("rss", "MB", 80.0),
+                ("watchdog_pss", "MB", 5.0),
+                ("watchdog_start", "ms", 10.0),
+            )
         ],
         as_json=options.json,
     )

@@ -1,17 +1,20 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
 The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots` and `limits` as a worker's settings
-have them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. With
-`standby` it does not begin before it has read a line: all that an interpreter has to import is done by then.
+have them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A model
+with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the worker
+does not begin before it has read a line: all that an interpreter has to import is done by then.
 """
 
 import ctypes
 import json
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from crucible_bridge.types import ModelInput, SampledSequence, SamplingParams
 from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import serve
@@ -38,8 +41,26 @@ def main(configuration: dict[str, Any]) -> int:
     return serve(settings, build=scripted_build(models))
 
 
-def _model(*, call_file: str | None = None, **fields: Any) -> ScriptedModel:
-    return ScriptedModel(call_file=None if call_file is None else Path(call_file), **fields)
+class _HoldingModel(ScriptedModel):
+    """Never answers, and lets no other thread run."""
+
+    @property
+    def sampling(self) -> "_HoldingModel":
+        return self
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        await super().sample(prompt, params, num_samples)
+        mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
+        lock(mutex)
+        lock(mutex)
+        raise AssertionError("a mutex was locked twice")
+
+
+def _model(*, call_file: str | None = None, hold_gil: bool = False, **fields: Any) -> ScriptedModel:
+    kind = _HoldingModel if hold_gil else ScriptedModel
+    return kind(call_file=None if call_file is None else Path(call_file), **fields)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,11 @@ class PairLine:
 
 
 def read_pairs(file: BinaryIO, *, code: bool = False) -> Iterator[PairLine]:
-    """Every line that is not empty, in order; one that is no pair says what is wrong. `code`: pairs of programs."""
+    """Every line that is not empty, in order; one that is no pair says what is wrong. `code`: pairs of programs.
+
+    Raises:
+        MalformedLine: a line does not end within `jsonl.MAX_SKIPPED_BYTES`.
+    """
     for number, raw in enumerate(bounded_lines(file), start=1):
         if raw is not None and not raw.strip():
             continue

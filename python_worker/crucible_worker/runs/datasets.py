@@ -87,7 +87,7 @@ def load(
             field, loaded = "dataset.inline", _identified(samples, "dataset.inline")
         case JsonlDataset(path):
             field = "dataset.jsonl_path"
-            lines = read_lines(find_file(path, data_roots, field), field)
+            lines = read_lines(find_file(path, data_roots, field), field, go_on)
             loaded = spool(lines, spool_dir, field=field, skip_malformed=dataset.skip_malformed, go_on=go_on)
         case HubDataset():
             field, loaded = "dataset.hub", _from_hub(dataset, dataset.source, spool_dir, hub_network, go_on)

@@ -15,7 +15,8 @@ import collections
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +26,10 @@ from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
     "LINE_PROBLEM",
+    "MAX_DIGITS",
     "MAX_LINE_BYTES",
+    "MAX_LINE_PARTS",
+    "MAX_SKIPPED_BYTES",
     "Line",
     "MalformedLine",
     "bounded_lines",
@@ -40,8 +44,22 @@ MAX_ID_BYTES = 1_000
 """Longest id of a sample: every event of it bears it."""
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A line longer than this, its end included, is malformed."""
+MAX_DIGITS = 1_000
+"""Longest whole number, its sign included: the time of writing it again grows with the square of its length."""
+MAX_SKIPPED_BYTES = 1024 * 1024 * 1024
+"""How far the end of a line that is too long is looked for: a file without it has no lines."""
+MAX_LINE_PARTS = 1_000_000
+"""Lists, objects and keys of a line. The parser and the garbage collector let no other thread run among lists: ten
+times as many in one line stopped every other call of the worker for seconds."""
 LINE_PROBLEM = "MALFORMED_LINE"
 """Reason of an error about a line."""
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""What a pair of escapes for one character is made of, or half of one."""
+_PARTS = (b"[", b"{", b'":')
+"""Where lists, objects and keys begin or end; those within texts are counted as well."""
+_SKIP_BYTES = 1024 * 1024
+"""What is read at once of a line that is too long: there is a look at the clock between."""
 
 _KEYS = ("id", "input", "target", "targets", "choices", "metadata")
 
@@ -90,15 +108,22 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     return found
 
 
-def read_lines(path: Path, field: str) -> Iterator[Line]:
+def read_lines(path: Path, field: str, go_on: Callable[[], None] = lambda: None) -> Iterator[Line]:
     """Every record of a file, in order, malformed ones included.
+
+    Args:
+        path: the file.
+        field: of the request, which errors name.
+        go_on: called for every line and every part of a long one; raises to have this given up.
 
     Raises:
         PermissionDenied: the file cannot be read.
+        InvalidField: a line does not end within `MAX_SKIPPED_BYTES` (MALFORMED_LINE). Lines of any other fault are
+            among the results.
     """
     try:
         with path.open("rb") as file:
-            yield from _records(file)
+            yield from _records(file, field, go_on)
     except OSError as error:
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason="UNREADABLE", field=field) from error
 
@@ -113,30 +138,50 @@ def line_of(number: int, raw: bytes | None) -> Line:
         return Line(number=number, problem="is nested too deeply")
 
 
-def _records(file: BinaryIO) -> Iterator[Line]:
-    blank: list[int] = []
-    for number, raw in enumerate(bounded_lines(file), start=1):
-        if raw is not None and not raw.strip():
-            blank.append(number)
-            continue
-        # Lines were empty before the end after all.
-        yield from (Line(number=empty, problem="is empty") for empty in blank)
-        blank.clear()
-        yield line_of(number, raw)
+def _records(file: BinaryIO, field: str, go_on: Callable[[], None]) -> Iterator[Line]:
+    number = blank = 0
+    try:
+        for raw in bounded_lines(file, go_on):
+            number += 1
+            if raw is not None and not raw.strip():
+                blank += 1
+                continue
+            # Lines were empty before the end after all.
+            yield from (Line(number=empty, problem="is empty") for empty in range(number - blank, number))
+            blank = 0
+            yield line_of(number, raw)
+    except MalformedLine as error:
+        raise InvalidField(field, f"line {number} {error}", reason=LINE_PROBLEM) from error
 
 
-def bounded_lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Lines without a byte order mark at the beginning; None for one longer than `MAX_LINE_BYTES`."""
+def bounded_lines(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> Iterator[bytes | None]:
+    """Lines without a byte order mark at the beginning; None for one longer than `MAX_LINE_BYTES`.
+
+    The rest of a line that is too long is read only when the next one is asked for.
+
+    Raises:
+        MalformedLine: the end of such a line is not found within `MAX_SKIPPED_BYTES`.
+    """
     first = True
     while raw := file.readline(MAX_LINE_BYTES + 1):
+        go_on()
         if first:
             raw, first = raw.removeprefix(codecs.BOM_UTF8), False
         if len(raw) <= MAX_LINE_BYTES:
             yield raw
             continue
-        while raw and not raw.endswith(b"\n"):
-            raw = file.readline(MAX_LINE_BYTES)
         yield None
+        _skip_line(file, raw, go_on)
+
+
+def _skip_line(file: BinaryIO, raw: bytes, go_on: Callable[[], None]) -> None:
+    skipped = len(raw)
+    while raw and not raw.endswith(b"\n"):
+        raw = file.readline(min(_SKIP_BYTES, MAX_SKIPPED_BYTES + 1 - skipped))
+        skipped += len(raw)
+        if skipped > MAX_SKIPPED_BYTES:
+            raise MalformedLine(f"does not end within {MAX_SKIPPED_BYTES:,} bytes: one object a line is needed")
+        go_on()
 
 
 def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]:
@@ -151,25 +196,27 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
         MalformedLine: it is too long, or no JSON object that UTF-8 and float64 can carry.
     """
     if raw is None:
-        raise MalformedLine(f"is longer than {MAX_LINE_BYTES:,} bytes")
+        raise MalformedLine(f"is longer than {MAX_LINE_BYTES:,} bytes: one object a line is needed")
+    if sum(map(raw.count, _PARTS)) > MAX_LINE_PARTS:
+        raise MalformedLine(f"holds more than {MAX_LINE_PARTS:,} lists, objects and keys")
     try:
         text = raw.decode("utf-8", "surrogateescape" if any_bytes else "strict")
     except UnicodeDecodeError as error:
         raise MalformedLine(f"is not UTF-8, at byte {error.start + 1}") from error
     try:
-        record = json.loads(text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite)
+        record = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite, parse_int=_whole
+        )
     except MalformedLine:
         raise
     except json.JSONDecodeError as error:
         raise MalformedLine(f"is not JSON: {error.msg} at character {error.pos + 1}") from error
     except RecursionError as error:
         raise MalformedLine("is nested too deeply") from error
-    except ValueError as error:
-        raise MalformedLine("holds an integer of too many digits") from error
     if not isinstance(record, dict):
         raise MalformedLine(f"is {kind_of(record)}, not an object")
-    if "\\u" in text and not any_bytes:
-        # Only escapes can say what UTF-8 cannot.
+    if not any_bytes and _HALF.search(text):
+        # Only such escapes can say what UTF-8 cannot.
         _refuse_surrogates(record)
     return record
 
@@ -185,6 +232,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _not_a_number(text: str) -> float:
     raise MalformedLine(f"holds {text}, which JSON does not have")
+
+
+def _whole(text: str) -> int:
+    # A Python function lets other threads run between two numbers; the parser's own does not.
+    if len(text) > MAX_DIGITS:
+        raise MalformedLine(f"holds an integer of more than {MAX_DIGITS:,} digits")
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -2,7 +2,8 @@
 
 Python runs signal handlers between bytecodes of the main thread: one long call into C, and SIGTERM is not heard. So the
 C-level handler's byte (`signal.set_wakeup_fd`) goes to a thread of its own, which starts the clock, tells the event
-loop, and ends the process when the clock runs out. Only a call that never lets go of the GIL can hold that up.
+loop, and ends the process when the clock runs out. A call that never releases the GIL stops that thread as well: then
+the watchdog, which is another process, kills this one a moment later.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from crucible_worker.server.watchdog import FORCE_SECONDS, start_watchdog
 
 __all__ = ["ExitGuard"]
 
@@ -31,12 +34,15 @@ class ExitGuard:
         """Let the process live for so long after the first signal, or after `arm`."""
         self._seconds = seconds
         self._begin: Callable[[], object] | None = None
+        self.watched = False
+        """Whether a watchdog ends the process if none of its threads can."""
         self._leftovers: list[Path] = []
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
 
     def install(self) -> None:
         """Begin to listen; in the main thread. There is no way back: the process is to end by this guard."""
+        self.watched = start_watchdog(self._reader, self._seconds + FORCE_SECONDS) is not None
         for number in _SIGNALS:
             signal.signal(number, _heard_elsewhere)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)

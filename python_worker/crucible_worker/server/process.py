@@ -68,6 +68,10 @@ def serve(
     withdraw(_key_variables(settings))  # children inherit what is there
     sys.setswitchinterval(SWITCH_SECONDS)
     log_writer = configure_logging(settings.log_format, settings.log_level)
+    if not guard.watched:
+        structlog.get_logger("crucible_worker.server").warning(
+            "no_watchdog", reason="/bin/sh cannot be started: a call that holds the GIL delays the end of the process"
+        )
     try:
         if with_parent:
             end_with_parent(guard)

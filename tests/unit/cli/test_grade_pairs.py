@@ -79,7 +79,11 @@ def test_what_is_not_utf_8_in_what_a_model_said_is_replaced(said: bytes, text: s
         ({"gold": "1", "response": ["1"]}, 'has a "response" that is a list, not text'),
         ({"gold": "1", "pred": "1", "id": 1.5}, 'has an "id" that is a number, neither text nor a whole number'),
         ({"gold": "1", "pred": "1", "id": True}, 'has an "id" that is a boolean, neither text nor a whole number'),
-        pytest.param(b"x" * MAX_LINE_BYTES, f"is longer than {MAX_LINE_BYTES:,} bytes", id="too long"),
+        pytest.param(
+            b"x" * MAX_LINE_BYTES,
+            f"is longer than {MAX_LINE_BYTES:,} bytes: one object a line is needed",
+            id="too long",
+        ),
     ],
 )
 def test_a_line_that_is_no_record_says_why(line: Any, problem: str):

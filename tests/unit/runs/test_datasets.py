@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs import jsonl
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
+from crucible_worker.runs.jsonl import line_of, read_lines
 
 Write = Callable[[bytes], Path]
 GOOD = b'{"input": "2+2=", "target": "4"}\n'
@@ -53,8 +55,10 @@ def write(root: Path) -> Write:
     return written
 
 
-def _load(root: Path, path: str = "data.jsonl", **options: Any) -> LoadedDataset:
-    return load(Dataset(source=JsonlDataset(path), **options), data_roots=[root], builtins={})
+def _load(
+    root: Path, path: str = "data.jsonl", *, go_on: Callable[[], None] = lambda: None, **options: Any
+) -> LoadedDataset:
+    return load(Dataset(source=JsonlDataset(path), **options), data_roots=[root], builtins={}, go_on=go_on)
 
 
 def _inline(samples: Sequence[Sample], **options: Any) -> LoadedDataset:
@@ -123,7 +127,7 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": "a", "metadata": {"x": NaN}}', "holds NaN"),
         (b'{"input": "a", "metadata": {"x": -Infinity}}', "holds -Infinity"),
         (b'{"input": "a", "metadata": {"x": 1e999}}', "beyond float64"),
-        (b'{"input": "a", "metadata": {"x": ' + b"9" * 5000 + b"}}", "too many digits"),
+        (b'{"input": "a", "metadata": {"x": ' + b"9" * 5000 + b"}}", "more than 1,000 digits"),
         (b'{"input": "\\ud800"}', "half a surrogate pair"),
         (b"[" * 100_000, "nested too deeply"),
     ],
@@ -165,6 +169,99 @@ def test_lines_are_bounded(root: Path, write: Write, monkeypatch: pytest.MonkeyP
     assert isinstance(first, Sample) is fits
     assert isinstance(second, Sample)
     assert second.input == ""
+
+
+class GivenUpError(Exception):
+    """Raised by a test in place of a cancel."""
+
+
+def test_an_endless_line_is_refused_before_its_end_is_looked_for(root: Path) -> None:
+    """A file of 64 GiB without a line's end costs one read of the longest line, however much lies behind it."""
+    with (root / "data.jsonl").open("wb") as file:
+        file.truncate(64 * 1024**3)
+    reads = 0
+
+    def go_on() -> None:
+        nonlocal reads
+        reads += 1
+
+    with pytest.raises(InvalidField, match="line 1 is longer than 16,777,216 bytes: one object a line is needed"):
+        _load(root, go_on=go_on)
+
+    assert reads <= 2  # the part that was read, and its record
+
+
+def test_an_endless_line_that_is_skipped_can_be_given_up(root: Path) -> None:
+    """While the end of a long line is looked for, the loading asks after every part whether to continue."""
+    with (root / "data.jsonl").open("wb") as file:
+        file.truncate(64 * 1024**3)
+    reads = 0
+
+    def go_on() -> None:
+        nonlocal reads
+        reads += 1
+        if reads == 5:
+            raise GivenUpError
+
+    with pytest.raises(GivenUpError):
+        _load(root, skip_malformed=True, go_on=go_on)
+
+
+@pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
+def test_the_end_of_a_long_line_is_looked_for_within_a_bound(
+    root: Path, write: Write, monkeypatch: pytest.MonkeyPatch, beyond: int, fits: bool
+) -> None:
+    """A line that does not end within the bound refuses its file, even where malformed lines are skipped."""
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 99)
+    monkeypatch.setattr(jsonl, "_SKIP_BYTES", 100)
+    monkeypatch.setattr(jsonl, "MAX_SKIPPED_BYTES", 300)
+    write(GOOD + b"x" * (299 + beyond) + b"\n" + GOOD)
+
+    if fits:
+        assert [type(sample) for sample in _load(root, skip_malformed=True).samples] == [
+            Sample,
+            MalformedSample,
+            Sample,
+        ]
+    else:
+        with pytest.raises(InvalidField, match="line 2 does not end within 300 bytes") as caught:
+            _load(root, skip_malformed=True)
+        assert (caught.value.reason, caught.value.field) == ("MALFORMED_LINE", "dataset.jsonl_path")
+
+
+@pytest.mark.parametrize(("count", "says"), [(1_000, None), (1_001, "an integer of more than 1,000 digits")])
+def test_integers_are_bounded(count: int, says: str | None) -> None:
+    """An integer has at most `MAX_DIGITS` digits: to write a longer one again takes the square of its length."""
+    line = line_of(1, b'{"input": "a", "metadata": {"x": ' + b"9" * count + b"}}")
+
+    assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
+
+
+@pytest.mark.parametrize(("parts", "says"), [(10, None), (11, "more than 10 lists, objects and keys")])
+def test_lists_objects_and_keys_of_a_line_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, parts: int, says: str | None
+) -> None:
+    """A line is parsed only if it has at most `MAX_LINE_PARTS`: the parser lets no other thread run among them."""
+    monkeypatch.setattr(jsonl, "MAX_LINE_PARTS", 10)
+    own = 6  # the record, its two keys, the object, the key and the list in it
+    line = line_of(1, b'{"input": "a", "metadata": {"x": [' + b",".join([b"[]"] * (parts - own)) + b"]}}")
+
+    assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
+
+
+def test_empty_lines_take_no_memory(root: Path, write: Write) -> None:
+    """Empty lines at the end are counted, not gathered: a file of nothing else takes no memory."""
+    write(GOOD + b"\n" * 300_000)
+
+    tracemalloc.start()
+    try:
+        records = list(read_lines(root / "data.jsonl", "dataset.jsonl_path"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [record.number for record in records] == [1]
+    assert peak < 1_000_000
 
 
 def test_a_skipped_line_takes_no_id_away(root: Path, write: Write) -> None:

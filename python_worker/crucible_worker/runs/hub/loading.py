@@ -17,10 +17,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 
-from crucible_bridge.errors import FailedPrecondition, Unavailable
+from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.types import HubDataset
 from crucible_worker.backends.local.frames import error_from_map
-from crucible_worker.runs.jsonl import Line, bounded_lines, line_of
+from crucible_worker.runs.jsonl import LINE_PROBLEM, Line, MalformedLine, bounded_lines, line_of
 
 __all__ = ["END", "ERROR", "FIELD", "ROW", "read_rows"]
 
@@ -59,8 +59,8 @@ def read_rows(
             (HUB_DATASET_REFUSED).
         NotFound: there is no such data set, configuration or split (UNKNOWN_DATASET), or the cache does not have it
             (NOT_CACHED).
-        InvalidField: a column is not there (NO_SUCH_COLUMN), or which one is the input, or which configuration is
-            meant, is not told.
+        InvalidField: a column is not there (NO_SUCH_COLUMN), which one is the input or which configuration is meant is
+            not told, or a row does not end (MALFORMED_LINE).
         Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or the child has died (HUB_READER_DIED).
     """
     if importlib.util.find_spec(_NEEDED) is None:
@@ -74,7 +74,10 @@ def read_rows(
         with contextlib.suppress(BrokenPipeError):  # it has died already: there is no answer, and that is told below
             requests.write(json.dumps(request).encode() + b"\n")
             requests.flush()
-        yield from _rows(io.BufferedReader(_Patient(replies, go_on)))
+        try:
+            yield from _rows(io.BufferedReader(_Patient(replies, go_on)), go_on)
+        except MalformedLine as error:
+            raise InvalidField(FIELD, f"has a row that {error}", reason=LINE_PROBLEM) from error
 
 
 @contextlib.contextmanager
@@ -105,8 +108,8 @@ def _child(network: bool) -> Generator[tuple[io.BufferedWriter, int], None, None
             process.stdin.close()
 
 
-def _rows(lines: io.BufferedReader) -> Generator[Line, None, None]:
-    for number, raw in enumerate(bounded_lines(lines), start=1):
+def _rows(lines: io.BufferedReader, go_on: Callable[[], None]) -> Generator[Line, None, None]:
+    for number, raw in enumerate(bounded_lines(lines, go_on), start=1):
         if raw is None:
             yield line_of(number, None)
         elif raw.startswith(ROW) and raw.endswith(b"\n"):

@@ -1,0 +1,147 @@
+"""The watchdog: it kills a process that no thread of it can end, ends with that process, and harms nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.types import EvaluationState
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.server.watchdog import FORCE_SECONDS
+from tests.robustness.evidence import request
+from tests.robustness.harness import count_lines, until, workshop
+
+DRAIN_SECONDS = 5.5
+"""The contract's: from SIGTERM to the end of the process, whatever runs."""
+HOLD_THE_GIL = (
+    "import ctypes\n"
+    "mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock\n"
+    "lock(mutex)\n"
+    "print('held', flush=True)\n"
+    "lock(mutex)\n"
+)
+"""Waits for ever in C, without releasing the GIL."""
+GUARDED = "from crucible_worker.server.exit_guard import ExitGuard\nguard = ExitGuard({seconds})\nguard.install()\n"
+WAIT = "import time\nprint('held', flush=True)\nwhile True:\n    time.sleep(60)\n"
+Guard = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    """Starts a process that has a guard with so many seconds, then runs a program; returns when it prints "held"."""
+    started = []
+
+    def start(program: str, seconds: float = 0.5) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", GUARDED.format(seconds=seconds) + program]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _wait_for_end(pid: int) -> None:
+    """Wait until a process that is not a child of this one has ended."""
+    while Path(f"/proc/{pid}").exists():
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_whose_gil_is_held_for_ever_is_killed(guard: Guard, number: signal.Signals):
+    """The first signal starts the clock although no thread of Python can run."""
+    process = guard(HOLD_THE_GIL)
+    (watchdog,) = _children(process.pid)
+
+    process.send_signal(number)
+
+    assert process.wait(DRAIN_SECONDS) == -signal.SIGKILL
+    _wait_for_end(watchdog)
+
+
+def test_a_signal_to_the_group_leaves_the_watchdog_its_work(guard: Guard):
+    """Ctrl-C and a supervisor's kill reach every process of the group: the watchdog is not in it."""
+    process = guard(HOLD_THE_GIL)
+
+    os.killpg(process.pid, signal.SIGTERM)
+
+    assert process.wait(DRAIN_SECONDS) == -signal.SIGKILL
+
+
+def test_a_process_that_can_end_by_itself_is_not_killed(guard: Guard):
+    """The guard's thread comes first: the exit code is 0, and the watchdog has ended too."""
+    process = guard(WAIT)
+    (watchdog,) = _children(process.pid)
+
+    process.terminate()
+
+    assert process.wait(DRAIN_SECONDS) == 0
+    _wait_for_end(watchdog)
+
+
+def test_no_watchdog_outlives_its_process(guard: Guard):
+    """After SIGKILL of the process its watchdog ends, and so does the clock that it had started."""
+    process = guard(HOLD_THE_GIL, seconds=3600.0)
+    (watchdog,) = _children(process.pid)
+    process.terminate()
+    while not (clock := _children(watchdog)):
+        time.sleep(0.005)
+
+    process.kill()
+    process.wait()
+
+    for pid in (watchdog, *clock):
+        _wait_for_end(pid)
+
+
+def test_without_a_shell_the_guard_still_ends_the_process(guard: Guard):
+    """Where no watchdog can be started, the guard says so and its thread does what it can."""
+    missing = "import crucible_worker.server.watchdog as module\nmodule._SHELL = '/nonexistent/sh'\n"
+    program = missing + GUARDED.format(seconds=0.5) + "assert not guard.watched\n" + WAIT
+
+    process = guard(program)
+    process.terminate()
+
+    assert process.wait(DRAIN_SECONDS) == 0
+
+
+async def test_a_worker_ends_in_time_while_the_gil_is_held(tmp_path: Path):
+    """SIGTERM ends a worker and its children within 5.5 s even then, and the next worker takes its evaluation over."""
+    calls = tmp_path / "calls"
+    async with workshop(tmp_path, {"m": {"hold_gil": True, "call_file": str(calls)}}) as shop:
+        worker = await shop.start()
+        assert WorkerLimits().drain_seconds + FORCE_SECONDS < DRAIN_SECONDS
+        with contextlib.suppress(BridgeError):  # the event loop may stop before the answer has left
+            await worker.bridge.evaluation.start_evaluation(request("stopped"), timeout=1.0)
+        await until(lambda: count_lines(calls) > 0)
+        children = _children(worker.pid)
+
+        worker.terminate()
+
+        assert await worker.exit_code(DRAIN_SECONDS) == -signal.SIGKILL
+        for child in children:
+            _wait_for_end(child)
+        shop.models = {"m": {"call_file": str(calls)}}
+        other = await shop.start()
+        ended = await other.bridge.evaluation.evaluate(request("stopped"))
+        assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 2)
