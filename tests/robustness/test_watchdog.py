@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -32,12 +33,19 @@ HOLD_THE_GIL = (
 """Waits for ever in C, without releasing the GIL."""
 GUARDED = "from crucible_worker.server.exit_guard import ExitGuard\nguard = ExitGuard({seconds})\nguard.install()\n"
 WAIT = "import time\nprint('held', flush=True)\nwhile True:\n    time.sleep(60)\n"
-Guard = Callable[[str], "subprocess.Popen[str]"]
+
+
+class Guard(Protocol):
+    """Starts a process that has a guard with so many seconds, then runs a program; returns when it prints "held"."""
+
+    def __call__(self, program: str, seconds: float = 0.5) -> subprocess.Popen[str]:
+        """Start it."""
+        ...
 
 
 @pytest.fixture
 def guard() -> Iterator[Guard]:
-    """Starts a process that has a guard with so many seconds, then runs a program; returns when it prints "held"."""
+    """Starts guarded processes, and kills those that are left."""
     started = []
 
     def start(program: str, seconds: float = 0.5) -> subprocess.Popen[str]:
