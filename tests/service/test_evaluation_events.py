@@ -109,6 +109,18 @@ async def test_end_events_carry_the_metrics():
     assert complete.duration_ns == stop.duration_ns == evaluation.duration_ns > 0
 
 
+@pytest.mark.parametrize(("prefix", "told"), [("test/", {"metric_prefix": "test/"}), ("", {})])
+async def test_end_events_name_the_prefix_of_their_keys(prefix, told):
+    """Events with metrics name the metric_prefix, so that a consumer finds known keys after it, unless it is empty."""
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(evaluators=BOTH, metric_prefix=prefix))
+        ends = [await r.told(COMPLETE), *r.recorder.of(EventKind.EVALUATOR_COMPLETE)]
+
+    assert len(ends) == 3
+    for event in ends:
+        assert {key: value for key, value in event.metadata.items() if key == "metric_prefix"} == told
+
+
 async def test_undefined_metrics_are_named_in_the_events_with_their_reason():
     """A key without a finite value is in no measurements; the metadata says why."""
     async with rig() as r:

@@ -68,12 +68,19 @@ defmodule CrucibleBridge.Wire do
   @doc "A reply, or any part of one, as plain Elixir."
   @spec decode(term) :: term
   def decode(%V1.Tensor{} = tensor), do: tensor(tensor)
-  def decode(%_message{} = message), do: message |> Map.from_struct() |> Map.delete(:__unknown_fields__) |> decode()
+
+  def decode(%_message{} = message) do
+    for {key, value} <- Map.from_struct(message), not internal?(key), into: %{}, do: {key, decode(value)}
+  end
+
   def decode(%{} = map), do: Map.new(map, fn {key, value} -> {key, decode(value)} end)
   def decode(list) when is_list(list), do: Enum.map(list, &decode/1)
   def decode({tag, value}), do: {tag, decode(value)}
   def decode(name) when is_map_key(@names, name), do: Map.fetch!(@names, name)
   def decode(value), do: value
+
+  # What protobuf keeps in a message next to its fields: __unknown_fields__, from 0.17 on __protobuf__.
+  defp internal?(key), do: match?("__" <> _, Atom.to_string(key))
 
   @doc "A tensor as a message, or a message's tensor."
   @spec tensor(Tensor.t() | V1.Tensor.t()) :: V1.Tensor.t() | Tensor.t()

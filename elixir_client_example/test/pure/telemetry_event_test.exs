@@ -2,6 +2,7 @@ defmodule CrucibleBridge.Telemetry.EventTest do
   # Not async: tests beside it would make atoms of their own while one of these counts them.
   use ExUnit.Case, async: false
 
+  alias CrucibleBridge.Results
   alias CrucibleBridge.Telemetry.Event
 
   @event %{
@@ -44,12 +45,63 @@ defmodule CrucibleBridge.Telemetry.EventTest do
     assert Enum.sort(Event.names()) == names |> Map.values() |> Enum.sort()
   end
 
-  test "what is allowed becomes an atom, and everything stays under its own name in the metrics" do
-    {name, measurements, metadata} = Event.translate(@event, "log")
-    assert name == [:crucible_kitchen, :evaluation, :complete]
-    assert %{accuracy: 0.75, nll: 0.25, sample_count: 400.0} = measurements
-    assert metadata.metrics == @event.measurements
-    assert Map.keys(measurements) -- Event.measurement_keys() == [:duration, :monotonic_time, :system_time]
+  @times [:duration, :monotonic_time, :system_time]
+
+  # The measurements of an event with these metrics, each of a value that tells it from the others.
+  defp measured(keys, prefix) do
+    values = keys |> Enum.with_index(1) |> Map.new(fn {key, place} -> {key, place * 1.0} end)
+    metadata = if prefix == "", do: %{}, else: %{"metric_prefix" => prefix}
+    {_name, measurements, metadata} = Event.translate(event(measurements: values, metadata: metadata), "log")
+    assert metadata.metrics == values
+    {values, Map.drop(measurements, @times)}
+  end
+
+  test "every metric is exactly one measurement, under the atom of its name or else under its full key" do
+    full = ["pass@1", "env/all/reward/total", "a/accuracy", "score_mean/x", "correct/format"]
+    names = ["nll", "accuracy", "win_rate", "score_mean", "sample_count"]
+
+    for prefix <- ["", "p/", "test/p", "é"] do
+      prefixed = fn
+        "sample_count" -> "sample_count"
+        key -> prefix <> key
+      end
+
+      {values, measurements} = measured(Enum.map(names ++ full, prefixed), prefix)
+
+      expected =
+        Map.new(names, &{String.to_existing_atom(&1), values[prefixed.(&1)]})
+        |> Map.merge(Map.new(full, &{prefixed.(&1), values[prefixed.(&1)]}))
+
+      assert measurements == expected
+    end
+  end
+
+  test "every name of the results is an atom, behind a prefix, too" do
+    for prefix <- ["", "p/"] do
+      {_values, measurements} = measured(Enum.map(Results.names(), &(prefix <> Atom.to_string(&1))), prefix)
+      assert measurements |> Map.keys() |> Enum.sort() == Enum.sort(Results.names())
+    end
+  end
+
+  test "a count of the event is told from a metric of the same name" do
+    {values, measurements} = measured(["sample_count", "p/sample_count", "p/n"], "p/")
+    assert measurements == %{:sample_count => 1.0, "p/sample_count" => values["p/sample_count"], "p/n" => values["p/n"]}
+  end
+
+  test "a prefix that looks like the beginning of another key takes nothing from it" do
+    {values, measurements} = measured(["sample_count", "sample_nll", "nll"], "sample_")
+
+    assert measurements == %{
+             :sample_count => values["sample_count"],
+             :nll => values["sample_nll"],
+             "nll" => values["nll"]
+           }
+  end
+
+  test "the prefix is in the metadata, and is not among the details" do
+    {_name, _measurements, metadata} = Event.translate(event(metadata: %{"metric_prefix" => "p/"}), "log")
+    assert %{metric_prefix: "p/"} = metadata
+    refute Map.has_key?(metadata, :details)
   end
 
   test "times are in native units, and the monotonic one is of this machine" do

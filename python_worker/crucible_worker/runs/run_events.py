@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
+    EvaluateRequest,
     EvaluationState,
     EvaluatorResult,
     Metrics,
@@ -106,19 +107,20 @@ def evaluator_end(row: Row, result: EvaluatorResult) -> Event:
         EventKind.EVALUATOR_EXCEPTION if failed else EventKind.EVALUATOR_COMPLETE,
         evaluator=result.evaluator.label,
         measurements=counts if failed else {**result.metrics.values, **counts},
-        metadata=_undefined(result.metrics),
+        metadata=_of_metrics(request_from_record(row.request), result.metrics),
         problem=result.problem,
     )
 
 
 def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int) -> Event:
     """EVALUATION_COMPLETE: every metric, and how many samples the data set has."""
+    request = request_from_record(row.request)
     return _event(
         row,
         EventKind.EVALUATION_COMPLETE,
         duration_ns=duration_ns,
         measurements={**metrics.values, "sample_count": float(sample_count)},
-        metadata={"model": format_model(request_from_record(row.request).model), **_undefined(metrics)},
+        metadata={"model": format_model(request.model), **_of_metrics(request, metrics)},
     )
 
 
@@ -192,5 +194,6 @@ def _how_far(row: Row) -> dict[str, float]:
     return {"total": float(row.total), **done} if row.contents_known else done
 
 
-def _undefined(metrics: Metrics) -> dict[str, str]:
-    return {f"undefined.{key}": reason for key, reason in metrics.undefined.items()}
+def _of_metrics(request: EvaluateRequest, metrics: Metrics) -> dict[str, str]:
+    prefix = {"metric_prefix": request.metric_prefix} if request.metric_prefix else {}
+    return prefix | {f"undefined.{key}": reason for key, reason in metrics.undefined.items()}

@@ -10,7 +10,11 @@ defmodule CrucibleBridge.Telemetry.Event do
     * `:system_time` - when it happened at the worker, in native units
     * `:monotonic_time` - when it was emitted here, in native units of this machine's clock
     * `:duration` - in native units, in what ends something
-    * what the event measures, where its key is one of `measurement_keys/0`
+    * everything that the worker measured, each once. A count of the event, such as `total` or `sample_count`, and a metric
+      whose key without the evaluation's `metric_prefix` is one of `CrucibleBridge.Results.names/0` have an atom as key:
+      `"test/nll"` is `:nll`. Every other metric has its full key, a string: `"test/pass@8"`, `"env/all/reward/total"`,
+      and `"math/accuracy"` of an evaluator with a name. An event has the metrics that its evaluation has: read them by
+      `Map.get/2`, as a handler that raises is detached for good
 
   Metadata:
 
@@ -18,10 +22,13 @@ defmodule CrucibleBridge.Telemetry.Event do
     * `:evaluation_id`, `:run_id`, `:step`, `:evaluator`, `:correlation_id` - `nil` where there is none
     * `:metrics` - every measurement of the worker under its own name, a map of strings to numbers
     * `:undefined` - metrics without a value, with the reason, where an event tells of metrics
-    * what the event tells, where its key is one of `metadata_keys/0`, as strings; other keys in `:details`
+    * what the event tells, where its key is one of `metadata_keys/0`, as strings; other keys in `:details`. One of them
+      is `:metric_prefix`, of the keys of metrics, unless it is empty
     * `:problem` - `%{reason, message, field, retryable}`, where something went wrong
     * `:kind`, `:reason`, `:stacktrace` - in an `:exception`, as `:telemetry.span/3` has them
   """
+
+  alias CrucibleBridge.Results
 
   @names %{
     EVENT_KIND_EVALUATION_START: [:crucible_bridge, :evaluation, :start],
@@ -44,15 +51,18 @@ defmodule CrucibleBridge.Telemetry.Event do
 
   @ends [:stop, :complete, :exception, :sample]
 
-  @measurements Map.new(
-                  ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors
-                     sample_count tokens count correct nll perplexity loss accuracy accuracy_strict accuracy_stderr
-                     accuracy_ci95_low accuracy_ci95_high precision recall f1)a,
-                  &{Atom.to_string(&1), &1}
-                )
+  # What events count; no metric_prefix stands before them.
+  @counts Map.new(
+            ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors sample_count
+               tokens count correct)a,
+            &{Atom.to_string(&1), &1}
+          )
+  @metrics Map.new(Results.names(), &{Atom.to_string(&1), &1})
 
+  @prefix "metric_prefix"
   @metadata Map.new(
-              ~w(model evaluators worker_id sample_id repeat verdict attempt state cause call policy_version)a,
+              ~w(model evaluators worker_id sample_id repeat verdict attempt state cause call policy_version
+                 metric_prefix)a,
               &{Atom.to_string(&1), &1}
             )
 
@@ -78,9 +88,9 @@ defmodule CrucibleBridge.Telemetry.Event do
   @spec name(atom() | integer()) :: [atom(), ...]
   def name(kind), do: Map.get(@names, kind, @unknown)
 
-  @doc "Which measurements become atoms."
+  @doc "The atoms that are keys of measurements; the times are not among them."
   @spec measurement_keys() :: [atom()]
-  def measurement_keys, do: Map.values(@measurements)
+  def measurement_keys, do: Map.values(@counts) ++ Map.values(@metrics)
 
   @doc "Which keys of the worker's metadata become atoms."
   @spec metadata_keys() :: [atom()]
@@ -99,12 +109,24 @@ defmodule CrucibleBridge.Telemetry.Event do
   end
 
   defp measurements(name, event, metrics) do
-    known = for {key, value} <- metrics, {:ok, atom} <- [Map.fetch(@measurements, key)], into: %{}, do: {atom, value}
+    prefix = Map.get(event.metadata, @prefix, "")
 
-    known
+    metrics
+    |> Map.new(fn {key, value} -> {measured(key, prefix), value} end)
     |> Map.merge(duration(name, event.duration_ns))
     |> Map.put(:system_time, native(event.unix_time_ns))
     |> Map.put(:monotonic_time, System.monotonic_time())
+  end
+
+  defp measured(key, _prefix) when is_map_key(@counts, key), do: Map.fetch!(@counts, key)
+
+  defp measured(key, prefix) do
+    size = byte_size(prefix)
+
+    case key do
+      <<^prefix::binary-size(size), bare::binary>> -> Map.get(@metrics, bare, key)
+      _of_no_prefix -> key
+    end
   end
 
   # What ends has a duration, be it 0; what begins has none.
