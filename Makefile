@@ -47,6 +47,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
+# A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
 test: lint ## lint, then every test but torture, test-tinker, test-inspect and test-elixir
 	$(BIN)/pytest
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["MIN_MESSAGE_BYTES", "WorkerLimits"]
+__all__ = ["KEEP_FOREVER", "MIN_MESSAGE_BYTES", "WorkerLimits"]
 
 MIN_MESSAGE_BYTES = 128 * 1024
 """The least that `max_message_bytes` may be: ListEvaluators alone answers with half of it."""
+
+KEEP_FOREVER = (
+    "max_events_retained",
+    "evaluation_retention_seconds",
+    "interrupted_retention_seconds",
+    "plan_retention_seconds",
+)
+"""Limits of what the journal retains; 0 removes nothing."""
 
 _DAY = 24 * 60 * 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """Bounds that a worker keeps; all above zero, units in their names."""
+    """Bounds that a worker keeps; units in their names. All are above zero, except those of retention."""
 
     max_message_bytes: int = 64 * 1024 * 1024
     """A message, either way; above, the call is refused."""
@@ -31,13 +39,15 @@ class WorkerLimits:
     default_stall_timeout_seconds: float = 600.0
     """Time without any progress after which an evaluation fails, where the request does not say."""
     max_events_retained: int = 1_000_000
-    """Events in the journal; the oldest go first, never those of an unfinished evaluation."""
+    """Events in the journal; the oldest go first, never those of an unfinished evaluation. 0 keeps all."""
     evaluation_retention_seconds: float = 30.0 * _DAY
-    """How long an evaluation that has ended is kept, with its samples."""
+    """How long an evaluation that has ended is kept, with its samples; 0 is forever."""
     interrupted_retention_seconds: float = 7.0 * _DAY
-    """How long an interrupted evaluation waits to go on before it is cancelled."""
+    """How long an interrupted evaluation waits to be resumed before it is cancelled; 0 is forever."""
     plan_retention_seconds: float = 30.0 * _DAY
-    """How long a plan is kept that nobody uses; longer while its run has evaluations."""
+    """How long an unused plan is kept; longer while its run has evaluations; 0 is forever."""
+    retention_grace_seconds: float = 1.0 * _DAY
+    """Nothing is removed because of its age before it was too old for this long, in time that workers ran."""
     max_grading_items: int = 4096
     """Items of a grading call; more are refused."""
     max_model_items: int = 4_096
@@ -58,3 +68,7 @@ class WorkerLimits:
     """Sequences of one call for metrics over tokens; more are refused."""
     drain_seconds: float = 5.0
     """From SIGTERM to the end of the process, whatever runs."""
+
+    def without_retention(self) -> WorkerLimits:
+        """The same, but what is in the journal stays there: for a process that runs what one command asked for."""
+        return dataclasses.replace(self, **dict.fromkeys(KEEP_FOREVER, 0))

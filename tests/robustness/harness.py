@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -152,6 +153,10 @@ class Workshop:
     """Files with tasks of Inspect lie below these."""
     state_dir: Path
     """Where the journal lies."""
+    clock_ahead_seconds: float = 0.0
+    """How wrong the machine's clock is for the workers that are started from now on."""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Variables that they get in addition."""
     workers: list[WorkerProcess] = dataclasses.field(default_factory=list)
     """All that were started, in order."""
 
@@ -166,6 +171,7 @@ class Workshop:
             "inspect_roots": list(map(str, self.inspect_roots)),
             "limits": dict(self.limits),
             "standby": standby,
+            "clock_ahead_seconds": self.clock_ahead_seconds,
             "models": {name: dict(fields) for name, fields in self.models.items()},
         }
         with log_file.open("wb") as log:
@@ -174,6 +180,7 @@ class Workshop:
                 stdin=subprocess.PIPE if standby else subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environment},
             )
         self.workers.append(WorkerProcess(process, ready_file, log_file))
         return self.workers[-1]

@@ -3,13 +3,15 @@
 The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots` and `limits` as a worker's settings
 have them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A model
 with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the worker
-does not begin before it has read a line: all that an interpreter has to import is done by then.
+does not begin before it has read a line: all that an interpreter has to import is done by then. With
+`clock_ahead_seconds` the machine's clock is wrong, for this process.
 """
 
 import ctypes
 import json
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ def main(configuration: dict[str, Any]) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if configuration["standby"]:
         sys.stdin.readline()
+    _put_clock_ahead(configuration["clock_ahead_seconds"])
     settings = Settings(
         port=0,
         ready_file=Path(configuration["ready_file"]),
@@ -39,6 +42,12 @@ def main(configuration: dict[str, Any]) -> int:
     ).validate()
     models = {name: _model(**fields) for name, fields in configuration["models"].items()}
     return serve(settings, build=scripted_build(models))
+
+
+def _put_clock_ahead(seconds: float) -> None:
+    right, right_ns = time.time, time.time_ns
+    time.time = lambda: right() + seconds
+    time.time_ns = lambda: right_ns() + int(seconds * 1e9)
 
 
 class _HoldingModel(ScriptedModel):

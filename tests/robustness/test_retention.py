@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,13 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.plans import keep
 from crucible_worker.runs.journal.queries import head
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.retention import CHUNK, Retention, trim
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import SAMPLES, log_of, request
-from tests.robustness.harness import until
+from tests.robustness.harness import until, workshop
 
 KEPT = 10
 """Events retained, where nothing else keeps them."""
@@ -27,8 +30,9 @@ SOON = 1e-6
 
 
 def _run(folder: Path, *, latency: float = 0.0, **limits: Any):
-    """A worker on a folder; it trims as it starts."""
-    return run_worker({"m": ScriptedModel(latency=latency)}, state_dir=folder, limits=WorkerLimits(**limits))
+    """A worker on a folder; it trims as it starts, without grace unless one is given."""
+    bounds = WorkerLimits(**{"retention_grace_seconds": 0, **limits})
+    return run_worker({"m": ScriptedModel(latency=latency)}, state_dir=folder, limits=bounds)
 
 
 async def _make_history(folder: Path) -> None:
@@ -111,6 +115,53 @@ async def test_what_nobody_goes_on_with_is_cancelled(tmp_path):
         assert ended.problem.reason == "RETENTION"
         again = await worker.bridge.evaluation.evaluate(request("unfinished"))
         assert again == ended
+
+
+async def test_what_is_removed_is_logged_with_its_count(tmp_path):
+    """A worker that removes evaluations says how many, with their samples and events."""
+    async with workshop(tmp_path, {"m": {}}) as shop:
+        first = await shop.start()
+        await first.bridge.evaluation.evaluate(request("one", samples=5))
+        await first.bridge.evaluation.evaluate(request("two", samples=7))
+        events = len(await log_of(first.bridge))
+        first.kill()
+        shop.limits = {"evaluation_retention_seconds": SOON, "max_events_retained": KEPT, "retention_grace_seconds": 0}
+        worker = await shop.start()
+        lines: list[dict[str, Any]] = []
+
+        def logged() -> bool:
+            lines[:] = [json.loads(line) for line in worker.log_file.read_text().splitlines() if "by_retention" in line]
+            return sum(line.get("evaluations", 0) for line in lines) == 2
+
+        await until(logged)
+        (line,) = lines
+        assert (line["event"], line["level"]) == ("removed_by_retention", "info")
+        assert (line["evaluations"], line["samples"], line["events"]) == (2, 2 * (5 + 7), events - KEPT)
+
+
+async def test_nothing_is_removed_where_limits_are_0(tmp_path):
+    """0 keeps evaluations, interrupted ones, plans and events."""
+    await _make_history(tmp_path)
+    journal, locks = await Journal.open(tmp_path, event_to_record), OwnerLocks(tmp_path / "owners.lock")
+    try:
+        await journal.submit(lambda t: t.execute("UPDATE evaluations SET ended_ns = 1 WHERE ended_ns > 0"))
+        await journal.submit(lambda t: t.execute("UPDATE evaluations SET interrupted_ns = 1 WHERE interrupted_ns > 0"))
+        await journal.submit(lambda t: keep(t, "p", "no evaluation has this run", "f", b""))
+        await journal.submit(lambda t: t.execute("UPDATE plans SET used_ns = 1"))
+        tables = ("evaluations", "samples", "events", "plans")
+
+        def rows(connection: sqlite3.Connection) -> list[Any]:
+            return [connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall() for table in tables]
+
+        before = await journal.read(rows)
+        forever = Retention(max_events=0, evaluation_seconds=0, interrupted_seconds=0, plan_seconds=0)
+        assert not await journal.submit(lambda transaction: trim(transaction, locks, forever))
+        assert await journal.read(rows) == before
+        short = Retention(max_events=KEPT, evaluation_seconds=1, interrupted_seconds=1, plan_seconds=1)
+        assert await journal.submit(lambda transaction: trim(transaction, locks, short))
+    finally:
+        await journal.aclose()
+        locks.close()
 
 
 async def test_many_events_go_in_chunks(tmp_path):

@@ -1,8 +1,10 @@
 """`crucible-worker evaluate` on an embedded model: table, JSON, exit codes."""
 
+import contextlib
 import importlib.util
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -92,6 +94,29 @@ def test_a_model_that_is_not_there_leaves_the_others(tmp_path: Path):
     assert told["evaluations"][0]["state"] == "completed"
     assert told["evaluations"][1]["error"]["reason"] == "MODEL_NOT_FOUND"
     assert told["comparisons"] == []
+
+
+def test_a_command_removes_nothing_from_the_journal(tmp_path: Path):
+    """Evaluations that ended long ago, and more events than a worker retains, are there after the next command."""
+    (tmp_path / "crucible.toml").write_text("[limits]\nretention_grace_seconds = 0\nmax_events_retained = 1\n")
+    asked = (
+        "--data=builtin:arithmetic",
+        "--samples=3",
+        "--evaluator=nll",
+        "--state-dir=state",
+        "--config=crucible.toml",
+    )
+    assert _evaluate(*asked, "--id=old", cwd=tmp_path).returncode == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "state" / "journal.sqlite3")) as journal:
+        journal.execute("UPDATE evaluations SET ended_ns = 1")
+        journal.commit()
+        events = journal.execute("SELECT COUNT(*) FROM events").fetchone()
+
+        assert _evaluate(*asked, "--id=new", cwd=tmp_path).returncode == 0
+
+        kept = journal.execute("SELECT evaluation_id FROM evaluations ORDER BY number").fetchall()
+        assert kept == [("old",), ("new",)]
+        assert journal.execute("SELECT COUNT(*) FROM events").fetchone() > events
 
 
 def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):

@@ -9,7 +9,7 @@ from crucible_bridge.codec import evaluator_info_to_v1
 from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.config import Settings, SettingsError, load_settings
 from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
+from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
 
 def _file(path: Path, content: str, mode: int = 0o600) -> Path:
@@ -280,6 +280,13 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path):
         load_settings({}, {}, tmp_path / "absent.toml")
 
 
+@pytest.mark.parametrize("name", [*KEEP_FOREVER, "retention_grace_seconds"])
+def test_a_limit_of_retention_may_be_0(name: str):
+    """0 keeps everything, or waits for nothing."""
+    settings = load_settings({"limits": [f"{name}=0"]}, {})
+    assert getattr(settings.limits, name) == 0
+
+
 @pytest.mark.parametrize(
     ("limit", "why"),
     [
@@ -287,6 +294,7 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path):
         ("streams=3", "there is no 'streams'"),
         ("max_streams=0", "not above zero"),
         ("max_streams=-1", "not above zero"),
+        ("evaluation_retention_seconds=-1", "not above zero"),
         ("evaluation_retention_seconds=nan", "not above zero"),
         ("evaluation_retention_seconds=inf", "not above zero"),
         ("default_concurrency=1025", "above max_concurrency 1024"),

@@ -89,7 +89,8 @@ async def run(
     assert current is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     log_writer = configure_logging("console", "warning")
-    parts = await build(settings)
+    # A command evaluates; it removes nothing that others left in the journal.
+    parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()))
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             for each in asked:

@@ -13,7 +13,7 @@ from typing import Literal
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
-from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
+from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
 __all__ = ["DEFAULT_PORT", "LogFormat", "Settings", "SettingsError"]
 
@@ -198,6 +198,8 @@ def _check_code_sandboxes(count: int | None) -> None:
 
 def _check_limits(limits: WorkerLimits) -> None:
     for name, value in dataclasses.asdict(limits).items():
+        if value == 0 and (name in KEEP_FOREVER or name == "retention_grace_seconds"):
+            continue
         if not 0 < value < float("inf"):
             raise SettingsError(f"limit {name} is {value}, not above zero")
     if limits.max_message_bytes < MIN_MESSAGE_BYTES:

@@ -31,6 +31,7 @@ from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.lived import Life
 from crucible_worker.runs.journal.queries import (
     Head,
     Row,
@@ -81,6 +82,7 @@ class Evaluations:
         self.comparisons = Comparisons(journal, limits.max_compared_samples)
         """Those that have ended, beside each other."""
         self._journal, self._locks = journal, locks
+        self._life = Life()
         self._notes = Notes(journal)
         self._orphans = Orphans(journal, locks)
         self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
@@ -111,9 +113,10 @@ class Evaluations:
             max_events=limits.max_events_retained,
             evaluation_seconds=limits.evaluation_retention_seconds,
             interrupted_seconds=limits.interrupted_retention_seconds,
-            plan_seconds=limits.plan_retention_seconds + TOUCH_SECONDS,
+            plan_seconds=limits.plan_retention_seconds and limits.plan_retention_seconds + TOUCH_SECONDS,
+            grace_seconds=limits.retention_grace_seconds,
         )
-        evaluations._spawn(retention.keep_trimmed(journal, evaluations._locks, policy))
+        evaluations._spawn(retention.keep_trimmed(journal, evaluations._locks, policy, evaluations._life))
         return evaluations
 
     @property
@@ -335,6 +338,7 @@ class Evaluations:
         if tasks:
             await asyncio.wait(tasks)
         self._notes.flush()
+        self._journal.submit(self._life.beat).add_done_callback(_told_if_not_counted)
         await self._journal.aclose()
         self._locks.close()
 
@@ -391,6 +395,11 @@ class Evaluations:
         if writable:
             self._spawn(self._orphans.settle_all())
         self.on_writable_change(writable)
+
+
+def _told_if_not_counted(beat: asyncio.Future[None]) -> None:
+    if not beat.cancelled() and (error := beat.exception()) is not None:
+        _log.warning("lived_time_not_counted", reason=str(error))
 
 
 def _identified(request: EvaluateRequest) -> EvaluateRequest:

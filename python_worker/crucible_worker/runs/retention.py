@@ -1,16 +1,21 @@
-"""What the journal forgets: old events, evaluations that ended long ago or that nobody went on with, unused plans."""
+"""What the journal forgets: old events, evaluations that ended or were interrupted long ago, unused plans.
+
+Age is counted by the machine's clock, as far as it can be trusted; see `journal.lived`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
-import time
+import functools
 
 import structlog
 
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.lived import Life, trusted_clock
 from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
 from crucible_worker.runs.owners import OwnerLocks
@@ -29,7 +34,7 @@ _ENDED = (EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CAN
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long things are kept."""
+    """How long things are kept; 0 is forever."""
 
     max_events: int
     """Events retained, at least those of unfinished evaluations."""
@@ -39,32 +44,66 @@ class Retention:
     """Interrupted evaluations, since they were interrupted; then they are cancelled."""
     plan_seconds: float
     """Plans whose run has no evaluation left, since they were used."""
+    grace_seconds: float = 0.0
+    """Time that workers have lived through, for all of which something was too old before it goes."""
 
 
-async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention) -> None:
-    """Remove what is too old, now and every `TRIM_SECONDS`; runs until it is cancelled."""
+async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention, life: Life) -> None:
+    """Count the time and remove what is too old, now and every `TRIM_SECONDS`; runs until it is cancelled."""
     while True:
+        removed: collections.Counter[str] = collections.Counter()
         try:
-            while await journal.submit(lambda transaction: trim(transaction, locks, retention)):
+            await journal.submit(life.beat)
+            while await journal.submit(functools.partial(trim, locks=locks, retention=retention, removed=removed)):
                 pass
         except JournalUnavailable as error:
             _log.warning("not_trimmed", reason=error.reason)
         except Exception:  # it must not be the last time that this is tried
             _log.exception("trim_failed")
+        if removed:
+            _log.info("removed_by_retention", **removed)
         await asyncio.sleep(TRIM_SECONDS)
 
 
-def trim(transaction: Transaction, locks: OwnerLocks, retention: Retention) -> bool:
-    """Remove one chunk of what is too old; True when there is more to remove."""
-    now = time.time_ns()
-    _cancel_forgotten(transaction, locks, now - int(retention.interrupted_seconds * 1e9))
-    more_evaluations = _remove_evaluations(transaction, now - int(retention.evaluation_seconds * 1e9))
-    more_plans = remove_unused(transaction, now - int(retention.plan_seconds * 1e9), CHUNK)
-    more_events = _remove_events(transaction, retention.max_events)
-    return more_evaluations or more_plans or more_events
+def trim(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    retention: Retention,
+    removed: collections.Counter[str] | None = None,
+) -> bool:
+    """Remove one chunk of what is too old; True when there is more to remove.
+
+    Args:
+        transaction: the transaction.
+        locks: this worker's.
+        retention: what is kept.
+        removed: counts, once it is committed, what was removed.
+    """
+    clock = trusted_clock(transaction, retention.grace_seconds)
+    now: collections.Counter[str] = collections.Counter()
+    more = False
+    if retention.interrupted_seconds:
+        _cancel_forgotten(transaction, locks, _ago(clock, retention.interrupted_seconds), now)
+    if retention.evaluation_seconds:
+        more |= _remove_evaluations(transaction, _ago(clock, retention.evaluation_seconds), now)
+    if retention.plan_seconds:
+        unused, rows = remove_unused(transaction, _ago(clock, retention.plan_seconds), CHUNK)
+        now["plans"] += rows
+        more |= unused
+    if retention.max_events:
+        more |= _remove_events(transaction, retention.max_events, now)
+    if removed is not None:
+        transaction.after_commit(lambda: removed.update(+now))
+    return more
 
 
-def _cancel_forgotten(transaction: Transaction, locks: OwnerLocks, before_ns: int) -> None:
+def _ago(clock_ns: int, seconds: float) -> int:
+    return clock_ns - int(seconds * 1e9)
+
+
+def _cancel_forgotten(
+    transaction: Transaction, locks: OwnerLocks, before_ns: int, counts: collections.Counter[str]
+) -> None:
     rows = transaction.execute(
         "SELECT number FROM evaluations WHERE state = ? AND interrupted_ns < ?",
         (EvaluationState.INTERRUPTED, before_ns),
@@ -74,9 +113,10 @@ def _cancel_forgotten(transaction: Transaction, locks: OwnerLocks, before_ns: in
         if locks.is_free(number):
             row = find_by_number(transaction, number)
             lifecycle.end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
+            counts["interrupted_cancelled"] += 1
 
 
-def _remove_evaluations(transaction: Transaction, before_ns: int) -> bool:
+def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collections.Counter[str]) -> bool:
     row = transaction.execute(
         f"SELECT number FROM evaluations WHERE state IN ({', '.join('?' * len(_ENDED))}) AND ended_ns < ? LIMIT 1",
         (*_ENDED, before_ns),
@@ -89,12 +129,14 @@ def _remove_evaluations(transaction: Transaction, before_ns: int) -> bool:
            (SELECT position, evaluator, repeat FROM samples WHERE number = ? LIMIT ?)""",
         (number, number, CHUNK),
     ).rowcount
+    counts["samples"] += removed
     if removed < CHUNK:
         transaction.execute("DELETE FROM evaluations WHERE number = ?", (number,))
+        counts["evaluations"] += 1
     return True
 
 
-def _remove_events(transaction: Transaction, max_events: int) -> bool:
+def _remove_events(transaction: Transaction, max_events: int, counts: collections.Counter[str]) -> bool:
     log = head(transaction)
     oldest_wanted = transaction.sequence - max_events + 1
     (unfinished,) = transaction.execute(
@@ -108,6 +150,6 @@ def _remove_events(transaction: Transaction, max_events: int) -> bool:
     if oldest <= log.oldest:
         return False
     for table in ("events", "later_events"):
-        transaction.execute(f"DELETE FROM {table} WHERE sequence < ?", (oldest,))
+        counts["events"] += transaction.execute(f"DELETE FROM {table} WHERE sequence < ?", (oldest,)).rowcount
     transaction.execute("UPDATE head SET oldest = ?", (oldest,))
     return oldest < oldest_wanted

@@ -147,10 +147,13 @@ def take(
             raise Overtaken
 
 
-def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> bool:
-    """Remove a plan that was used before then and whose run has no evaluation; True when there may be more.
+def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> tuple[bool, int]:
+    """Remove a plan that was used before then and whose run has no evaluation.
 
     At most `chunk` rows of its steps go in one transaction, the plan with the last of them.
+
+    Returns:
+        Whether there may be more, and how many plans are gone.
     """
     row = transaction.execute(
         """SELECT plan_id FROM plans WHERE used_ns < ?
@@ -158,15 +161,16 @@ def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> bool:
         (before_ns,),
     ).fetchone()
     if row is None:
-        return False
+        return False, 0
     removed = transaction.execute(
         """DELETE FROM plan_steps WHERE plan_id = ? AND (step, part) IN
            (SELECT step, part FROM plan_steps WHERE plan_id = ? LIMIT ?)""",
         (*row, *row, chunk),
     ).rowcount
-    if removed < chunk:
-        transaction.execute("DELETE FROM plans WHERE plan_id = ?", row)
-    return True
+    if removed == chunk:
+        return True, 0
+    transaction.execute("DELETE FROM plans WHERE plan_id = ?", row)
+    return True, 1
 
 
 def _gone() -> NotFound:

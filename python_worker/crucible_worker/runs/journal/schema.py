@@ -115,6 +115,14 @@ CREATE TABLE IF NOT EXISTS later_events (
     run_id TEXT NOT NULL,
     record BLOB NOT NULL
 );
+-- One row: the time in which at least one worker ran, and the monotonic clock up to which it is counted.
+CREATE TABLE IF NOT EXISTS lived (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    lived_ns INTEGER NOT NULL,
+    through_ns INTEGER NOT NULL
+);
+-- What the machine's clock said after so much time lived.
+CREATE TABLE IF NOT EXISTS clock_readings (lived_ns INTEGER PRIMARY KEY, unix_ns INTEGER NOT NULL);
 """
 """What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
 

@@ -1,0 +1,69 @@
+"""The time that workers have lived through, and what the machine's clock said meanwhile.
+
+The machine's clock may be wrong: a month ahead until the network is up, or after a restore. What is removed because of
+its age is lost for good, so one reading of that clock removes nothing. The journal counts the time in which at least
+one worker ran, by the monotonic clock, and keeps readings of the machine's clock by that time. The earliest reading of
+the last hours is the one to trust.
+"""
+
+from __future__ import annotations
+
+import time
+
+from crucible_worker.runs.journal.writer import Transaction
+
+__all__ = ["READING_SECONDS", "Life", "trusted_clock"]
+
+READING_SECONDS = 60.0
+"""Time lived between two readings that are kept, unless the clock went back."""
+
+
+class Life:
+    """The time that one worker has lived through since it was made."""
+
+    def __init__(self) -> None:
+        self._counted_ns = time.monotonic_ns()
+
+    def beat(self, transaction: Transaction) -> None:
+        """Add the time since the last beat, as far as no other worker has counted it, and read the machine's clock."""
+        now = time.monotonic_ns()
+        lived, through = transaction.execute("SELECT lived_ns, through_ns FROM lived").fetchone() or (0, 0)
+        if through > now:
+            through = 0  # of the monotonic clock before the machine was started again
+        lived += now - max(through, self._counted_ns)
+        transaction.execute("INSERT OR REPLACE INTO lived VALUES (1, ?, ?)", (lived, now))
+        _keep_reading(transaction, lived, time.time_ns())
+
+        def counted() -> None:
+            self._counted_ns = now
+
+        transaction.after_commit(counted)
+
+
+def trusted_clock(transaction: Transaction, grace_seconds: float) -> int:
+    """The earliest that the machine's clock said during the last so many seconds lived; 0 while they are not over.
+
+    What lies before this time by the retention's limit has done so at every reading of that time.
+    """
+    row = transaction.execute("SELECT lived_ns FROM lived").fetchone()
+    lived = 0 if row is None else row[0]
+    now = time.time_ns()
+    since = lived - int(grace_seconds * 1e9)
+    if since >= lived:
+        return now
+    (first,) = transaction.execute("SELECT MAX(lived_ns) FROM clock_readings WHERE lived_ns <= ?", (since,)).fetchone()
+    if first is None:
+        return 0
+    transaction.execute("DELETE FROM clock_readings WHERE lived_ns < ?", (first,))
+    (earliest,) = transaction.execute("SELECT MIN(unix_ns) FROM clock_readings").fetchone()
+    return min(earliest, now)
+
+
+def _keep_reading(transaction: Transaction, lived_ns: int, unix_ns: int) -> None:
+    last = transaction.execute("SELECT lived_ns, unix_ns FROM clock_readings ORDER BY lived_ns DESC LIMIT 1").fetchone()
+    if last is not None and lived_ns - last[0] < READING_SECONDS * 1e9 and unix_ns >= last[1]:
+        return
+    transaction.execute(
+        "INSERT INTO clock_readings VALUES (?, ?) ON CONFLICT DO UPDATE SET unix_ns = MIN(unix_ns, excluded.unix_ns)",
+        (lived_ns, unix_ns),
+    )

@@ -1,0 +1,115 @@
+"""A journal that a worker wrote before the journal had tables for lived time: everything in it stays usable.
+
+`tests/cases/journals/version_2.sqlite3.gz` was made by such a worker, with the requests below: `completed`, `another`
+and a step of a plan have completed, `interrupted` was drained after 15 of its 24 results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.client import request_of
+from crucible_bridge.errors import AlreadyExists
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorSpec,
+    Limits,
+    Sample,
+    SamplingParams,
+)
+from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
+from crucible_worker.testing import ScriptedModel, run_worker
+from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, samples_of
+
+FIXTURE = Path(__file__).parent.parent / "cases" / "journals" / "version_2.sqlite3.gz"
+SAMPLES = tuple(
+    Sample(id=f"s{n}", input=f"question {n}", targets=(f"QUESTION {n}" if n % 3 else "another",)) for n in range(12)
+)
+MODELS = {"m": ScriptedModel()}
+
+
+def _request(evaluation_id: str) -> EvaluateRequest:
+    return request_of(
+        evaluation_id=evaluation_id,
+        run_id="run",
+        step=7,
+        model="embedded:m",
+        evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"}), EvaluatorSpec(kind="nll")],
+        dataset=SAMPLES,
+        sampling=SamplingParams(max_tokens=32, temperature=1.0, seed=11),
+        limits=Limits(concurrency=1),
+        labels={"who": "fixture"},
+    )
+
+
+@pytest.fixture
+def state_dir(tmp_path):
+    """A state directory with the older journal."""
+    (tmp_path / JOURNAL_FILE).write_bytes(gzip.decompress(FIXTURE.read_bytes()))
+    return tmp_path
+
+
+def _connect(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    return contextlib.closing(sqlite3.connect(path))
+
+
+async def test_what_has_ended_is_readable(state_dir):
+    """Evaluations with their requests and metrics, samples, events and plans are as they were written."""
+    with _connect(state_dir / JOURNAL_FILE) as journal:
+        log_id, last = journal.execute("SELECT log_id, sequence FROM head").fetchone()
+    async with run_worker(MODELS, state_dir=state_dir) as worker:
+        info = await worker.bridge.worker.get_info()
+        assert (info.log_id, info.last_sequence) == (log_id, last)
+        evaluation = worker.bridge.evaluation
+        assert {each.evaluation_id for each in (await evaluation.list_evaluations()).items} == {
+            *("completed", "another", "interrupted", "plan-step-3-0"),
+        }
+        completed = await evaluation.get_evaluation("completed")
+        assert completed.state is EvaluationState.COMPLETED
+        assert completed.request.evaluators == tuple(result.evaluator for result in completed.results)
+        assert completed.metrics.values["accuracy"] == 8 / 12
+        assert len(await samples_of(worker.bridge, "completed")) == 24
+        log = await log_of(worker.bridge)
+        check_events(log)
+        assert len(log) == last
+        (step,) = await evaluation.notify_step("plan", 3, "embedded:m")
+        assert step.existed
+        assert step.evaluation.state is EvaluationState.COMPLETED
+        assert await evaluation.evaluate(_request("completed")) == completed
+        with pytest.raises(AlreadyExists):
+            await evaluation.evaluate(dataclasses.replace(_request("completed"), step=8))
+
+
+async def test_what_was_interrupted_is_resumed(state_dir):
+    """It completes with what it has, to the last bit the result of an evaluation that nothing interrupted."""
+    async with run_worker(MODELS, state_dir=state_dir) as worker:
+        stands = await worker.bridge.evaluation.get_evaluation("interrupted")
+        assert (stands.state, stands.done, stands.total) == (EvaluationState.INTERRUPTED, 15, 24)
+        ended = await worker.bridge.evaluation.evaluate(_request("interrupted"))
+        check_interrupted_run(await log_of(worker.bridge), ended, samples=len(SAMPLES))
+        assert ended.attempt == 2
+        assert bits(ended.metrics) == bits((await worker.bridge.evaluation.get_evaluation("completed")).metrics)
+
+
+def test_an_older_worker_finds_the_tables_that_it_knows(state_dir, tmp_path_factory):
+    """Tables are added, and none that a worker of this version knows is changed: it may run at the same time."""
+    new = prepare(tmp_path_factory.mktemp("new"))
+    with _connect(state_dir / JOURNAL_FILE) as older:
+        sql = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        known = set(older.execute(sql))
+        version = older.execute("PRAGMA user_version").fetchone()
+        prepare(state_dir)
+        after = set(older.execute(sql))
+    with _connect(new) as journal:
+        made = set(journal.execute(sql))
+        assert journal.execute("PRAGMA user_version").fetchone() == version
+    assert known < after
+    assert {(kind, name) for kind, name, _ in made} == {(kind, name) for kind, name, _ in after}
+    assert known < made
