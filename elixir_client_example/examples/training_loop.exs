@@ -12,6 +12,7 @@ defmodule TrainingLoop do
 
   @ends [[:crucible_bridge, :evaluation, :stop], [:crucible_bridge, :evaluation, :exception]]
 
+  # No clause takes a key for granted: a handler that raises is detached for good.
   def handle([:crucible_bridge, :evaluation, :sample], _measurements, _metadata, _loop), do: :ok
 
   def handle([:crucible_bridge, :evaluation, :progress] = name, %{done: done, total: total}, metadata, _loop) do
@@ -20,12 +21,12 @@ defmodule TrainingLoop do
 
   def handle(name, measurements, %{evaluation_id: id} = metadata, loop) when id != nil do
     say(name, metadata, inspect(Map.take(measurements, [:nll, :accuracy, :total])))
-    if name in @ends, do: send(loop, {:ended, metadata.step})
+    if name in @ends, do: send(loop, {:ended, metadata[:step]})
   end
 
   def handle(_name, _measurements, _metadata, _loop), do: :ok
 
-  defp say(name, metadata, what), do: IO.puts("  step #{metadata.step} #{Enum.join(name, ".")} #{what}")
+  defp say(name, metadata, what), do: IO.puts("  step #{metadata[:step]} #{Enum.join(name, ".")} #{what}")
 
   def await([]), do: :ok
   def await(steps), do: receive(do: ({:ended, step} -> await(List.delete(steps, step))))

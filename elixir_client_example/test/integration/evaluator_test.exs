@@ -1,6 +1,8 @@
 defmodule CrucibleBridge.EvaluatorTest do
   use ExUnit.Case, async: false
 
+  import ExUnit.CaptureLog
+
   @moduletag :integration
   @moduletag :capture_log
   # Workers load their model anew, on whatever else the machine does.
@@ -67,8 +69,27 @@ defmodule CrucibleBridge.EvaluatorTest do
       assert markdown =~ "reported"
       assert {:ok, json} = Evaluator.generate_report([format: :json], results)
       assert [%{"evaluation_id" => "reported"}] = Jason.decode!(json)["evaluations"]
-      assert {:error, %Error{field: "format"}} = Evaluator.generate_report([format: :html], results)
       assert {:error, %Error{field: "results"}} = Evaluator.generate_report([], %{skipped: true})
+    end
+
+    test "a report in a format that the worker does not have is in Markdown, with a warning" do
+      {:ok, results} = Evaluator.evaluate(@opts ++ [limit: 5], @model, "builtin:arithmetic")
+
+      for format <- [:html, :pdf, nil] do
+        log =
+          capture_log(fn ->
+            assert {:ok, "# Evaluation" <> _} = Evaluator.generate_report([format: format], results)
+          end)
+
+        assert log =~ "a report in #{inspect(format)} is not possible yet"
+      end
+
+      assert capture_log(fn -> {:ok, _} = Evaluator.generate_report([format: :json], results) end) == ""
+    end
+
+    test "every option that Kitchen's port documents is taken" do
+      opts = @opts ++ [metrics: [:accuracy, :f1, :precision, :recall], batch_size: 32, limit: 5, format: :html]
+      assert {:ok, %{sample_count: 5}} = Evaluator.evaluate(opts, @model, "builtin:arithmetic")
     end
 
     test "F1, precision and recall are of classes, and undefined where targets are the worker's alone" do

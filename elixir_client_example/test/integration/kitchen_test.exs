@@ -149,6 +149,17 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
       assert measurements == Map.take(context.state.eval_results, [:accuracy, :f1, :precision, :recall])
     end
 
+    test "Kitchen's stage has its evaluation with every report format and option that Kitchen documents" do
+      for format <- [:markdown, :html, :json] do
+        adapters = %{evaluator: {Evaluator, saved() ++ [batch_size: 8, limit: 5]}}
+        state = %{session: session(), eval_dataset: items()}
+        context = context(%{eval_report_format: format}, adapters, state)
+        assert {:ok, context} = CrucibleKitchen.Stages.Evaluate.execute(context)
+        assert %{sample_count: 5, accuracy: _} = context.state.eval_results
+        assert context.state.eval_report =~ context.state.eval_results.evaluation_id
+      end
+    end
+
     test "Kitchen's stage reports a failure as one" do
       adapters = %{evaluator: {Evaluator, [model: "embedded:nosuch", sampling: [max_tokens: 8]]}}
       context = context(%{}, adapters, %{session: session(), eval_dataset: [{"1+1=", 2}]})

@@ -51,4 +51,18 @@ defmodule CrucibleBridge.Telemetry.DefaultLoggerTest do
     assert line(gap, %{missed: 7}, to) =~ "7 missed (OTHER_LOG), going on after 9"
     assert line(gap, %{}, to) =~ "an unknown number missed"
   end
+
+  test "no event is logged in a way that raises, whatever it lacks or holds" do
+    values = [nil, 1.5, 7, "text", :atom, {:a, "tuple"}, ["list"], %{a: "map"}, %{"nll" => :nan}, DateTime.utc_now()]
+    measured = [:total, :done, :duration, :retry_in, :missed, :sample_count]
+    told = ~w(evaluation_id evaluator step metrics undefined evaluators model state cause reason message to)a
+
+    for name <- DefaultLogger.events(), value <- values, left_out <- [nil | measured ++ told] do
+      measurements = measured |> Map.new(&{&1, value}) |> Map.delete(left_out)
+      metadata = told |> Map.new(&{&1, value}) |> Map.delete(left_out)
+      assert "[crucible_bridge] " <> _ = DefaultLogger.line(name, measurements, metadata)
+    end
+
+    for name <- DefaultLogger.events(), do: assert(DefaultLogger.line(name, %{}, %{}) =~ "[crucible_bridge] ")
+  end
 end

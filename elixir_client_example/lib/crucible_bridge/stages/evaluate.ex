@@ -32,7 +32,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
   and perplexity that have a value. `skip_eval: true` in the configuration skips it.
   """
 
-  alias CrucibleBridge.{Connection, Error, Evaluator}
+  alias CrucibleBridge.{Error, Evaluator}
   alias CrucibleBridge.Stages.{Plan, Recording}
 
   # Kitchen is no dependency.
@@ -182,7 +182,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
   defp report(nil, _results, _opts), do: {:ok, nil}
 
   defp report(format, results, opts) do
-    Evaluator.generate_report([format: format, conn: Keyword.get(opts, :conn, Connection)], results)
+    opts |> Keyword.take([:conn, :patience_ms]) |> Keyword.put(:format, format) |> Evaluator.generate_report(results)
   end
 
   defp put(context, key, value), do: %{context | state: Map.put(context.state, key, value)}

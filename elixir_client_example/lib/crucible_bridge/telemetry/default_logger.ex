@@ -29,58 +29,75 @@ defmodule CrucibleBridge.Telemetry.DefaultLogger do
   defp level([_app, :telemetry, _what], _level), do: :warning
   defp level(_name, level), do: level
 
-  @doc "One event in words."
+  @doc """
+  One event in words, whatever it lacks: a handler that raises is detached for good, and anybody may execute an event.
+  """
   @spec line([atom(), ...], map(), map()) :: String.t()
   def line([_app, :telemetry, :disconnected], measurements, metadata) do
-    "[crucible_bridge] events: disconnected, again in #{measurements.retry_in} ms: #{metadata.message}"
+    "[crucible_bridge] events: disconnected, again in #{shown(measurements[:retry_in])} ms: #{shown(metadata[:message])}"
   end
 
   def line([_app, :telemetry, :gap], measurements, metadata) do
-    missed = Map.get(measurements, :missed, "an unknown number")
-    "[crucible_bridge] events: #{missed} missed (#{metadata.reason}), going on after #{metadata.to.sequence}"
+    missed = shown(measurements[:missed] || "an unknown number")
+    "[crucible_bridge] events: #{missed} missed (#{shown(metadata[:reason])}), going on after #{place(metadata[:to])}"
   end
 
   def line([_app, of, what], measurements, metadata) do
     "[crucible_bridge] #{subject(metadata)}: #{said(of, what, measurements, metadata)}"
   end
 
-  defp subject(%{evaluation_id: id, evaluator: nil} = metadata), do: "evaluation #{id}#{step(metadata.step)}"
-  defp subject(%{evaluation_id: id, evaluator: evaluator}), do: "evaluation #{id}, evaluator #{evaluator}"
+  defp place(%{sequence: sequence}), do: shown(sequence)
+  defp place(other), do: shown(other)
+
+  defp subject(metadata) do
+    case metadata[:evaluator] do
+      nil -> "evaluation #{shown(metadata[:evaluation_id])}#{step(metadata[:step])}"
+      evaluator -> "evaluation #{shown(metadata[:evaluation_id])}, evaluator #{shown(evaluator)}"
+    end
+  end
 
   defp step(nil), do: ""
-  defp step(step), do: " (step #{step})"
+  defp step(step), do: " (step #{shown(step)})"
 
-  defp said(:evaluation, :start, %{total: total}, metadata) do
-    "started, #{count(total)} runs of #{metadata[:evaluators]} on #{metadata[:model]}"
+  defp said(:evaluation, :start, measurements, metadata) do
+    # The step of a plan that ended before its samples were counted has no total.
+    runs = if total = measurements[:total], do: "#{shown(total)} runs of ", else: ""
+    "started, #{runs}#{shown(metadata[:evaluators])} on #{shown(metadata[:model])}"
   end
-
-  # The step of a plan that ended before its samples were counted.
-  defp said(:evaluation, :start, _uncounted, metadata), do: "started, #{metadata[:evaluators]} on #{metadata[:model]}"
 
   defp said(:evaluation, :resume, measurements, _metadata), do: "goes on at #{progress(measurements)}"
-  defp said(:evaluation, :interrupt, m, metadata), do: "interrupted at #{progress(m)}: #{metadata[:cause]}"
+  defp said(:evaluation, :interrupt, m, metadata), do: "interrupted at #{progress(m)}: #{shown(metadata[:cause])}"
 
   defp said(:evaluation, :stop, measurements, metadata),
-    do: "#{metadata[:state]} after #{seconds(measurements.duration)}"
+    do: "#{shown(metadata[:state])} after #{seconds(measurements[:duration])}"
 
-  defp said(_of, :exception, _measurements, metadata), do: "failed: #{metadata.reason}"
+  defp said(_of, :exception, _measurements, metadata), do: "failed: #{shown(metadata[:reason])}"
 
   defp said(:evaluation, :complete, measurements, metadata) do
-    values = metadata.metrics |> Map.delete("sample_count") |> Enum.sort() |> Enum.map_join(" ", &metric/1)
-
-    undefined =
-      metadata |> Map.get(:undefined, %{}) |> Enum.sort() |> Enum.map_join(fn {key, why} -> " #{key}: #{why}" end)
-
-    "#{values}#{undefined} (#{count(measurements[:sample_count] || 0)} samples)"
+    metrics = for {key, value} <- listed(metadata[:metrics]), key != "sample_count", do: "#{shown(key)}=#{value(value)}"
+    undefined = for {key, why} <- listed(metadata[:undefined]), do: "#{shown(key)}: #{shown(why)}"
+    "#{Enum.join(metrics ++ undefined, " ")} (#{shown(measurements[:sample_count] || 0)} samples)"
   end
 
-  defp metric({key, value}), do: "#{key}=#{value}"
-  defp progress(%{done: done, total: total}), do: "#{count(done)} of #{count(total)}"
-  defp progress(_uncounted), do: "the reading of its data"
-  defp count(number), do: number |> trunc() |> Integer.to_string()
+  defp listed(%{} = map) when not is_struct(map), do: Enum.sort(map)
+  defp listed(_other), do: []
 
-  defp seconds(native) do
+  defp progress(%{done: done, total: total}), do: "#{shown(done)} of #{shown(total)}"
+  defp progress(_uncounted), do: "the reading of its data"
+
+  defp seconds(native) when is_integer(native) do
     milliseconds = System.convert_time_unit(native, :native, :millisecond)
     :erlang.float_to_binary(milliseconds / 1000, decimals: 2) <> " s"
   end
+
+  defp seconds(other), do: shown(other)
+
+  defp value(number) when is_float(number), do: Float.to_string(number)
+  defp value(other), do: shown(other)
+
+  # Counts come as floats.
+  defp shown(number) when is_float(number), do: number |> trunc() |> Integer.to_string()
+  defp shown(text) when is_binary(text), do: text
+  defp shown(nil), do: "unknown"
+  defp shown(other), do: inspect(other)
 end
