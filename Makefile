@@ -6,6 +6,7 @@
 
 PYTHON ?= python3
 OUTPUT ?= demo-output
+SECONDS ?= 3600
 
 VENV := .venv
 # The version that the committed modules were made with; others of the Elixir client's dependencies read them as well.
@@ -27,7 +28,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-elixir test-tinker test-inspect lint generate generate-elixir bench bench-lm-eval torture serve clean
+.PHONY: help demo test test-elixir test-tinker test-inspect lint generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -106,6 +107,9 @@ $(LM_EVAL_VENV)/.ready: $(READY)
 bench-lm-eval: $(LM_EVAL_VENV)/.ready ## what lm-evaluation-harness measures as well; it is installed for it
 	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/multiple_choice.py
 	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/perplexity.py
+
+fuzz: $(READY) ## a worker under hostile input for SECONDS=3600, by hand: no probe above 1 s, nothing left behind
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 torture: $(READY) ## many rounds of kills, disconnects and take-overs
 	$(BIN)/pytest -m torture
