@@ -102,13 +102,13 @@ class ScriptedEvaluations:
     async def report(self, evaluation_ids: Sequence[str], report_format: object) -> str:
         return f"{report_format}: {', '.join(evaluation_ids)}"
 
-    async def watch(self, evaluation_id: str, **position: Any) -> AsyncIterator[Page]:
-        yield page(1)
+    async def watch(self, evaluation_id: str, *, pack: Callable[[Any], Any], **position: Any) -> AsyncIterator[Any]:
+        yield pack(page(1))
         await self._wait()
-        yield page(2)
+        yield pack(page(2))
 
-    async def subscribe(self, **position: Any) -> AsyncIterator[Page]:
-        yield page(1)
+    async def subscribe(self, *, pack: Callable[[Any], Any], **position: Any) -> AsyncIterator[Any]:
+        yield pack(page(1))
         await self._wait()
 
     async def drain(self) -> Sequence[str]:

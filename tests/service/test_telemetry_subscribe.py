@@ -1,15 +1,21 @@
 """TelemetryService.Subscribe: positions, filters, what is refused, and when batches come."""
 
 import asyncio
+import collections
 import sqlite3
+import threading
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
+from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, events_pb2_grpc
+from crucible_worker.runs.journal.journal import STREAM_READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.services import telemetry
 from tests.service.evaluation_kit import HeldModel, asked, log_of, numbered, refused, rig
 
 START, SAMPLE, STOP = EventKind.EVALUATION_START, EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_STOP
@@ -193,3 +199,50 @@ async def test_evaluations_of_other_workers_are_in_the_stream(tmp_path):
         await one.told(STOP, "at other")
         await other.told(STOP, "at other")
         assert one.recorder.events == other.recorder.events
+
+
+UNREAD = 50
+"""Streams whose clients never read: with as many, probes waited for seconds, as the event loop encoded all pages."""
+
+
+@pytest.mark.parametrize("call", ["Subscribe", "WatchEvaluation"])
+async def test_pages_of_streams_that_are_not_read_cost_the_event_loop_nothing(monkeypatch, call):
+    """Pages are encoded by the few threads of the streams, never on the loop that answers probes."""
+    encode, lock = telemetry.page_to_v1, threading.Lock()
+    threads: collections.Counter[threading.Thread] = collections.Counter()
+    at_work: list[int] = []
+    now = 0
+
+    def counted(*arguments):
+        nonlocal now
+        with lock:
+            now += 1
+            at_work.append(now)
+            threads[threading.current_thread()] += 1
+        try:
+            return encode(*arguments)
+        finally:
+            with lock:
+                now -= 1
+
+    monkeypatch.setattr(telemetry, "page_to_v1", counted)
+    async with rig() as r:
+        await r.evaluation.evaluate(asked(dataset=numbered(200)))
+        async with grpc.aio.insecure_channel(r.worker.address) as channel:
+            evaluations: Any = evaluation_pb2_grpc.EvaluationServiceStub(channel)
+            start, request = {
+                "Subscribe": (events_pb2_grpc.TelemetryServiceStub(channel).Subscribe, events_pb2.SubscribeRequest()),
+                "WatchEvaluation": (
+                    evaluations.WatchEvaluation,
+                    evaluation_pb2.WatchEvaluationRequest(evaluation_id="e"),
+                ),
+            }[call]
+            unread: list[Any] = [start(request) for _ in range(UNREAD)]
+            async with asyncio.timeout(30):
+                while threads.total() < UNREAD:
+                    await asyncio.sleep(0.005)
+            assert await r.worker.bridge.worker.health()
+            assert len(unread) == UNREAD
+    assert threading.main_thread() not in threads
+    assert len(threads) <= STREAM_READERS
+    assert max(at_work) <= STREAM_READERS

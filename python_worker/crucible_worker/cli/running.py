@@ -138,12 +138,17 @@ async def _one(
 async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label: str, show: Show) -> tuple[int, bool]:
     """Show what happens until it ends or is interrupted; the last sequence seen, and whether it was the latter."""
     watched = evaluations.watch(
-        evaluation_id, after_sequence=after, log_id=evaluations.log_id, without_samples=True, new_kinds=True
+        evaluation_id,
+        after_sequence=after,
+        log_id=evaluations.log_id,
+        without_samples=True,
+        new_kinds=True,
+        pack=lambda page: list(events_from_records(page.records)),
     )
     kind = None
     async with contextlib.aclosing(watched) as pages:
-        async for page in pages:
-            for event in events_from_records(page.records):
+        async for events in pages:
+            for event in events:
                 show(label, event)
                 after, kind = event.sequence, event.kind
             if kind is EventKind.EVALUATION_INTERRUPT:

@@ -60,11 +60,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
         handle = admitted(handle, method, self._calls)
         handle = authenticated(handle, method, self._token)
         handle = logged(mapped(handle), method)
+        serialize = _serializer(handler)
         if handler.request_streaming:
             make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
-            return make(handle, None, handler.response_serializer)
+            return make(handle, None, serialize)
         make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
-        return make(handle, None, handler.response_serializer)
+        return make(handle, None, serialize)
 
 
 def _answered(handler: Any) -> Handle:
@@ -88,6 +89,12 @@ def _streamed(handler: Any) -> Handle:
                 await context.write(response)
 
     return handle
+
+
+def _serializer(handler: Any) -> Callable[[Any], bytes]:
+    """Serializes what is not bytes already: large responses are serialized by threads."""
+    serialize = handler.response_serializer
+    return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
 def _parser(handler: Any) -> Callable[[Any], Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["HEALTH", "WORKER", "Context", "Handle", "Method"]
+__all__ = ["HEALTH", "WORKER", "Context", "Encoded", "Handle", "Method"]
 
 HEALTH = "grpc.health.v1.Health"
 WORKER = "crucible_bridge.v1.WorkerService"
@@ -17,6 +17,9 @@ WORKER = "crucible_bridge.v1.WorkerService"
 Context = grpc.aio.ServicerContext
 Handle = Callable[[Any, Any], Awaitable[Any]]
 """A layer's shape: (raw request or request stream, context) -> response; streams write to the context, return None."""
+
+Encoded = Any
+"""A response that a thread has serialized: bytes, sent as they are. Any, as generated servicers declare messages."""
 
 _READS = frozenset({"ListEvaluators", "GetEvaluation", "ListEvaluations", "GetSamples", "GetInfo"})
 # Some hundred calls a second, each of which has its event.

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
@@ -33,7 +34,6 @@ from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.lived import Life
 from crucible_worker.runs.journal.queries import (
-    Head,
     Row,
     evaluation_of,
     find,
@@ -46,7 +46,7 @@ from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.resume import Orphans
-from crucible_worker.runs.streams import EventFilter, EventPage, follow
+from crucible_worker.runs.streams import EventFilter, EventPage, Look, follow
 from crucible_worker.runs.written import Written
 
 __all__ = [
@@ -68,6 +68,8 @@ NEWS_PAUSE_SECONDS = 0.01
 
 _LOCK_FILE = "owners.lock"
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class Evaluations:
@@ -277,25 +279,29 @@ class Evaluations:
         log_id: str = "",
         without_samples: bool = False,
         new_kinds: bool = False,
-    ) -> AsyncGenerator[EventPage, None]:
-        """The events of an evaluation until it ends; stays open while it is interrupted."""
+        pack: Callable[[EventPage], T],
+    ) -> AsyncGenerator[T, None]:
+        """The events of an evaluation until it ends, packed by a thread; stays open while it is interrupted."""
         number = (await self._look_up(evaluation_id)).number
         without = EventKind.SAMPLE_COMPLETE if without_samples else None
         only = EventFilter(number=number, without_kind=without, new_kinds=new_kinds)
         looked = time.monotonic()
 
-        async def ended(_: Head, position: int) -> bool:
+        async def ended(look: Look) -> bool:
             nonlocal looked
-            row = await self._journal.read(find_by_number, number)
-            if row.state.terminal and position >= row.last_sequence:
+            assert look.extent is not None
+            if look.extent.state.terminal:
                 return True
-            self._refuse_if_closed(position)
+            self._refuse_if_closed(look.position)
             if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
                 looked = time.monotonic()
-                await self._orphans.settle(row)
+                if self._orphans.is_orphan(number, look.extent.state):
+                    await self._orphans.settle(await self._journal.read_stream(find_by_number, number))
             return False
 
-        async for page in follow(self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended):
+        async for page in follow(
+            self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended, pack=pack
+        ):
             yield page
 
     async def subscribe(
@@ -307,18 +313,21 @@ class Evaluations:
         run_id: str | None = None,
         until_now: bool = False,
         new_kinds: bool = False,
-    ) -> AsyncGenerator[EventPage, None]:
-        """The events of the whole log, as it grows."""
+        pack: Callable[[EventPage], T],
+    ) -> AsyncGenerator[T, None]:
+        """The events of the whole log, as it grows, packed by a thread."""
         target = self.last_sequence() if until_now else None
 
-        async def ended(_: Head, position: int) -> bool:
-            if target is not None and position >= target:
+        async def ended(look: Look) -> bool:
+            if target is not None and look.position >= target:
                 return True
-            self._refuse_if_closed(position)
+            self._refuse_if_closed(look.position)
             return False
 
         only = EventFilter(kinds=tuple(kinds), run_id=run_id, new_kinds=new_kinds)
-        async for page in follow(self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended):
+        async for page in follow(
+            self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended, pack=pack
+        ):
             yield page
 
     async def drain(self) -> Sequence[str]:

@@ -23,16 +23,16 @@ class Orphans:
         self._journal = journal
         self._locks = locks
 
-    def is_orphan(self, row: Row) -> bool:
+    def is_orphan(self, number: int, state: EvaluationState) -> bool:
         """Whether it is said to be at work and nobody owns it."""
-        return row.state in _LIVE and self._locks.is_free(row.number)
+        return state in _LIVE and self._locks.is_free(number)
 
     async def settle(self, row: Row) -> Row:
         """Write the INTERRUPT of an evaluation that is an orphan; how it stands then.
 
         While the journal cannot be written, it is interrupted all the same, and told later.
         """
-        if not self.is_orphan(row):
+        if not self.is_orphan(row.number, row.state):
             return row
         try:
             await self._journal.submit(lambda transaction: lifecycle.reap(transaction, self._locks, row.number))

@@ -1,4 +1,9 @@
-"""Reading the event log at one's own pace: nobody is sent anything that is not committed, and nobody slows a writer."""
+"""Reading the event log at the reader's own pace: only committed events are sent, and no reader slows a writer.
+
+Pages are read and encoded in the few threads that the journal has for streams. The event loop only hands them to gRPC:
+when fifty streams had their pages encoded there, all in one turn of the loop, a health probe waited for several such
+turns, which took seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,28 @@ import dataclasses
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import EventKind
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import Head, head, read_events
+from crucible_worker.runs.journal.queries import Extent, Head, Reads, extent_of, head, read_events
 
-__all__ = ["FLUSH_SECONDS", "IDLE_PAGE_SECONDS", "PAGE_EVENTS", "EventFilter", "EventPage", "follow"]
+__all__ = [
+    "EXAMINED_EVENTS",
+    "FLUSH_SECONDS",
+    "IDLE_PAGE_SECONDS",
+    "PAGE_EVENTS",
+    "EventFilter",
+    "EventPage",
+    "Look",
+    "follow",
+]
 
 PAGE_EVENTS = 512
 """Events in a page at most."""
+EXAMINED_EVENTS = 65_536
+"""Events that one read examines at most: some 10 ms, after which another stream has the thread."""
 FLUSH_SECONDS = 0.01
 """Shortest time between two pages at the log's end, so that they gather events."""
 IDLE_PAGE_SECONDS = 1.0
@@ -51,14 +68,30 @@ class EventFilter:
     """Also the kinds that joined the catalogue later; those of `kinds` in any case."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """How far a stream has come, as of one moment of the journal."""
+
+    log: Head
+    """The log."""
+    position: int
+    """The last sequence examined."""
+    extent: Extent | None
+    """The evaluation whose events are wanted; None if those of all are."""
+
+
+T = TypeVar("T")
+
+
 async def follow(
     journal: Journal,
     *,
     after_sequence: int,
     log_id: str,
     only: EventFilter,
-    ended: Callable[[Head, int], Awaitable[bool]],
-) -> AsyncGenerator[EventPage, None]:
+    ended: Callable[[Look], Awaitable[bool]],
+    pack: Callable[[EventPage], T],
+) -> AsyncGenerator[T, None]:
     """Yield pages of the log, the first at once, empty ones now and then, until `ended` says so.
 
     Args:
@@ -66,56 +99,83 @@ async def follow(
         after_sequence: begin after this one; 0 for everything retained.
         log_id: the log that it belongs to; unchecked if empty.
         only: what to let through.
-        ended: asked whenever the log's end is reached, with the log and the position; may raise to end the stream.
+        ended: called whenever the log's end is reached; may raise to end the stream.
+        pack: makes of a page what is yielded; called in a thread.
 
     Raises:
         FailedPrecondition: the journal has another log.
         OutOfRange: what comes next is no longer retained, or the position lies beyond the log's end.
+        NotFound: retention has removed the evaluation.
     """
     position, fresh = after_sequence, True
     told, told_at = after_sequence, 0.0
     while True:
-        seen = journal.news.count
-        log, records, through = await journal.read(_read_page, position, only, log_id, fresh=fresh)
-        now = time.monotonic()
-        if records or fresh or (through > told and now - told_at >= IDLE_PAGE_SECONDS):
-            told, told_at = through, now
-            yield EventPage(records=records, log_id=log.log_id, through_sequence=through)
-        position, fresh = through, False
-        if position < log.sequence:
+        seen, now = journal.news.count, time.monotonic()
+        due = told if now - told_at >= IDLE_PAGE_SECONDS else None
+        look, page = await journal.read_stream(_read_page, position, only, log_id, pack, fresh=fresh, empty_after=due)
+        if page is not None:
+            told, told_at = look.position, now
+            yield page
+        position, fresh = look.position, False
+        if position < look.log.sequence:
             continue
-        if await ended(log, position):
+        if await ended(look):
             if position > told:
-                yield EventPage(records=(), log_id=log.log_id, through_sequence=position)
+                yield pack(EventPage(records=(), log_id=look.log.log_id, through_sequence=position))
             return
         await journal.news.wait(seen, IDLE_PAGE_SECONDS)
         await asyncio.sleep(FLUSH_SECONDS - (time.monotonic() - now))
 
 
 def _read_page(
-    connection: sqlite3.Connection, position: int, only: EventFilter, log_id: str, *, fresh: bool
-) -> tuple[Head, list[tuple[int, bytes]], int]:
+    connection: sqlite3.Connection,
+    position: int,
+    only: EventFilter,
+    log_id: str,
+    pack: Callable[[EventPage], T],
+    *,
+    fresh: bool,
+    empty_after: int | None,
+) -> tuple[Look, T | None]:
+    """Read the next page, packed; none if it is empty, unless it is the first or goes beyond `empty_after`."""
     # One read transaction: the head and the events are of the same moment.
     connection.execute("BEGIN")
     try:
         log = head(connection)
         # Before anything is read from there: a position may be larger than any that SQLite knows.
         _check(log, log_id, position, fresh)
-        after = log.oldest - 1 if fresh and position == 0 else position
-        records, through = read_events(
-            connection,
-            after=after,
-            through=log.sequence,
-            number=only.number,
-            kinds=only.kinds,
-            without_kind=only.without_kind,
-            run_id=only.run_id,
-            new_kinds=only.new_kinds,
-            limit=PAGE_EVENTS,
-        )
+        extent = None if only.number is None else extent_of(connection, only.number)
+        records, through = _read(connection, log, extent, log.oldest - 1 if fresh and position == 0 else position, only)
     finally:
         connection.execute("COMMIT")
-    return log, records, through
+    page = None
+    if records or fresh or (empty_after is not None and through > empty_after):
+        page = pack(EventPage(records=records, log_id=log.log_id, through_sequence=through))
+    return Look(log, through, extent), page
+
+
+def _read(
+    source: Reads, log: Head, extent: Extent | None, after: int, only: EventFilter
+) -> tuple[list[tuple[int, bytes]], int]:
+    """Events after a sequence, and the last sequence examined: of an evaluation's, from its first to its last alone."""
+    first, last = (log.oldest, log.sequence) if extent is None else (extent.first_sequence, extent.last_sequence)
+    start, end = max(after, first - 1), min(last, log.sequence)
+    if start >= end:
+        return [], max(after, log.sequence)
+    through = min(end, start + EXAMINED_EVENTS)
+    records, examined = read_events(
+        source,
+        after=start,
+        through=through,
+        number=only.number,
+        kinds=only.kinds,
+        without_kind=only.without_kind,
+        run_id=only.run_id,
+        new_kinds=only.new_kinds,
+        limit=PAGE_EVENTS,
+    )
+    # Nothing of it stands behind its last event.
+    return records, log.sequence if examined >= end else examined
 
 
 def _check(log: Head, log_id: str, position: int, fresh: bool) -> None:

@@ -52,7 +52,7 @@ class Written:
         while True:
             await self._some.wait()
             after, through = self._spans[0]
-            records, examined = await self._journal.read(
+            records, examined = await self._journal.read_stream(
                 read_events, after=after, through=through, kinds=kinds, limit=PAGE_EVENTS
             )
             if records:

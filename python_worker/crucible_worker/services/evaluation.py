@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
-from crucible_bridge.codec.events import page_to_v1
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluatorInfo
 from crucible_bridge.v1 import evaluation_pb2 as pb
-from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2
-from crucible_worker.interceptors.methods import Context
+from crucible_bridge.v1 import evaluation_pb2_grpc
+from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.services.comparisons import ComparisonCalls
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.paging import page_size
 from crucible_worker.services.plans import PlanCalls
+from crucible_worker.services.telemetry import encoded_page
 from crucible_worker.telemetry.logging import bind_contextvars
 
 __all__ = ["EvaluationService"]
@@ -64,9 +63,7 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
         """Run to the end on a model that the caller holds."""
         return evaluate_held(self._evaluations, self._limits, request_iterator)
 
-    async def WatchEvaluation(
-        self, request: pb.WatchEvaluationRequest, context: Context
-    ) -> AsyncIterator[events_pb2.EventBatch]:
+    async def WatchEvaluation(self, request: pb.WatchEvaluationRequest, context: Context) -> AsyncIterator[Encoded]:
         """Its events until it ends."""
         pages = self._evaluations.watch(
             _named(request.evaluation_id),
@@ -74,16 +71,17 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
             log_id=request.log_id,
             without_samples=request.without_samples,
             new_kinds=request.new_kinds,
+            pack=encoded_page,
         )
-        async for page in pages:
-            yield page_to_v1(page.records, page.log_id, page.through_sequence)
+        async for batch in pages:
+            yield batch
 
     async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Context) -> pb.GetEvaluationResponse:
         """As it stands."""
         evaluation = await self._evaluations.get(_named(request.evaluation_id))
         return pb.GetEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
-    async def ListEvaluations(self, request: pb.ListEvaluationsRequest, context: Context) -> pb.ListEvaluationsResponse:
+    async def ListEvaluations(self, request: pb.ListEvaluationsRequest, context: Context) -> Encoded:
         """Several, newest first."""
         evaluations, token = await self._evaluations.list(
             run_id=request.run_id if request.HasField("run_id") else None,
@@ -93,11 +91,13 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
             page_size=page_size(request.page_size, EVALUATIONS_DEFAULT, EVALUATIONS_MAX),
             page_token=request.page_token,
         )
-        return pb.ListEvaluationsResponse(
-            evaluations=await _encoded(evaluation_to_v1, evaluations), next_page_token=token
+        return await asyncio.to_thread(
+            lambda: pb.ListEvaluationsResponse(
+                evaluations=[evaluation_to_v1(one) for one in evaluations], next_page_token=token
+            ).SerializeToString()
         )
 
-    async def GetSamples(self, request: pb.GetSamplesRequest, context: Context) -> pb.GetSamplesResponse:
+    async def GetSamples(self, request: pb.GetSamplesRequest, context: Context) -> Encoded:
         """What became of its samples."""
         samples, token = await self._evaluations.samples(
             _named(request.evaluation_id),
@@ -106,7 +106,12 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
             page_size=page_size(request.page_size, SAMPLES_DEFAULT, SAMPLES_MAX),
             page_token=request.page_token,
         )
-        return pb.GetSamplesResponse(samples=await _encoded(sample_result_to_v1, samples), next_page_token=token)
+        # By a thread: ten thousand samples would hold the event loop for a tenth of a second.
+        return await asyncio.to_thread(
+            lambda: pb.GetSamplesResponse(
+                samples=[sample_result_to_v1(one) for one in samples], next_page_token=token
+            ).SerializeToString()
+        )
 
     async def CancelEvaluation(
         self, request: pb.CancelEvaluationRequest, context: Context
@@ -130,11 +135,6 @@ async def _decoded(message: pb.EvaluateRequest) -> EvaluateRequest:
     if message.ByteSize() < LARGE_REQUEST_BYTES:
         return evaluate_request_from_v1(message)
     return await asyncio.to_thread(evaluate_request_from_v1, message)
-
-
-async def _encoded(encode: Callable[[Any], Any], values: Sequence[Any]) -> Sequence[Any]:
-    """Encode a page by a thread: ten thousand samples would hold the event loop for a tenth of a second."""
-    return await asyncio.to_thread(lambda: [encode(value) for value in values])
 
 
 def _named(evaluation_id: str) -> str:

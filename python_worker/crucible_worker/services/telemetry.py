@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 
 from crucible_bridge.codec.events import event_kinds_from_v1, page_to_v1
 from crucible_bridge.v1 import events_pb2, events_pb2_grpc
-from crucible_worker.interceptors.methods import Context
+from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.streams import EventPage
 from crucible_worker.telemetry.logging import bind_contextvars
 
-__all__ = ["TelemetryService"]
+__all__ = ["TelemetryService", "encoded_page"]
 
 
 class TelemetryService(events_pb2_grpc.TelemetryServiceServicer):
@@ -20,9 +21,7 @@ class TelemetryService(events_pb2_grpc.TelemetryServiceServicer):
         """Serve the events of these evaluations' journal."""
         self._evaluations = evaluations
 
-    async def Subscribe(
-        self, request: events_pb2.SubscribeRequest, context: Context
-    ) -> AsyncIterator[events_pb2.EventBatch]:
+    async def Subscribe(self, request: events_pb2.SubscribeRequest, context: Context) -> AsyncIterator[Encoded]:
         """Event batches, from a position of the log on."""
         run_id = request.run_id if request.HasField("run_id") else None
         if run_id is not None:
@@ -34,6 +33,12 @@ class TelemetryService(events_pb2_grpc.TelemetryServiceServicer):
             run_id=run_id,
             until_now=request.until_now,
             new_kinds=request.new_kinds,
+            pack=encoded_page,
         )
-        async for page in pages:
-            yield page_to_v1(page.records, page.log_id, page.through_sequence)
+        async for batch in pages:
+            yield batch
+
+
+def encoded_page(page: EventPage) -> bytes:
+    """A page as a stream carries it; computed by the thread that has read it."""
+    return page_to_v1(page.records, page.log_id, page.through_sequence).SerializeToString()

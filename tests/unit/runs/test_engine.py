@@ -183,12 +183,16 @@ async def test_streams_carry_the_interrupt_before_they_end(tmp_path, monkeypatch
     async with evaluations_of(tmp_path, ScriptedModel(fault=lambda call: STALL)) as evaluations:
         await evaluations.start(asked())
         monkeypatch.setattr(streams, "_read_page", slowly)
-        pages = evaluations.watch("e") if stream == "watch" else evaluations.subscribe()
+
+        def kinds(page):
+            return [event_from_record(*record).kind for record in page.records]
+
+        pages = evaluations.watch("e", pack=kinds) if stream == "watch" else evaluations.subscribe(pack=kinds)
         seen = []
 
         async def collect():
             async for page in pages:
-                seen.extend(event_from_record(*record).kind for record in page.records)
+                seen.extend(page)
 
         collecting = asyncio.create_task(collect())
         await asyncio.to_thread(reading.wait)

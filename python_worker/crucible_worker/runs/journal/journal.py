@@ -16,10 +16,12 @@ from crucible_worker.runs.journal.queries import Head, head
 from crucible_worker.runs.journal.schema import connect, prepare
 from crucible_worker.runs.journal.writer import JournalUnavailable, Transaction, Writer
 
-__all__ = ["PROBE_SECONDS", "Journal"]
+__all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
 
 READERS = 4
-"""Reads that run at once; each thread keeps a connection."""
+"""Reads of calls that run at once; each thread keeps a connection."""
+STREAM_READERS = 2
+"""Reads of streams that run at once, in threads that no other call waits for: there may be hundreds of streams."""
 PROBE_SECONDS = 0.5
 """While the journal cannot be written: how often that is tried again."""
 PROBE_BYTES = 64 * 1024
@@ -38,6 +40,7 @@ class Journal:
         """Identity of the event log; a new journal has a new one."""
         self._loop = asyncio.get_running_loop()
         self._readers = concurrent.futures.ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
+        self._stream_readers = concurrent.futures.ThreadPoolExecutor(STREAM_READERS, thread_name_prefix="stream-reader")
         self._connections: list[sqlite3.Connection] = []
         self._local = threading.local()
         self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
@@ -81,7 +84,19 @@ class Journal:
         Raises:
             JournalUnavailable: the journal cannot be read just now (reason JOURNAL_UNREADABLE).
         """
+        return await self._read(self._readers, function, *arguments, **named)
 
+    async def read_stream(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Apply a function to a connection of a thread that reads for streams, which read again and again.
+
+        Raises:
+            JournalUnavailable: as `read` does.
+        """
+        return await self._read(self._stream_readers, function, *arguments, **named)
+
+    async def _read(
+        self, threads: concurrent.futures.Executor, function: Callable[..., T], *arguments: Any, **named: Any
+    ) -> T:
         def apply() -> T:
             try:
                 return function(self._connection(), *arguments, **named)
@@ -92,7 +107,7 @@ class Journal:
                 message = f"the journal cannot be read: {error}"
                 raise JournalUnavailable(message, reason="JOURNAL_UNREADABLE") from error
 
-        return await self._loop.run_in_executor(self._readers, apply)
+        return await self._loop.run_in_executor(threads, apply)
 
     def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
         """Have a function applied to the next transaction; see `Writer.submit`."""
@@ -104,7 +119,8 @@ class Journal:
             self._recovery.cancel()
             await asyncio.wait([self._recovery])
         self.news.close()
-        await asyncio.to_thread(self._readers.shutdown)
+        for threads in (self._stream_readers, self._readers):
+            await asyncio.to_thread(threads.shutdown)
         for connection in self._connections:
             connection.close()
         # Last, as the last connection of all workers moves the WAL into the journal, which a reading one cannot.

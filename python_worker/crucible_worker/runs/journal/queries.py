@@ -19,10 +19,12 @@ from crucible_worker.runs.journal.records import (
 )
 
 __all__ = [
+    "Extent",
     "Head",
     "Reads",
     "Row",
     "evaluation_of",
+    "extent_of",
     "find",
     "find_by_number",
     "head",
@@ -38,8 +40,9 @@ SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
 """A page of samples ends when its records have this size, so that it stays well below the message limit."""
 
 
-EVENT_PAGE_BYTES = 4 * 1024 * 1024
-"""A page of events ends when its records have this size."""
+EVENT_PAGE_BYTES = 1024 * 1024
+"""A page of events ends when its records have this size: one is encoded in a millisecond, during which the interpreter
+does nothing else, and a stream that is not read keeps one."""
 EVALUATION_PAGE_BYTES = 8 * 1024 * 1024
 """Likewise a page of evaluations."""
 
@@ -59,6 +62,16 @@ class Head:
     log_id: str
     sequence: int
     oldest: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extent:
+    """Where in the log an evaluation's events stand, and whether more of them can come."""
+
+    state: EvaluationState
+    first_sequence: int
+    """0 while there is none."""
+    last_sequence: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,8 +130,25 @@ def find_by_number(source: Reads, number: int) -> Row:
     """
     row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE number = ?", (number,)).fetchone()
     if row is None:
-        raise NotFound("this evaluation is no longer kept", reason="UNKNOWN_EVALUATION", field="evaluation_id")
+        raise _removed()
     return _row(row)
+
+
+def _removed() -> NotFound:
+    return NotFound("this evaluation is no longer kept", reason="UNKNOWN_EVALUATION", field="evaluation_id")
+
+
+def extent_of(source: Reads, number: int) -> Extent:
+    """Where the events of an evaluation stand; without its request and its result, which may be large.
+
+    Raises:
+        NotFound: retention has removed it.
+    """
+    sql = "SELECT state, first_sequence, last_sequence FROM evaluations WHERE number = ?"
+    row = source.execute(sql, (number,)).fetchone()
+    if row is None:
+        raise _removed()
+    return Extent(EvaluationState(row[0]), row[1], row[2])
 
 
 def list_rows(
