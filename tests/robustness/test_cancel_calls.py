@@ -15,7 +15,7 @@ from tests.service.evaluation_kit import numbered
 from tests.service.openai_kit import Reply, Request, ScriptedServer, shout
 from tests.service.serving import serving
 
-pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
 OWNER_SECONDS = 0.05
 """After a cancel was sent to the owner of an evaluation: no request from then on."""

@@ -134,7 +134,7 @@ async def test_an_embedded_model_takes_renderers(tmp_path):
 
 async def test_a_server_is_asked_in_the_renderers_words(tmp_path):
     """role_colon is a completion with its stop sequence, though the server's settings have text for chats."""
-    pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
     sampling = SamplingParams(max_tokens=8)
     async with ScriptedServer().serving() as server, worker_on(server, tmp_path) as bridge:
         remote = await bridge.evaluation.evaluate(

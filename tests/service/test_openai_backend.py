@@ -14,7 +14,7 @@ from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
 
-pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
 PARAMS = SamplingParams(max_tokens=4)
 
@@ -150,10 +150,9 @@ async def test_what_is_no_answer_is_retryable_and_asked_once(reply, reason):
 
 async def test_an_answer_that_fills_the_memory_is_cut(monkeypatch):
     """An answer is taken up to a bound; one byte more is nonsense."""
-    pytest.importorskip("crucible_worker.backends.openai.transport")
     size = len(Reply({"choices": []}).content)
     for bound, told in ((size, "exactly one choice"), (size - 1, "longer than")):
-        monkeypatch.setattr("crucible_worker.backends.openai.transport.MAX_ANSWER_BYTES", bound)
+        monkeypatch.setattr("crucible_worker.backends.openai.documents.MAX_ANSWER_BYTES", bound)
         async with remote(lambda _: Reply({"choices": []})) as (_, model):
             assert told in str(await error_of(model.sample_text("hi", PARAMS)))
 
@@ -302,7 +301,7 @@ async def test_names_are_looked_up_before_anything_is_sent(monkeypatch):
     assert (await error_of(backend.check(OpenAIModel("t", "m")))).reason == "UNKNOWN_SERVER"
     assert backend.info().unavailable == ""
     assert OpenAIBackend().info().unavailable.startswith("no server")
-    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.setattr(connection.importlib.util, "find_spec", lambda name: None)
     error = await error_of(backend.open(OpenAIModel("s", "m")))
     assert isinstance(error, FailedPrecondition)

@@ -36,7 +36,7 @@ from tests.service.openai_kit import (
     worker_on,
 )
 
-pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
 PARAMS = SamplingParams(max_tokens=8)
 MODEL = "openai:s/org/name"

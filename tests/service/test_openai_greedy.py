@@ -7,7 +7,7 @@ from crucible_bridge.types import Datum, EvaluationState, EvaluatorSpec, ModelIn
 from tests.service.evaluation_kit import samples_of
 from tests.service.openai_kit import Reply, ScriptedServer, answer, worker_on
 
-pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
 TOKENS = [5, 6, 7, 8]
 

@@ -13,7 +13,7 @@ from tests.service.evaluation_kit import refused
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, refusal, worker_on
 from tests.unit.grading.judge.gullible import HONEST, Gullible, injections
 
-pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
 MODEL = "openai:s/org/judge"
 CRITERIA = [RubricCriterion(name="correct", description="Is it right?")]

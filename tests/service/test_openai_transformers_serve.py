@@ -24,7 +24,7 @@ from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 from tests.service.evaluation_kit import accuracy, samples_of
 
-NEEDED = ("openai", "torch", "transformers", "accelerate", "fastapi", "uvicorn")
+NEEDED = ("aiohttp", "openai", "torch", "transformers", "accelerate", "fastapi", "uvicorn")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 pytestmark = pytest.mark.skipif(

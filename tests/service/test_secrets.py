@@ -14,7 +14,7 @@ from tests.service.evaluation_kit import log_of, numbered, samples_of
 from tests.service.openai_kit import KEY, Fault, Reply, Request, ScriptedServer, answer, key_file, refusal, shout
 from tests.service.serving import Serving, serving
 
-pytest.importorskip("openai", reason="openai is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
 TOKEN = "canary-51d0a7c3e9"
 """What callers of the worker show."""

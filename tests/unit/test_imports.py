@@ -6,6 +6,7 @@ import sys
 import pytest
 
 HEAVY = {
+    "aiohttp",
     "datasets",
     "httpx2",
     "huggingface_hub",

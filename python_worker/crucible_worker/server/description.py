@@ -15,7 +15,7 @@ from crucible_worker.server.parts import Parts
 
 __all__ = ["describe", "fixed_limits"]
 
-_LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy", "torch", "transformers", "openai", "tinker")
+_LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy", "torch", "transformers", "aiohttp", "tinker")
 
 
 def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:

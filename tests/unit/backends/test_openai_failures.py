@@ -13,6 +13,7 @@ from crucible_worker.backends.openai.failures import (
     MAX_RETRY_AFTER_SECONDS,
     MAX_TOLD_CHARS,
     Asked,
+    Silence,
     garbage,
     of_connection,
     of_status,
@@ -105,19 +106,12 @@ def test_retry_after_is_seconds_or_a_date(text, seconds, status):
         assert of_status(ASKED, status, {"retry-after": text}, b"").retry_after == seconds
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("ReadTimeout", "BACKEND_TIMEOUT"),
-        ("ConnectTimeout", "BACKEND_TIMEOUT"),
-        ("ConnectError", "BACKEND_UNREACHABLE"),
-        ("RemoteProtocolError", "BACKEND_CONNECTION_LOST"),
-    ],
-)
-def test_silence_is_retryable(kind, reason):
+@pytest.mark.parametrize("silence", Silence)
+def test_silence_is_retryable(silence):
     """A request without an answer may be asked again."""
-    error = of_connection(ASKED, kind, stall_seconds=2)
-    assert (error.reason, error.retryable) == (reason, True)
+    error = of_connection(ASKED, silence, "SomeError", stall_seconds=2)
+    assert (error.reason, error.retryable, error.code) == (silence.value, True, Code.UNAVAILABLE)
+    assert "SomeError" in error.message
 
 
 @given(st.text())

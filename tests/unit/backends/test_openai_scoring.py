@@ -20,7 +20,8 @@ class Server:
         self.known = known
         self.bodies = []
 
-    async def ask(self, body):
+    async def ask(self, body, tokens):
+        assert tokens == len(body["prompt"]) + 1
         self.bodies.append(body)
         way = "prompt_logprobs" if "prompt_logprobs" in body else "echo"
         answer = self.known.get(way, {})

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
-import json
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
-from crucible_worker.backends.openai.failures import garbage
+from crucible_worker.backends.openai.documents import apart, max_bytes, read_document
 from crucible_worker.backends.openai.servers import OpenAIServer
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ _DECISIVE = frozenset(
 
 def missing() -> str:
     """Empty, or what must be installed; imports nothing."""
-    absent = importlib.util.find_spec("openai") is None
-    return "openai not installed: install crucible-bridge[openai]" if absent else ""
+    absent = importlib.util.find_spec("aiohttp") is None
+    return "aiohttp not installed: install crucible-bridge[openai]" if absent else ""
 
 
 class Connection:
@@ -46,7 +45,6 @@ class Connection:
         self.server = server
         self._client: Client | None = None
         self._making = asyncio.Lock()
-        # The library's pool would keep order as well, at a cost that grows with the square of those who wait.
         self._turns = asyncio.Semaphore(server.max_connections)
         self._reached = False
         self._closed = False
@@ -62,29 +60,31 @@ class Connection:
         if self._reached:
             return
         try:
-            await client.send("/models", None, "")
+            await client.send("/models", None, "", max_bytes(0))
         except BridgeError as error:
             # A server that has no list of models, or cannot give it now, may answer all the same.
             if error.reason in _DECISIVE:
                 raise
         self._reached = True
 
-    async def ask(self, path: str, body: dict[str, object], model: str) -> dict[str, Any]:
+    async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
         """Send a request and read its answer, a JSON object.
+
+        Args:
+            path: below the base URL: "/completions".
+            body: what is sent.
+            model: who is asked, for errors.
+            tokens: how many the answer may tell of.
 
         Raises:
             BridgeError: there is none; see `failures`.
         """
         client = await self._ready()
         async with self._turns:
-            content = await client.send(path, body, model)
-        try:
-            document = json.loads(content)
-        except (ValueError, RecursionError):
-            raise garbage(self.server.name, f"{len(content):,} bytes that are not JSON") from None
-        if not isinstance(document, dict):
-            raise garbage(self.server.name, f"JSON that is no object, but {type(document).__name__}")
-        return document
+            if self._closed:  # while this one waited for its turn
+                raise _closed()
+            content = await client.send(path, body, model, max_bytes(tokens))
+        return await apart(len(content), read_document, content, tokens, self.server.name)
 
     async def aclose(self) -> None:
         """Close the connections; requests under way fail. Idempotent."""
@@ -96,6 +96,8 @@ class Connection:
                     await client.aclose()
 
     async def _ready(self) -> Client:
+        if self._client is not None and not self._closed:
+            return self._client
         async with self._making:
             if self._client is None and not self._closed:
                 if absent := missing():
@@ -103,7 +105,7 @@ class Connection:
                 self._client = await asyncio.to_thread(self._make)
             # Asked last: the worker may have come to its end while the client was made.
             if self._client is None or self._closed:
-                raise Unavailable("the openai backend is closed", reason="BACKEND_CLOSED", retryable=False)
+                raise _closed()
             return self._client
 
     def _make(self) -> Client:
@@ -113,3 +115,7 @@ class Connection:
             raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
         module = importlib.import_module("crucible_worker.backends.openai.client")
         return module.Client(self.server, key)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the openai backend is closed", reason="BACKEND_CLOSED", retryable=False)

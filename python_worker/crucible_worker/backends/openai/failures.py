@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import email.utils
+import enum
 import json
 import math
 import re
@@ -22,6 +23,7 @@ __all__ = [
     "MAX_TOLD_CHARS",
     "MIN_REDACTED_CHARS",
     "Asked",
+    "Silence",
     "final",
     "garbage",
     "of_connection",
@@ -41,14 +43,25 @@ MIN_REDACTED_CHARS = 8
 _BUSY = frozenset({408, 409, 423, 425, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 """Statuses of a server that may answer the same request later; 429 has a row of its own."""
 
-_NOT_REACHED = frozenset({"ConnectError", "ProxyError", "UnsupportedProtocol"})
-"""What httpx calls it when no connection came about."""
+_MAX_HEADER_CHARS = 128
+"""Of Retry-After, which is a number or a date."""
 
 _TOO_LONG = re.compile(
     r"context.?(length|window|size)|maximum context|max_model_len|prompt is too long|too many tokens|input is too long",
     re.IGNORECASE,
 )
 _QUOTA = re.compile(r"insufficient_quota|billing|exceeded your current quota", re.IGNORECASE)
+
+
+class Silence(enum.Enum):
+    """How a request ended without an answer; the value is the reason of its error."""
+
+    TIMEOUT = "BACKEND_TIMEOUT"
+    """The server sent nothing, or took nothing, for too long."""
+    UNREACHABLE = "BACKEND_UNREACHABLE"
+    """No connection came about."""
+    LOST = "BACKEND_CONNECTION_LOST"
+    """The connection ended before the answer did."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +107,14 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
     return final(f"{where} answered {status}: {told}", "BACKEND_REFUSED")
 
 
-def of_connection(asked: Asked, kind: str, *, stall_seconds: float) -> BackendError:
-    """The error for a request without any answer; `kind` names what happened, as httpx calls it."""
-    if kind.endswith("Timeout"):
-        message = f"server {asked.server!r} sent nothing for {stall_seconds:g} s ({kind})"
-        return BackendError(message, reason="BACKEND_TIMEOUT")
-    if kind in _NOT_REACHED:
-        return BackendError(f"server {asked.server!r} cannot be reached ({kind})", reason="BACKEND_UNREACHABLE")
-    message = f"server {asked.server!r} went away before its answer was there ({kind})"
-    return BackendError(message, reason="BACKEND_CONNECTION_LOST")
+def of_connection(asked: Asked, silence: Silence, kind: str, *, stall_seconds: float) -> BackendError:
+    """The error for a request without any answer; `kind` names what happened, as the library calls it."""
+    told = {
+        Silence.TIMEOUT: f"sent nothing for {stall_seconds:g} s",
+        Silence.UNREACHABLE: "cannot be reached",
+        Silence.LOST: "went away before its answer was there",
+    }
+    return BackendError(f"server {asked.server!r} {told[silence]} ({kind})", reason=silence.value)
 
 
 def garbage(server: str, what: str) -> BackendError:
@@ -123,6 +135,8 @@ def retry_after(headers: Mapping[str, str], now: datetime.datetime | None = None
         now: the time, where it is not that of the clock.
     """
     text = {name.lower(): value for name, value in headers.items()}.get("retry-after", "").strip()
+    if len(text) > _MAX_HEADER_CHARS:
+        return None
     try:
         seconds = float(text)
     except ValueError:

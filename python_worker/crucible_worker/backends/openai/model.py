@@ -25,7 +25,7 @@ class RemoteModel:
         self._connection = connection
         self._server = connection.server
         self._name = name
-        self._scorer = Scorer(self._server.name, name, self._completion)
+        self._scorer = Scorer(self._server.name, name, self._scored)
 
     @property
     def fingerprint(self) -> str:
@@ -116,6 +116,8 @@ class RemoteModel:
     async def _several(
         self, input: str | list[int] | Conversation, params: SamplingParams, num_samples: int, *, chat: bool
     ) -> tuple[SampledSequence, ...]:
+        if num_samples == 1:  # the usual number, which needs no task
+            return (await self._one(input, seeded(params, 0), chat=chat),)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
@@ -137,10 +139,11 @@ class RemoteModel:
         else:
             body = completion_body(self._name, input, params, logprobs=logprobs)
             path, read = "/completions", completion_answer
-        return read(await self._connection.ask(path, body, self._name), self._server.name)
+        document = await self._connection.ask(path, body, self._name, tokens=params.max_tokens)
+        return read(document, self._server.name)
 
-    async def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
-        return await self._connection.ask("/completions", body, self._name)
+    async def _scored(self, body: dict[str, Any], tokens: int) -> dict[str, Any]:
+        return await self._connection.ask("/completions", body, self._name, tokens=tokens)
 
 
 def _tokens(prompt: ModelInput) -> list[int]:

@@ -18,6 +18,7 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_worker.backends.base import NO_GREEDY_TOKENS, UNKNOWN_TOKEN
 from crucible_worker.backends.openai.answers import float_or_garbage, only_choice
 from crucible_worker.backends.openai.bodies import echo_body, prompt_logprobs_body
+from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import garbage
 
 __all__ = ["Scorer"]
@@ -25,7 +26,14 @@ __all__ = ["Scorer"]
 _IMPOSSIBLE = -9999.0
 """What vLLM writes for minus infinity, which JSON has no word for."""
 
-_Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+_BYTES_TO_READ = 256
+"""About what an answer has to say of a token."""
+
+_MAX_ID = (1 << 31) - 1
+"""Token ids are carried in 32 bits."""
+
+_Ask = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
+"""Sends a request whose answer may tell of so many tokens."""
 _Logprobs = tuple[float | None, ...]
 _Likeliest = tuple[int | None, ...]
 
@@ -62,7 +70,8 @@ class Scorer:
             BridgeError: it could not be asked, or its answer makes no sense.
         """
         way, document, logprobs = await self._told(tokens)
-        if (found := way.read_likeliest(document, logprobs, tokens, self._server)) is None:
+        size = len(tokens) * _BYTES_TO_READ
+        if (found := await apart(size, way.read_likeliest, document, logprobs, tokens, self._server)) is None:
             raise FailedPrecondition(
                 f"server {self._server!r} does not tell the likeliest tokens beside a prompt's", reason=NO_GREEDY_TOKENS
             )
@@ -82,14 +91,14 @@ class Scorer:
         refusal: BridgeError | None = None
         for way in self._ways:
             try:
-                document = await self._ask(way.body(self._model, tokens))
+                document = await self._ask(way.body(self._model, tokens), len(tokens) + 1)
             except BridgeError as error:
                 # A server without /completions says the same as one without the model.
                 if error.reason not in ("BACKEND_REFUSED", "UNKNOWN_MODEL") or len(self._ways) == 1:
                     raise
                 refusal = error
                 continue
-            found = way.read(document, tokens, self._server)
+            found = await apart(len(tokens) * _BYTES_TO_READ, way.read, document, tokens, self._server)
             if found is not None:
                 self._ways = (way,)
                 return way, document, found
@@ -137,7 +146,8 @@ def _first_rank(entry: dict[str, Any], token: int, server: str) -> int | None:
 
 
 def _token_id(key: str, server: str) -> int:
-    if not key.isascii() or not key.isdigit():
+    # A number of too many digits is not read at all.
+    if not key.isascii() or not key.isdigit() or len(key) > len(str(_MAX_ID)) or int(key) > _MAX_ID:
         raise garbage(server, "a token that is no id")
     return int(key)
 

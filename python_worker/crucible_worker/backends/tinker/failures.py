@@ -12,7 +12,15 @@ import tinker
 from tinker.types import RequestErrorCategory
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
-from crucible_worker.backends.openai.failures import MAX_TOLD_CHARS, Asked, final, garbage, of_connection, of_status
+from crucible_worker.backends.openai.failures import (
+    MAX_TOLD_CHARS,
+    Asked,
+    Silence,
+    final,
+    garbage,
+    of_connection,
+    of_status,
+)
 
 __all__ = ["of_error", "told"]
 
@@ -44,7 +52,8 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
     if isinstance(error, tinker.APITimeoutError):
         return BackendError(f"{where} sent nothing in time", reason="BACKEND_TIMEOUT")
     if isinstance(error, tinker.APIConnectionError):
-        return of_connection(Asked(server=service, model=model, path=""), "ConnectError", stall_seconds=0.0)
+        asked = Asked(server=service, model=model, path="")
+        return of_connection(asked, Silence.UNREACHABLE, type(error).__name__, stall_seconds=0.0)
     if isinstance(error, tinker.RequestFailedError):
         return _of_request(error, where, key)
     if isinstance(error, tinker.APIResponseValidationError):

@@ -1,0 +1,64 @@
+"""JSON that a server sent, read without trust: what it may cost is bounded by what was asked.
+
+Reading JSON holds the interpreter's lock from its first byte to its last, so bytes and values are bounded before. Both
+bounds grow with the tokens that an answer may tell of: a prompt of 250,000 tokens is answered in 64 MiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from crucible_worker.backends.openai.failures import garbage
+
+__all__ = ["APART_BYTES", "MAX_ANSWER_BYTES", "apart", "max_bytes", "max_containers", "read_document"]
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""An answer, whatever was asked."""
+
+APART_BYTES = 256 * 1024
+"""Longer answers are read by a thread."""
+
+_FREE_BYTES = 8 * 1024 * 1024
+_BYTES_A_TOKEN = 1024
+_FREE_CONTAINERS = 1 << 20
+_CONTAINERS_A_TOKEN = 16
+
+_T = TypeVar("_T")
+
+
+def max_bytes(tokens: int) -> int:
+    """The longest answer that can tell of so many tokens."""
+    return min(MAX_ANSWER_BYTES, _FREE_BYTES + tokens * _BYTES_A_TOKEN)
+
+
+def max_containers(tokens: int) -> int:
+    """The most brackets and braces in an answer that tells of so many tokens; those in texts count, too."""
+    return _FREE_CONTAINERS + min(tokens * _CONTAINERS_A_TOKEN, MAX_ANSWER_BYTES)
+
+
+def read_document(content: bytes, tokens: int, server: str) -> dict[str, Any]:
+    """Read an answer that may tell of so many tokens: a JSON object.
+
+    Raises:
+        BackendError: it is none, or holds more than makes sense (BACKEND_ANSWER).
+    """
+    # A list costs thirty times the bytes that it is written in.
+    if content.count(b"[") + content.count(b"{") > max_containers(tokens):
+        raise garbage(server, f"more than {max_containers(tokens):,} lists and objects")
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        raise garbage(server, f"{len(content):,} bytes that are not JSON") from None
+    if not isinstance(document, dict):
+        raise garbage(server, f"JSON that is no object, but {type(document).__name__}")
+    return document
+
+
+async def apart(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function that reads so many bytes: by a thread if they are many."""
+    if size <= APART_BYTES:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
