@@ -9,7 +9,7 @@ defmodule CrucibleBridge.SnakepitAdapter do
       config :snakepit,
         pooling_enabled: true,
         adapter_module: CrucibleBridge.SnakepitAdapter,
-        pool_size: 2
+        pools: [%{name: :default, adapter_module: CrucibleBridge.SnakepitAdapter, pool_size: 2}]
 
   Every call of the worker is a tool; the pool starts the workers and starts them anew when they are gone. They share one
   journal, so it does not matter which of them takes a call.
@@ -29,14 +29,18 @@ defmodule CrucibleBridge.SnakepitAdapter do
 
   Configuration:
 
-    * `:python` - the interpreter of the environment that crucible-bridge is installed in; default: Snakepit's own choice
-    * `:args` - options of `crucible-worker serve`, for pools without `adapter_args` of their own
+    * `:python` - the interpreter of the environment that crucible-bridge is installed in; default: Snakepit's own choice,
+      its `python_executable` first
+    * `:args` - options of `crucible-worker serve`, for pools without `adapter_args`. A pool has its `adapter_args` and
+      `adapter_env` in `pools:`; at the top level of its configuration Snakepit ignores them
     * `:script` - where it is installed elsewhere: the path of `crucible_worker/snakepit/grpc_server.py`; the
       interpreter is asked for it otherwise
   """
 
   alias CrucibleBridge.Error
   alias Snakepit.Adapters.GRPCPython
+
+  require Logger
 
   if Code.ensure_loaded?(Snakepit.Adapter), do: @behaviour(Snakepit.Adapter)
 
@@ -51,9 +55,18 @@ defmodule CrucibleBridge.SnakepitAdapter do
            &{&1 |> Atom.to_string() |> String.upcase(), &1}
          )
 
-  @doc "The interpreter that workers are started with."
+  @doc "The interpreter that workers are started with; Snakepit asks for it at the start of each."
   @spec executable_path() :: String.t()
-  def executable_path, do: Keyword.get_lazy(settings(), :python, &GRPCPython.executable_path/0)
+  def executable_path do
+    for key <- [:adapter_args, :adapter_env], Application.get_env(:snakepit, key, []) != [] do
+      Logger.warning(
+        "[crucible_bridge] config :snakepit, #{key}: ... has no effect, as Snakepit reads it in a pool alone: " <>
+          "pools: [%{name: :default, adapter_module: #{inspect(__MODULE__)}, #{key}: [...]}]"
+      )
+    end
+
+    Keyword.get_lazy(settings(), :python, &GRPCPython.executable_path/0)
+  end
 
   @doc "The script that workers are started with; found once, by asking the interpreter."
   @spec script_path() :: String.t()
