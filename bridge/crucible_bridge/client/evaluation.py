@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.client.calls import Calls, all_items
@@ -15,7 +15,7 @@ from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAUL
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1, evaluator_info_from_v1, report_format_to_v1
-from crucible_bridge.codec.fields import made, sendable
+from crucible_bridge.codec.fields import made, sendable, several
 from crucible_bridge.codec.results import evaluation_from_v1, sample_result_from_v1, state_to_v1, verdict_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -204,7 +204,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             timeout: seconds for the call.
         """
         with sendable("states"):
-            wanted = [state_to_v1(EvaluationState(state)) for state in states]
+            wanted = [state_to_v1(EvaluationState(state)) for state in several(states, "states")]
         request = made(
             evaluation_pb2.ListEvaluationsRequest,
             "",
@@ -294,7 +294,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         timeout: float | None = None,
     ) -> str:
         """A report of one evaluation, or of several steps of a run."""
-        ids = [evaluation_ids] if isinstance(evaluation_ids, str) else evaluation_ids
+        ids = [evaluation_ids] if isinstance(evaluation_ids, str) else several(evaluation_ids, "evaluation_ids")
         with sendable("report_format"):
             form = report_format_to_v1(ReportFormat(report_format))
         request = made(evaluation_pb2.GenerateReportRequest, "", evaluation_ids=ids, format=form)
@@ -305,7 +305,8 @@ def request_of(request: EvaluateRequest | None = None, /, **fields: Any) -> Eval
     """An EvaluateRequest of its fields, written shortly.
 
     Accepted are, beside the types of EvaluateRequest: `model` as text ("embedded:arithmetic@320", "local:path"),
-    `evaluators` as one or several kinds ("nll") or EvaluatorSpecs, `dataset` as `Dataset.of` takes it.
+    `evaluators` as one or several kinds ("nll") or EvaluatorSpecs, or as a mapping of kinds to their options
+    ({"accuracy": {"grader": "numeric"}}), `dataset` as `Dataset.of` takes it.
 
     Raises:
         InvalidField: a text cannot be read, or `request`, model, evaluators or dataset are of no type accepted.
@@ -331,10 +332,20 @@ def _model(value: Any) -> ModelRef:
 
 
 def _evaluators(value: Any) -> tuple[EvaluatorSpec, ...]:
-    several = (value,) if isinstance(value, str | EvaluatorSpec) else value
-    if not isinstance(several, Iterable):
+    if isinstance(value, Mapping):
+        return tuple(_of_kind(kind, options) for kind, options in value.items())
+    listed = (value,) if isinstance(value, str | EvaluatorSpec) else value
+    if not isinstance(listed, Iterable):
         raise InvalidField("evaluators", f"is a {type(value).__name__}, neither a kind nor a list of EvaluatorSpecs")
-    return tuple(_evaluator_spec(spec, index) for index, spec in enumerate(several))
+    return tuple(_evaluator_spec(spec, index) for index, spec in enumerate(listed))
+
+
+def _of_kind(kind: Any, options: Any) -> EvaluatorSpec:
+    if not isinstance(kind, str):
+        raise InvalidField("evaluators", f"has the key {kind!r}, must have kinds as text")
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidField(f'evaluators["{kind}"]', f"is a {type(options).__name__}, not a mapping of options")
+    return EvaluatorSpec(kind=kind, options=options or {})
 
 
 def _evaluator_spec(value: Any, index: int) -> EvaluatorSpec:
@@ -342,7 +353,9 @@ def _evaluator_spec(value: Any, index: int) -> EvaluatorSpec:
         return value
     if isinstance(value, str):
         return EvaluatorSpec(kind=value)
-    raise InvalidField(f"evaluators[{index}]", f"is a {type(value).__name__}, neither a kind nor an EvaluatorSpec")
+    alone = "; a mapping {kind: options} stands alone" if isinstance(value, Mapping) else ""
+    message = f"is a {type(value).__name__}, neither a kind nor an EvaluatorSpec{alone}"
+    raise InvalidField(f"evaluators[{index}]", message)
 
 
 def _evaluation(reply: Any) -> Evaluation:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from crucible_bridge.client.calls import Calls
@@ -224,10 +224,10 @@ def _item(pair: Any, field: str) -> GradeItem:
 
 
 def _sequence(values: Iterable[T], field: str, of: str) -> tuple[T, ...]:
-    """What was given, where it is several; a text alone would be taken for its characters, or bytes for numbers."""
+    """What was given, if it is several: a text alone would be read as its characters, a mapping without its values."""
     if isinstance(values, str):
         raise InvalidField(field, f"is one text, not a sequence of {of}")
-    if isinstance(values, bytes) or not isinstance(values, Iterable):
+    if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidField(field, f"is {type(values).__name__}, not a sequence of {of}")
     return tuple(values)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,9 +151,8 @@ def _model(model: Any) -> ModelRef:
 
 
 def _batch(items: Iterable[Any], field: str) -> Iterable[Any]:
-    if isinstance(items, str | bytes | ModelInput | Datum | SampleItem | Conversation) or not isinstance(
-        items, Iterable
-    ):
+    alone = str | bytes | ModelInput | Datum | SampleItem | Conversation | Mapping
+    if isinstance(items, alone) or not isinstance(items, Iterable):
         raise InvalidField(field, f"is a {type(items).__name__}, not a sequence of them")
     return items
 

@@ -8,7 +8,7 @@ from typing import Any
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.events import event_kind_to_v1
-from crucible_bridge.codec.fields import made, sendable
+from crucible_bridge.codec.fields import made, sendable, several
 from crucible_bridge.events import EventKind
 from crucible_bridge.v1 import events_pb2, events_pb2_grpc
 
@@ -42,7 +42,7 @@ class TelemetryClient:
             until_now: end at the log's end, in place of waiting for more.
         """
         with sendable("kinds"):
-            wanted = [event_kind_to_v1(EventKind(kind)) for kind in kinds]
+            wanted = [event_kind_to_v1(EventKind(kind)) for kind in several(kinds, "kinds")]
         request = made(
             events_pb2.SubscribeRequest,
             "",

@@ -167,13 +167,15 @@ def _shown(value: Any) -> str:
 
 
 def several(texts: Iterable[str], field: str) -> Iterable[str]:
-    """The texts, where several are asked for: a single one would be taken for its characters.
+    """The texts, if several are wanted: a single one would be read as its characters, a mapping without its values.
 
     Raises:
-        InvalidField: it is a single text.
+        InvalidField: it is a single text, or a mapping.
     """
     if isinstance(texts, str | bytes):
         raise InvalidField(field, "is one text, must be a sequence of texts")
+    if isinstance(texts, Mapping):
+        raise InvalidField(field, f"is a {type(texts).__name__}, must be a sequence of texts: its values would be lost")
     return texts
 
 

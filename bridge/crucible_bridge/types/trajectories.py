@@ -149,4 +149,6 @@ def _observed(observations: Sequence[Any]) -> list[int]:
 def _tags(tags: Sequence[str], field: str) -> tuple[str, ...]:
     if isinstance(tags, str):
         raise InvalidField(field, f"is the text {tags!r}, not a list of tags")
+    if isinstance(tags, Mapping):
+        raise InvalidField(field, f"is a {type(tags).__name__}, not a list of tags")
     return tuple(tags)

@@ -35,6 +35,20 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"sampling": SamplingParams(max_tokens=7, stop="abc")},  # pyright: ignore[reportArgumentType]
         "sampling.stop is one text, must be a sequence of texts",
     ),
+    "a mapping for several": (
+        {"sampling": SamplingParams(max_tokens=7, stop={"abc": 1})},  # pyright: ignore[reportArgumentType]
+        "sampling.stop is a dict, must be a sequence of texts: its values would be lost",
+    ),
+    "options that are none": ({"evaluators": {"nll": "math"}}, 'evaluators["nll"] is a str, not a mapping of options'),
+    "a kind that is none": ({"evaluators": {7: {}}}, "evaluators has the key 7, must have kinds as text"),
+    "a mapping among evaluators": (
+        {"evaluators": ["nll", {"accuracy": {}}]},
+        "evaluators[1] is a dict, neither a kind nor an EvaluatorSpec; a mapping {kind: options} stands alone",
+    ),
+    "a mapping for targets": (
+        {"dataset": [Sample(input="a", targets={"x": 1.0})]},  # pyright: ignore[reportArgumentType]
+        "dataset.inline.samples[0].targets is a dict, must be a sequence of texts: its values would be lost",
+    ),
     "within limits": (
         {"limits": Limits(max_unscored_share="all")},  # pyright: ignore[reportArgumentType]
         "limits.max_unscored_share is 'all', must be a number",
@@ -63,6 +77,19 @@ def test_a_wrong_value_is_named_by_its_field(fields: dict[str, Any], said: str):
         evaluate_request_to_v1(request_of(**asked))
 
     assert str(refused.value) == said
+
+
+def test_a_mapping_of_kinds_keeps_their_options():
+    """Evaluators by kind are taken with what each is told; none at all is an empty mapping or None."""
+    evaluators = {"accuracy": {"grader": "numeric", "grader_options": {"tolerance": 0.1}}, "nll": {}, "rollout": None}
+
+    request = request_of(model="embedded:a@1", evaluators=evaluators, dataset="builtin:arithmetic")
+
+    assert request.evaluators == (
+        EvaluatorSpec(kind="accuracy", options={"grader": "numeric", "grader_options": {"tolerance": 0.1}}),
+        EvaluatorSpec(kind="nll"),
+        EvaluatorSpec(kind="rollout"),
+    )
 
 
 @pytest.mark.parametrize("name", ["predictions", "targets"])
