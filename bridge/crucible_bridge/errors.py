@@ -110,8 +110,10 @@ class InvalidField(BridgeError):
     default_code = Code.INVALID_ARGUMENT
     default_reason = "INVALID_FIELD"
 
-    def __init__(self, field: str, message: str, *, reason: str | None = None) -> None:
-        super().__init__(message, field=field, reason=reason)
+    def __init__(
+        self, field: str, message: str, *, reason: str | None = None, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, field=field, reason=reason, metadata=metadata)
 
 
 class NotFound(BridgeError):

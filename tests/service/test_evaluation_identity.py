@@ -140,7 +140,7 @@ async def test_each_part_of_the_specification_makes_it_another_one():
                 assert len(set(prints)) == 2, what
                 assert all(len(value) == 64 and value in str(error) for value in prints), what
                 assert error.metadata["differs"] == DIFFER.get(what, "dataset.inline.samples"), what
-                assert f" has another specification, in {error.metadata['differs']}: " in str(error)
+                assert f" other settings, in {error.metadata['differs']}: " in str(error)
         assert await log_of(r.worker.bridge) == before
 
 

@@ -274,7 +274,7 @@ async def test_a_service_is_known_by_its_name(tmp_path, monkeypatch):
     assert caught.value.reason == "UNKNOWN_SERVICE"
     assert backend.info().unavailable == ""
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    assert "variable TINKER_API_KEY holds no key" in TinkerBackend().info().unavailable
+    assert "has no key: set the variable TINKER_API_KEY" in TinkerBackend().info().unavailable
     with pytest.raises(FailedPrecondition) as unreadable:
         await (await TinkerBackend().open(TinkerModel(base_model="m"))).load()
     assert unreadable.value.reason == "BACKEND_KEY"

@@ -259,7 +259,7 @@ class Dataset:
                 return cls(source=JsonlDataset(rest))
             if scheme == "hub" and rest:
                 return cls(source=parse_hub(rest))
-            known = '"builtin:NAME", "jsonl:PATH" or "hub:OWNER/NAME?split=SPLIT"'
+            known = "builtin:NAME, jsonl:PATH or hub:OWNER/NAME?split=SPLIT"
             raise InvalidField("dataset", f"is {value!r}, not {known}")
         if not isinstance(value, Iterable):
             raise InvalidField("dataset", f"is a {type(value).__name__}, neither a Dataset nor a list of Samples")

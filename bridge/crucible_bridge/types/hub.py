@@ -74,7 +74,8 @@ def parse_hub(text: str) -> HubDataset:
     repo_id, options = read_spelling(text, "dataset")
     places = {key: options.pop(key) for key in _PLACES if key in options}
     if "split" not in places:
-        raise InvalidField("dataset.split", f"is not given, as in hub:{repo_id[:200]}?split=test")
+        named = "&".join([f"hub:{repo_id[:200]}?split=test", *text.partition("?")[2].split("&")]).rstrip("&")
+        raise InvalidField("dataset", f"is {f'hub:{text[:200]}'!r}, which names no split: write {named[:300]}")
     return HubDataset(repo_id, **places, columns=options).checked("dataset")
 
 

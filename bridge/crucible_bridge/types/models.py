@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 
 from crucible_bridge.errors import InvalidField
@@ -72,7 +73,10 @@ class LocalModel:
         if self.device is not None and not _DEVICE.fullmatch(self.device):
             raise InvalidField(f"{field}.device", f"is {self.device[:60]!r}, not cpu, cuda or cuda:N")
         if self.dtype is not None and self.dtype not in LOCAL_DTYPES:
-            raise InvalidField(f"{field}.dtype", f"is {self.dtype[:60]!r}, not one of {', '.join(LOCAL_DTYPES)}")
+            close = difflib.get_close_matches(self.dtype[:60], LOCAL_DTYPES, n=1, cutoff=0.5)
+            meant = f"; did you mean dtype={close[0]}?" if close else ""
+            known = ", ".join(LOCAL_DTYPES)
+            raise InvalidField(f"{field}.dtype", f"has the dtype {self.dtype[:60]!r}; there are {known}{meant}")
         return self
 
 
@@ -161,7 +165,7 @@ def parse_model(text: str) -> ModelRef:
         return _parse_tinker(rest)
     if scheme == "orchestrator" and rest:
         return OrchestratorModel(rest)
-    known = '"embedded:NAME", "local:PATH", "openai:SERVER/MODEL", "tinker:MODEL" or "orchestrator:NAME"'
+    known = "embedded:NAME, local:PATH, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME"
     raise InvalidField("model", f"is {text!r}, not {known}")
 
 

@@ -156,6 +156,8 @@ def read_key(key_file: Path | None, key_env: str | None, where: str) -> str | No
         text, origin = _read_file(key_file, where), f"file {key_file}"
     else:
         return None
+    if not text and key_env is not None:
+        raise ValueError(f"{where} has no key: set the variable {key_env}, or name a key_file in the file of --config")
     if not _KEY.fullmatch(text):
         raise ValueError(f"{where}: {origin} holds no key: one word of printable ASCII")
     return text

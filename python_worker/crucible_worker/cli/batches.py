@@ -123,6 +123,8 @@ def _read(options: Sequence[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator:
             raise InvalidField("--policy", f"is {text!r}, not NAME=VALUE")
+        if name in read:
+            raise InvalidField(f"--policy {name}", "is given twice; only one value can count")
         try:
             read[name] = json.loads(value)
         except ValueError:

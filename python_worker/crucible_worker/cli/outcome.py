@@ -81,14 +81,15 @@ class Outcome:
     def _tell_without_scores(self) -> bool:
         """Say which evaluators have no sample behind their result; whether there are none such."""
         found = [
-            (self._label(each), result)
+            (self._label(each), result, each.first_unscored.get(result.evaluator.label))
             for each in self.several
             if isinstance(each, Ran)
             for result in each.without_scores
         ]
-        for name, result in found:
+        for name, result, first in found:
             label = " ".join(filter(None, (name and f"{name}:", result.evaluator.label)))
-            typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples", err=True)
+            why = f"; the first: {_told(first.problem)}" if first is not None and first.problem is not None else ""
+            typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples{why}", err=True)
         return not found
 
 

@@ -32,6 +32,7 @@ _FLAGS = {
     "limits.max_unscored": "--max-unscored",
     "suite": "--suite",
     "evaluation_id": "--id",
+    "evaluators": "--evaluator",
 }
 """By the beginning of a field's path; the first that fits."""
 
@@ -39,7 +40,11 @@ _REASON_FLAGS = {
     "UNKNOWN_EMBEDDED_MODEL": "--model",
     "MODEL_NOT_FOUND": "--model",
     "MODEL_REFUSED": "--model",
+    "PICKLED_WEIGHTS_REFUSED": "--model",
+    "NO_SAFETENSORS": "--model",
+    "NO_MODEL_CONFIG": "--model",
     "NO_ADAPTER_CONFIG": "--model",
+    "BACKEND_KEY": "--model",
     "ADAPTER_REFUSED": "--model",
     "DEVICE_NOT_FOUND": "--model",
     "PATH_OUT_OF_ROOT": "--model",
@@ -62,13 +67,14 @@ class Refused(Exception):
 
 
 @contextlib.contextmanager
-def refusing(settings: Settings, evaluators: Sequence[str], path: str = "") -> Iterator[None]:
+def refusing(settings: Settings, evaluators: Sequence[str], path: str = "", *, model: str = "") -> Iterator[None]:
     """Turn what refuses the request into Refused; other errors, such as a full disk, pass.
 
     Args:
         settings: whose roots are searched.
         evaluators: as typed, "[NAME=]KIND".
         path: where a suite's file has the request, "evaluations[1]"; empty where flags have it.
+        model: as typed, of the request; empty if there is none yet.
 
     Raises:
         Refused: something in the request is wrong, or not there.
@@ -77,22 +83,35 @@ def refusing(settings: Settings, evaluators: Sequence[str], path: str = "") -> I
         yield
     except _REFUSALS as error:
         flag = _flag(error, evaluators) if not path else _place(error, path)
-        text = error.message if not flag else f"{flag} {error.message}" if error.field else f"{flag}: {error.message}"
-        raise Refused(error, text + _searched(error, settings)) from error
+        if flag == "--model" and not error.field and model:
+            # Of several, which.
+            flag = f"--model {model}"
+        message = _with_flags(error, evaluators)
+        text = message if not flag else f"{flag} {message}" if error.field else f"{flag}: {message}"
+        raise Refused(error, text + _cure(error, settings)) from error
 
 
 def _flag(error: BridgeError, evaluators: Sequence[str]) -> str:
-    if found := _EVALUATOR.match(error.field):
-        typed = evaluators[int(found[1])]
+    return _flag_of(error.field, evaluators) or _REASON_FLAGS.get(error.reason, "")
+
+
+def _flag_of(field: str, evaluators: Sequence[str]) -> str:
+    """The flag that gives a field; a field that no flag gives is told as it is."""
+    if (found := _EVALUATOR.match(field)) and (typed := _typed(field, evaluators)):
         label = typed.partition("=")[0]
         if found["key"]:
             return f"--option {label}.{found['key']}{found['within']}"
-        return "--evaluator" if error.field.endswith(".kind") else f"--evaluator {typed}"
+        return "--evaluator" if field.endswith(".kind") else f"--evaluator {typed}"
     for beginning, flag in _FLAGS.items():
-        if re.match(rf"{re.escape(beginning)}(?!\w)", error.field):
+        if re.match(rf"{re.escape(beginning)}(?!\w)", field):
             return flag
-    # A field that has no flag is told as it is.
-    return error.field or _REASON_FLAGS.get(error.reason, "")
+    return field
+
+
+def _typed(field: str, evaluators: Sequence[str]) -> str:
+    """The evaluator that a field is of, as typed; empty if it is of none."""
+    found = _EVALUATOR.match(field)
+    return evaluators[int(found[1])] if found is not None and int(found[1]) < len(evaluators) else ""
 
 
 def _place(error: BridgeError, path: str) -> str:
@@ -103,9 +122,26 @@ def _place(error: BridgeError, path: str) -> str:
     return f"{path}.{field if field == 'dataset' else error.field}" if field else path
 
 
-def _searched(error: BridgeError, settings: Settings) -> str:
+def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:
+    """Its text with flags in place of the fields that it names."""
+    message = error.message
+    if differs := error.metadata.get("differs"):
+        flags = ", ".join(dict.fromkeys(_flag_of(field, evaluators) for field in differs.split(", ")))
+        message = message.replace(differs, flags)
+    if evaluators and error.reason == "EQUAL_KEYS":
+        other, kind = _flag_of(error.metadata["other"], evaluators), _typed(error.field, evaluators)
+        return (
+            f"and {other} both yield the key {error.metadata['key']!r}: "
+            f"give one a name, as in --evaluator second={kind.rpartition('=')[2]}"
+        )
+    return message
+
+
+def _cure(error: BridgeError, settings: Settings) -> str:
+    """What to do, or where was looked; begins with a semicolon unless it is empty."""
     if error.reason in ("NO_SUCH_FILE", "OUTSIDE_ROOT"):
-        return f"; data roots: {', '.join(map(str, settings.data_roots))}"
+        roots = f"; data roots: {', '.join(map(str, settings.data_roots))}"
+        return f"{roots}; --data-root DIR names another" if error.reason == "OUTSIDE_ROOT" else roots
     if error.reason == "NOT_CACHED" and not settings.hub_network:
         return "; with --hub-network it does"
     if error.reason in ("MODEL_NOT_FOUND", "PATH_OUT_OF_ROOT"):

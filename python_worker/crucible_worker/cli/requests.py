@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluatorSpec,
     Limits,
+    ModelRef,
     SamplingParams,
     parse_model,
 )
 from crucible_worker import suites
 from crucible_worker.evaluators import registry
+from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.preparation import keys_of
 from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
 
@@ -30,6 +33,9 @@ __all__ = ["DEFAULT_MAX_TOKENS", "Asked", "Typed", "asked_of", "read_evaluators"
 
 DEFAULT_MAX_TOKENS = 256
 """Of a sample, where neither a flag nor a suite says."""
+
+_HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
+"""What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
 _SUITES_SAY = ("data", "evaluators", "options", "max_tokens", "temperature", "seed", "stop", "max_unscored")
 
@@ -148,9 +154,9 @@ def _asked(typed: Typed, model: str) -> Asked:
     return Asked(
         request=EvaluateRequest(
             evaluation_id=_id(typed, model),
-            model=parse_model(model),
+            model=_model(model),
             evaluators=read_evaluators(typed.evaluators, typed.options),
-            dataset=dataclasses.replace(Dataset.of(typed.data), limit=typed.samples),
+            dataset=dataclasses.replace(_dataset(typed.data), limit=typed.samples),
             sampling=sampling,
             limits=Limits(max_unscored=typed.max_unscored),
         ),
@@ -158,12 +164,52 @@ def _asked(typed: Typed, model: str) -> Asked:
     )
 
 
+def _model(text: str) -> ModelRef:
+    """Read a model; what has no scheme is looked at for what is meant."""
+    try:
+        return parse_model(text)
+    except InvalidField as error:
+        if ":" in text:
+            raise
+        if Path(text).is_dir():
+            raise InvalidField(
+                error.field, f"{error.message}; did you mean {_below_root('model', 'local', text)}?"
+            ) from None
+        if _HUB_NAME.fullmatch(text):
+            name = text.rpartition("/")[2]
+            cure = f"to fetch it from the Hugging Face hub: hf download {text} --local-dir {name}, then local:{name}"
+            raise InvalidField(error.field, f"{error.message}; {cure}") from None
+        raise
+
+
+def _dataset(text: str) -> Dataset:
+    """Read a data set; what has no scheme is looked at for what is meant."""
+    try:
+        return Dataset.of(text)
+    except InvalidField as error:
+        if ":" not in text and (Path(text).is_file() or text.endswith(".jsonl")):
+            raise InvalidField(
+                error.field, f"{error.message}; did you mean {_below_root('data', 'jsonl', text)}?"
+            ) from None
+        if text in BUILTIN_DATASETS:
+            raise InvalidField(error.field, f"{error.message}; did you mean builtin:{text}?") from None
+        raise
+
+
+def _below_root(flag: str, scheme: str, text: str) -> str:
+    """How a path is written: relative to a root, which is the current folder unless a flag names another."""
+    path = Path(os.path.normpath(Path.cwd() / text))
+    if path.is_relative_to(Path.cwd()):
+        return f"--{flag} {scheme}:{path.relative_to(Path.cwd())}"
+    return f"--{flag}-root {path.parent} --{flag} {scheme}:{path.name}"
+
+
 def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
     planned = member.evaluation
     limits = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]
     request = EvaluateRequest(
         evaluation_id=_id(typed, model, member.name),
-        model=parse_model(model),
+        model=_model(model),
         evaluators=planned.evaluators,
         dataset=dataclasses.replace(planned.dataset, limit=min(limits, default=None)),
         sampling=planned.sampling,

@@ -113,7 +113,7 @@ async def _one(
     after: int | None = None
     while True:
         try:
-            with refusing(settings, evaluators, asked.path):
+            with refusing(settings, evaluators, asked.path, model=asked.model):
                 evaluation, existed = await evaluations.start(asked.request)
         except Refused as refused:
             return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)

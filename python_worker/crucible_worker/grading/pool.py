@@ -110,7 +110,7 @@ class GradingPool:
         self.children = default_children() if children is None else children
         """How many processes."""
         if not MIN_CHILDREN <= self.children <= MAX_CHILDREN:
-            raise ValueError(f"{children} children, {MIN_CHILDREN} to {MAX_CHILDREN} are accepted")
+            raise ValueError(f"is {children}, not {MIN_CHILDREN} to {MAX_CHILDREN}")
         self.on_warm_change: Callable[[bool], object] = lambda warm: None
         """Called with `warm` whenever it changes."""
         self._modules = tuple(modules)

@@ -59,6 +59,8 @@ def check_choices(sample: Sample, form: ChoiceForm) -> None:
             with a message of the user.
     """
     most = len(_LETTERS) if form is ChoiceForm.LETTERS else MAX_CHOICES
+    if not sample.choices:
+        raise InvalidField("choices", f"are missing: each sample needs 2 to {most}, among them its target")
     if not 2 <= len(sample.choices) <= most:
         raise InvalidField("choices", f"has {len(sample.choices)} choices, not 2 to {most}")
     in_tokens = isinstance(sample.input, Datum)

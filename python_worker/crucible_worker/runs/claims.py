@@ -104,8 +104,8 @@ def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: 
     fields = differing_fields(request_from_record(row.request), request_from_record(request_to_record(request)))
     differs = ", ".join(fields[:MAX_NAMED_FIELDS]) + (", ..." if len(fields) > MAX_NAMED_FIELDS else "")
     raise AlreadyExists(
-        f"{row.evaluation_id!r} has another specification, in {differs}: its fingerprint is {row.fingerprint}, "
-        f"that of this request {fingerprint}",
+        f"{row.evaluation_id!r} is that of an evaluation with other settings, in {differs}: take another id for these, "
+        "or the settings that it was started with",
         reason="OTHER_SPECIFICATION",
         field="evaluation_id",
         metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint, "differs": differs},

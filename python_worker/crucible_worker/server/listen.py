@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -64,7 +65,7 @@ def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Pa
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        raise StartError(f"cannot listen on {shown}:{port}: {error.strerror or error}") from error
+        raise StartError(f"cannot listen on {shown}:{port}: {_why_unbound(error)}") from error
     try:
         if credentials is None:
             bound = server.add_insecure_port(f"{shown}:{port}")
@@ -74,6 +75,22 @@ def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Pa
         unusable = "" if tls is None else "; is the certificate valid, and the key its own?"
         raise StartError(f"cannot listen on {shown}:{port}: gRPC refuses{unusable}") from error
     return f"{shown}:{bound}"
+
+
+def _why_unbound(error: OSError) -> str:
+    """What the system says, and which option helps."""
+    why = error.strerror or str(error)
+    if isinstance(error, socket.gaierror):
+        return f"{why}; --host takes a name or an address of this machine"
+    match error.errno:
+        case errno.EADDRNOTAVAIL:
+            return f"{why}: it is no address of this machine; --host 0.0.0.0 listens on all it has"
+        case errno.EADDRINUSE:
+            return f"{why} by another process; --port takes another, and 0 any free one"
+        case errno.EACCES:
+            return f"{why}; --port takes one above 1023"
+        case _:
+            return why
 
 
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:

@@ -17,5 +17,5 @@ def test_a_key_is_found_when_its_variable_is_withdrawn(monkeypatch: pytest.Monke
     withdraw(["MY_KEY"])
     assert "MY_KEY" not in os.environ
     assert read_key(None, "MY_KEY", "x") == "canary-1"
-    with pytest.raises(ValueError, match="variable NO_KEY holds no key"):
+    with pytest.raises(ValueError, match="has no key: set the variable NO_KEY"):
         read_key(None, "NO_KEY", "x")

@@ -68,7 +68,7 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("MY_KEY", KEY)
     assert from_file(tmp_path, text)[0].key() == KEY
     monkeypatch.delenv("MY_KEY")
-    with pytest.raises(SettingsError, match="variable MY_KEY holds no key"):
+    with pytest.raises(SettingsError, match="has no key: set the variable MY_KEY"):
         from_file(tmp_path, text)
 
 

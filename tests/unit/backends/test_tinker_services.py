@@ -80,8 +80,8 @@ def test_the_default_service_is_that_of_the_environment():
         (f'[tinker_services.a]\nkey_file = "key"\nstall_seconds = {MAX_STALL_SECONDS + 1}', "not above 0"),
         ('[tinker_services.a]\nkey_file = "absent"', "cannot read key file"),
         ('[tinker_services.a]\nkey_file = "key"\nkey_env = "K"', "are one setting"),
-        ("[tinker_services.a]", "variable TINKER_API_KEY holds no key"),
-        ('[tinker_services.a]\nkey_env = "MY_KEY"', "variable MY_KEY holds no key"),
+        ("[tinker_services.a]", "has no key: set the variable TINKER_API_KEY"),
+        ('[tinker_services.a]\nkey_env = "MY_KEY"', "has no key: set the variable MY_KEY"),
         ('[tinker_services.a]\nbase_url = "http://far.example"\nkey_file = "key"', "in the clear"),
     ],
 )

@@ -47,7 +47,6 @@ def test_every_data_set_is_one_text(source):
         ("../sums?split=test", "repo_id"),
         ("acme/..?split=test", "repo_id"),
         ("/etc?split=test", "repo_id"),
-        ("acme/sums", "split"),
         ("acme/sums?split=", "split"),
         ("acme/sums?split=test[:10]", "split"),
         ("acme/sums?split=test&config=", "config"),
@@ -66,3 +65,15 @@ def test_what_cannot_be_a_data_set_is_refused(text, field):
         Dataset.of(f"hub:{text}")
 
     assert caught.value.field == f"dataset.{field}"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("acme/sums", "acme/sums?split=test"), ("acme/sums?input=a", "acme/sums?split=test&input=a")],
+)
+def test_a_data_set_without_a_split_is_shown_with_one(text: str, meant: str):
+    """A newcomer copies the name alone: the refusal shows it as it was typed, and as it has to be."""
+    with pytest.raises(InvalidField) as caught:
+        Dataset.of(f"hub:{text}")
+
+    assert str(caught.value) == f"dataset is 'hub:{text}', which names no split: write hub:{meant}"

@@ -58,7 +58,10 @@ def test_a_field_is_told_as_the_flag_that_gave_it(field: str, flag: str):
     ("error", "told"),
     [
         (NotFound("is 'x'", reason="NO_SUCH_FILE", field="dataset.jsonl_path"), "--data is 'x'; data roots: /a, /b"),
-        (PermissionDenied("leads out", reason="OUTSIDE_ROOT", field="dataset.jsonl_path"), "data roots: /a, /b"),
+        (
+            PermissionDenied("leads out", reason="OUTSIDE_ROOT", field="dataset.jsonl_path"),
+            "--data-root DIR names another",
+        ),
         (NotFound("there is no 'x'", reason="MODEL_NOT_FOUND"), "--model: there is no 'x'; model roots: /models"),
         (PermissionDenied("leads out", reason="PATH_OUT_OF_ROOT"), "--model: leads out; model roots: /models"),
         (FailedPrecondition("cannot be loaded", reason="MODEL_REFUSED"), "--model: cannot be loaded"),

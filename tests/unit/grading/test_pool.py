@@ -360,7 +360,7 @@ async def test_children_do_not_run_the_program_again(pool):
 @pytest.mark.parametrize("count", [MIN_CHILDREN - 1, MAX_CHILDREN + 1])
 def test_the_number_of_children_is_bounded(count):
     """One child could be held by a slow task, and nobody needs hundreds."""
-    with pytest.raises(ValueError, match=f"{count} children"):
+    with pytest.raises(ValueError, match=f"is {count}, not {MIN_CHILDREN} to {MAX_CHILDREN}"):
         GradingPool(count)
 
 

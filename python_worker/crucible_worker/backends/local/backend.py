@@ -11,6 +11,7 @@ from typing import Literal
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import BackendInfo, EmbeddedModel, LocalModel, ModelRef
 from crucible_worker.backends.local.checkpoint import Checkpoint
+from crucible_worker.backends.local.devices import refuse_absent_cuda
 from crucible_worker.backends.local.model import HostedModel, HostedModels
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from crucible_worker.backends.local.process import HostProcess
@@ -36,6 +37,7 @@ class LocalBackend:
 
     def __init__(self, model_roots: Sequence[Path] = (), device: str = "auto") -> None:
         self._roots = tuple(model_roots)
+        self._device = device
         self._host = HostProcess(device)
         self._models = HostedModels(self._host)
 
@@ -71,6 +73,7 @@ class LocalBackend:
     def _find(self, model: ModelRef) -> Checkpoint:
         if missing := _missing(_NEEDED, "local"):
             raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+        refuse_absent_cuda(getattr(model, "device", None) or self._device)
         match model:
             case EmbeddedModel(name):
                 return Checkpoint(directory=registry.path(name))

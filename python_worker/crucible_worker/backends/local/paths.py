@@ -55,7 +55,7 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
     try:
         found = find_below(roots, path, Path.is_dir)
     except LeadsOut:
-        message = f"the model path {path!r} leads out of the model roots"
+        message = f"the model path {path!r} leads out of the model roots: name a folder above it by --model-root"
         raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT") from None
     if found is None:
         raise NotFound(f"there is no directory {path!r} below a model root", reason="MODEL_NOT_FOUND")
@@ -89,7 +89,7 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
                 f"{directory.name!r} holds pickled weights, which can run code; save it as safetensors",
                 reason="PICKLED_WEIGHTS_REFUSED",
             )
-        raise FailedPrecondition(f"{directory.name!r} holds no *.safetensors", reason="NO_SAFETENSORS")
+        raise FailedPrecondition(_without_weights(directory), reason="NO_SAFETENSORS")
     if ADAPTER_CONFIG in names:
         raise FailedPrecondition(
             f"{directory.name!r} is an adapter: name the model that it belongs to, and it as the adapter",
@@ -98,6 +98,15 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
     if "config.json" not in names:
         raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason="NO_MODEL_CONFIG")
     _refuse_outside(directory, (*files, *_shards(directory)), roots)
+
+
+def _without_weights(directory: Path) -> str:
+    """What is missing, and where it might be: training runs leave checkpoints one level below."""
+    text = f"{directory.name!r} has no *.safetensors"
+    below = sorted(file.parent.name for file in directory.glob("*/*.safetensors"))
+    if below:
+        return f"{text}; its folder {below[-1]!r} has some"
+    return f"{text}: save the model there with save_pretrained()"
 
 
 def adapter_files(directory: Path) -> tuple[Path, ...]:

@@ -46,7 +46,8 @@ class OpenAIBackend:
         if server is None:
             known = f"; there are {', '.join(sorted(self._servers))}" if self._servers else "; there is none"
             raise NotFound(
-                f"names server {model.server!r}, which this worker is not configured with{known}",
+                f"names the server {model.server!r}, which is not known here{known}: "
+                f"add --openai-server {model.server}=URL",
                 reason="UNKNOWN_SERVER",
                 field="model",
             )

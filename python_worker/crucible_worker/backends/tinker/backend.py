@@ -43,7 +43,7 @@ class TinkerBackend:
         return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
 
     async def check(self, model: ModelRef) -> None:
-        """Refuse a model of a service that this worker does not know."""
+        """Refuse a model of a service that this worker does not know, or has no key for."""
         await self.open(model)
 
     async def open(self, model: ModelRef) -> ServedModel:
@@ -51,7 +51,7 @@ class TinkerBackend:
 
         Raises:
             NotFound: there is no service of that name (UNKNOWN_SERVICE).
-            FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED).
+            FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), or there is no key (BACKEND_KEY).
         """
         if not isinstance(model, TinkerModel):
             raise InvalidField("model", f"is a {type(model).__name__}, not one of a Tinker service")
@@ -60,12 +60,14 @@ class TinkerBackend:
         if session is None:
             known = ", ".join(sorted(self._sessions))
             raise NotFound(
-                f"names Tinker service {name!r}, which this worker is not configured with; there are {known}",
+                f"names the Tinker service {name!r}, which is not known here; there are {known}: "
+                f"add --tinker-service {name}=URL",
                 reason="UNKNOWN_SERVICE",
                 field="model",
             )
         if absent := missing():
             raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+        session.key()
         ref = dataclasses.replace(model.checked("model"), service=name)
         opened = self._models.setdefault(ref, ServedModel(session, ref))
         self._models.move_to_end(ref)

@@ -99,6 +99,17 @@ class Session:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await closing
 
+    def key(self) -> str:
+        """The service's key, read from where it lies.
+
+        Raises:
+            FailedPrecondition: it is not there, or is none (BACKEND_KEY).
+        """
+        try:
+            return self.service.key()
+        except ValueError as error:
+            raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
+
     @property
     def _where(self) -> str:
         return f"Tinker service {self.service.name!r}"
@@ -126,10 +137,7 @@ class Session:
     async def _connect(self) -> Service:
         if absent := missing():
             raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
-        try:
-            self._key = self.service.key()
-        except ValueError as error:
-            raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
+        self._key = self.key()
         seconds = min(CONNECT_SECONDS, self.service.stall_seconds)
         try:
             async with asyncio.timeout(seconds):
