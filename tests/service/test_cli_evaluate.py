@@ -153,7 +153,10 @@ def test_an_evaluator_that_scored_nothing_is_a_failure(tmp_path: Path):
 
     done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
 
-    assert (done.returncode, done.stderr) == (1, "crucible-worker: accuracy scored none of 2 samples\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "crucible-worker: accuracy scored none of 2 samples; the first: there is no target\n",
+    )
     told = json.loads(done.stdout)
     assert (told["state"], told["n_unscored"]) == ("completed", 2)
 
@@ -174,13 +177,13 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path):
         (
             "embedded:arithmetic@1",
             ("--data=builtin:arithmetic", "--evaluator=nll"),
-            "--model: there is no embedded model 'arithmetic@1'",
+            "--model embedded:arithmetic@1: there is no embedded model 'arithmetic@1'",
             "UNKNOWN_EMBEDDED_MODEL",
         ),
         (
             "local:gone",
             ("--data=builtin:arithmetic", "--evaluator=nll"),
-            "--model: there is no directory 'gone' below a model root; model roots: {cwd}",
+            "--model local:gone: there is no directory 'gone' below a model root; model roots: {cwd}",
             "MODEL_NOT_FOUND",
         ),
         (MODEL, ("--data=builtin:history", "--evaluator=nll"), "--data is 'history'", "UNKNOWN_DATASET"),

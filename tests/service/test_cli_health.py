@@ -129,6 +129,69 @@ async def test_variables_of_a_worker_with_token_and_tls_are_enough(name: str, tm
     assert (result.exit_code, said(result)) == (0, f"127.0.0.1:{port_of(rig)}: ready")
 
 
+async def test_a_probe_needs_the_certificate_of_the_authority_alone(tmp_path: Path):
+    """By --tls-ca: neither the worker's certificate nor its key is needed; another authority is refused."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("worker.example")
+    cert, key, ca, other = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem", "other.pem"))
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(ca)
+    trustme.CA().cert_pem.write_to_path(other)
+
+    async with serving(settings_for(tmp_path, tls_cert=cert, tls_key=key)) as rig:
+        trusted = await ask("--port", port_of(rig), "--tls-ca", str(ca))
+        itself = await ask("--port", port_of(rig), "--tls-ca", str(cert))
+        distrusted = await ask("--port", port_of(rig), "--tls-ca", str(other))
+        variable = await ask("--port", port_of(rig), environment={"CRUCIBLE_TLS_CERT": str(cert)})
+        plain = await ask("--port", port_of(rig))
+
+    assert [each.exit_code for each in (trusted, itself, variable)] == [0, 0, 0], trusted.stderr + variable.stderr
+    assert [each.exit_code for each in (distrusted, plain)] == [1, 1]
+    assert "no TLS connection to" in distrusted.stderr
+
+
+async def test_a_certificate_that_is_not_there_is_named(tmp_path: Path):
+    """In one line, with the file."""
+    result = await ask("--port", "1", "--tls-ca", str(tmp_path / "none.pem"))
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"crucible-worker: 127.0.0.1:1: cannot read {tmp_path / 'none.pem'}: No such file or directory\n"
+    )
+
+
+async def test_a_service_name_that_nothing_can_have_is_refused(tmp_path: Path):
+    """The request that is written here has room for 127 bytes; names of services are shorter."""
+    async with serving(settings_for(tmp_path)) as rig:
+        most, more = [await ask("--port", port_of(rig), "--service", "x" * length) for length in (127, 128)]
+
+    assert (most.exit_code, more.exit_code) == (1, 1)
+    assert most.stderr.endswith("the worker has no such service\n")
+    assert more.stderr.endswith("no service has a name of 128 bytes\n")
+
+
+async def test_a_probe_imports_grpc_alone(tmp_path: Path):
+    """A supervisor asks every few seconds: neither numpy, protobuf, our client nor rich is loaded for it."""
+    code = (
+        "import sys\n"
+        "from crucible_worker.cli import app\n"
+        "app(sys.argv[1:], standalone_mode=False)\n"
+        "print(*sorted(sys.modules))\n"
+    )
+    async with serving(settings_for(tmp_path)) as rig:
+        command = [sys.executable, "-c", code, "health", "--port", port_of(rig)]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+
+    ready, modules = done.stdout.splitlines()
+    assert ready.endswith(": ready"), done.stderr
+    loaded = set(modules.split())
+    assert "grpc" in loaded
+    heavy = {"numpy", "google.protobuf", "grpc_health.v1", "rich", "structlog", "sqlite3", "crucible_bridge"}
+    assert loaded & heavy == set()
+    assert not [name for name in loaded if name.startswith(("crucible_worker.runs", "crucible_worker.server"))]
+
+
 async def test_another_worker_under_another_certificate_is_no_answer(tmp_path: Path):
     """Who answers there must hold the key of the certificate that the settings name."""
     (tmp_path / "other").mkdir()

@@ -101,7 +101,10 @@ def test_of_a_suite_the_evaluation_that_scored_nothing_is_named(folder: Path):
 
     done = _evaluate("--suite=mine.toml", "--only=likelihood", "--only=own", "--samples=2", "--json", cwd=folder)
 
-    assert (done.returncode, done.stderr) == (1, "crucible-worker: own: accuracy scored none of 1 samples\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "crucible-worker: own: accuracy scored none of 1 samples; the first: there is no target\n",
+    )
     assert [each["state"] for each in _told(done).values()] == ["completed", "completed"]
 
 

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from crucible_worker.cli.probe import serves, target
+from crucible_worker.cli.probe import NoAnswer, serves, target
 from crucible_worker.config import Settings
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
@@ -191,7 +191,7 @@ def _address(settings: Settings) -> str:
     try:
         return _free(settings)
     except (OSError, _Missing):
-        if not asyncio.run(_served(settings)):
+        if not _served(settings):
             raise
     return f"{target(settings)}: a healthy worker serves there already"
 
@@ -213,13 +213,11 @@ def _free(settings: Settings) -> str:
     return f"{settings.host}:{settings.port}"
 
 
-async def _served(settings: Settings) -> bool:
+def _served(settings: Settings) -> bool:
     """Whether a healthy worker answers; health checks need no token."""
-    from crucible_bridge.errors import BridgeError
-
     try:
-        return await serves(settings, _SERVICE, seconds=HEALTH_SECONDS)
-    except BridgeError:  # nobody, or something else: the caller says that the address is taken
+        return serves(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert)
+    except NoAnswer:  # nothing, or something else: the caller says that the address is taken
         return False
 
 

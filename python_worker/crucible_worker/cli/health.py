@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +18,14 @@ HEALTH_SECONDS = 5.0
 _Service = Annotated[
     str, typer.Option(metavar="NAME", help="Full name of the service to ask for; the worker as a whole if absent.")
 ]
+_Ca = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        help="Call with TLS, and trust this certificate, PEM: the worker's own or its authority's. [default: tls_cert]",
+    ),
+]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time for the worker to answer.")]
 
 
@@ -26,25 +34,25 @@ def health(
     host: Host = None,
     port: Port = None,
     unix_socket: UnixSocket = None,
+    tls_ca: _Ca = None,
     service: _Service = "",
     timeout: _Timeout = HEALTH_SECONDS,
 ) -> None:
     """Ask the worker whether it is ready.
 
-    Where it listens, and by which certificate, is read from the same options, variables and file as by `serve`. No
-    token is sent. Exits with 0 where it is ready, and with 1 where it is not or nobody answers.
+    Where it listens, and by which certificate, is read from the same options, variables and file as by `serve`; its key
+    and its token are not. Exits with 0 if it is ready, and with 1 if it is not or does not answer.
     """
-    settings = settings_or_exit(config, host=host, port=port, unix_socket=unix_socket)
+    settings = settings_or_exit(config, of_another=True, host=host, port=port, unix_socket=unix_socket)
     # Before grpc is imported: its C core would say in its own words what is said below.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.probe import serves, target
+    from crucible_worker.cli.probe import NoAnswer, serves, target
 
     asked = f"{target(settings)} {service}".rstrip()
     try:
-        ready = asyncio.run(serves(settings, service, seconds=timeout))
-    except BridgeError as error:
-        typer.echo(f"crucible-worker: {asked}: {error.message}", err=True)
+        ready = serves(settings, service, seconds=timeout, ca=tls_ca or settings.tls_cert)
+    except NoAnswer as error:
+        typer.echo(f"crucible-worker: {asked}: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
     typer.echo(f"{asked}: {'ready' if ready else 'not ready'}")
     raise typer.Exit(0 if ready else EXIT_FAILED)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from crucible_worker.config import Settings, SettingsError, load_settings
+from crucible_worker.config import Settings, SettingsError, load_settings, read_settings
 
 __all__ = [
     "EXIT_FAILED",
@@ -109,11 +109,15 @@ Limit = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in place of a table.")]
 
 
-def settings_or_exit(config: Path | None, **flags: Any) -> Settings:
-    """Settings from flags, environment and file; what is wrong with them is said, and ends the command."""
+def settings_or_exit(config: Path | None, *, of_another: bool = False, **flags: Any) -> Settings:
+    """Settings from flags, environment and file; what is wrong with them is said, and ends the command.
+
+    With `of_another` they are those of a worker elsewhere on this machine, whose files may not be readable here.
+    """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
+    load = read_settings if of_another else load_settings
     try:
-        return load_settings(given, os.environ, config)
+        return load(given, os.environ, config)
     except SettingsError as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None

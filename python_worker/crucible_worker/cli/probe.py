@@ -1,18 +1,34 @@
-"""The worker that some settings are for, asked whether it is well: by `health`, and by `doctor`."""
+"""The worker that some settings are for, asked whether it is well: by `health`, and by `doctor`.
+
+A supervisor probes every few seconds, so that what is imported is what a probe costs: gRPC alone, without our client,
+numpy or protobuf. The two messages of grpc.health.v1 have one field each, and are read and written here.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import grpc
 
 from crucible_worker.config import Settings
 
-if TYPE_CHECKING:
-    from crucible_bridge import Tls
+__all__ = ["NoAnswer", "serves", "target"]
 
-__all__ = ["serves", "target"]
+_CHECK = "/grpc.health.v1.Health/Check"
+_SERVICE_FIELD = b"\x0a"
+"""Tag of HealthCheckRequest.service: field 1, with a length."""
+_SERVING = b"\x08\x01"
+"""HealthCheckResponse with status SERVING: field 1, 1."""
+_MAX_SERVICE_BYTES = 127
+"""Of a length that is one byte."""
+_NOBODY = ("Connection refused", "No such file or directory")
+"""What gRPC's details hold if there is no socket, or no process that listens on it."""
+
+
+class NoAnswer(Exception):
+    """No worker answers, or it has no such service; the text is for people."""
 
 
 def target(settings: Settings) -> str:
@@ -23,48 +39,73 @@ def target(settings: Settings) -> str:
     return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
 
 
-async def serves(settings: Settings, service: str, *, seconds: float) -> bool:
+def serves(settings: Settings, service: str, *, seconds: float, ca: Path | None) -> bool:
     """Whether a worker answers where the settings say, and is ready to serve.
 
     Args:
-        settings: the worker's own; a token is not needed.
+        settings: say where it listens; a token is not needed.
         service: full name of one of its services; the worker as a whole if empty.
         seconds: for the worker to answer.
+        ca: what its certificate is trusted by, under whatever name that is for; plain text if None.
 
     Raises:
-        BridgeError: nobody answers, it is no worker, or it has no such service.
+        NoAnswer: nothing answers, it is no worker, or it has no such service.
     """
-    from crucible_bridge import connect  # half a second of imports, which help and refusals do without
+    name = service.encode()
+    if len(name) > _MAX_SERVICE_BYTES:
+        raise NoAnswer(f"no service has a name of {len(name)} bytes")
+    request = _SERVICE_FIELD + bytes((len(name),)) + name if name else b""
+    with _channel(settings, ca, seconds) as channel:
+        check = channel.unary_unary(_CHECK, request_serializer=None, response_deserializer=None)
+        try:
+            return check(request, timeout=seconds) == _SERVING
+        except grpc.RpcError as error:
+            raise NoAnswer(_why(error, seconds)) from None
 
-    tls = await asyncio.to_thread(_certificates, settings, seconds)
-    async with connect(target(settings), tls=tls) as bridge:
-        return await bridge.worker.health(service, timeout=seconds)
+
+def _channel(settings: Settings, ca: Path | None, seconds: float) -> grpc.Channel:
+    options: list[tuple[str, object]] = [("grpc.enable_http_proxy", 0)]
+    if ca is None or settings.unix_socket is not None:
+        return grpc.insecure_channel(target(settings), options=options)
+    try:
+        name = _certified_name(settings, ca, seconds)
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+    except ConnectionRefusedError:
+        raise NoAnswer(_NOTHING_LISTENS) from None
+    except OSError as error:
+        if error.filename is not None:
+            raise NoAnswer(f"cannot read {error.filename}: {error.strerror}") from None
+        raise NoAnswer(f"no TLS connection to {target(settings)}: {error.strerror or error}") from None
+    if name is not None:
+        options.append(("grpc.ssl_target_name_override", name))
+    return grpc.secure_channel(target(settings), credentials, options=options)
+
+
+_NOTHING_LISTENS = "nothing listens there; crucible-worker serve starts a worker"
+
+
+def _why(error: grpc.RpcError, seconds: float) -> str:
+    code, details = error.code(), error.details() or ""  # pyright: ignore[reportAttributeAccessIssue] - every one is a call
+    if code is grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NOBODY):
+        return _NOTHING_LISTENS
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"no answer within {seconds:g} s"
+    if code is grpc.StatusCode.NOT_FOUND:
+        return "the worker has no such service"
+    return f"{code.name}: {details}"
 
 
 def _host(settings: Settings) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
 
 
-def _certificates(settings: Settings, seconds: float) -> Tls | None:
-    """What to trust: the certificate that the worker was given and no other, under the name that it is for."""
-    from crucible_bridge import Tls
-    from crucible_bridge.errors import Unavailable
-
-    if settings.tls_cert is None or settings.unix_socket is not None:
-        return None
-    try:
-        name = _certified_name(settings, seconds)
-    except OSError as error:
-        raise Unavailable(f"no TLS connection to {target(settings)}: {error.strerror or error}") from error
-    return Tls(ca=settings.tls_cert, server_name=name)
-
-
-def _certified_name(settings: Settings, seconds: float) -> str | None:
+def _certified_name(settings: Settings, ca: Path, seconds: float) -> str | None:
     """A name that the worker's certificate is for: seldom the address that a probe on the same machine has.
 
     The standard library reads no certificate but that of a peer whom it trusts: so a handshake tells.
     """
-    context = ssl.create_default_context(cafile=settings.tls_cert)
+    ca.read_bytes()  # an error of the library names no file
+    context = ssl.create_default_context(cafile=ca)
     context.check_hostname = False
     # As in gRPC, the certificate may be trusted without its authority.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

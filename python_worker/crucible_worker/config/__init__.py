@@ -1,6 +1,14 @@
 """What a worker is told: flags before environment before file, read into one frozen Settings."""
 
 from crucible_worker.config.settings import DEFAULT_PORT, LogFormat, Settings, SettingsError
-from crucible_worker.config.sources import ENVIRONMENT_PREFIX, load_settings
+from crucible_worker.config.sources import ENVIRONMENT_PREFIX, load_settings, read_settings
 
-__all__ = ["DEFAULT_PORT", "ENVIRONMENT_PREFIX", "LogFormat", "Settings", "SettingsError", "load_settings"]
+__all__ = [
+    "DEFAULT_PORT",
+    "ENVIRONMENT_PREFIX",
+    "LogFormat",
+    "Settings",
+    "SettingsError",
+    "load_settings",
+    "read_settings",
+]

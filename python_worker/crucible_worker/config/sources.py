@@ -21,7 +21,7 @@ from crucible_worker.backends.tinker.services import read_services
 from crucible_worker.config.settings import LogFormat, Settings, SettingsError
 from crucible_worker.limits import WorkerLimits
 
-__all__ = ["ENVIRONMENT_PREFIX", "load_settings"]
+__all__ = ["ENVIRONMENT_PREFIX", "load_settings", "read_settings"]
 
 ENVIRONMENT_PREFIX = "CRUCIBLE_"
 """Before the name of a field in the environment."""
@@ -50,6 +50,17 @@ def load_settings(
     Raises:
         SettingsError: a source is unreadable, a name unknown, a value of the wrong kind, or the whole is refused.
     """
+    return read_settings(flags, environment, config_file).validate()
+
+
+def read_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None = None
+) -> Settings:
+    """Likewise, for a process that only looks for a worker: files that a worker needs are not opened.
+
+    Raises:
+        SettingsError: a source is unreadable, a name unknown, or a value of the wrong kind.
+    """
     if config_file is None and (named := environment.get(CONFIG_VARIABLE)):
         config_file = _path(named, Path.cwd())
     fields, limits = _from_file(config_file) if config_file is not None else ({}, {})
@@ -68,7 +79,7 @@ def load_settings(
             raise SettingsError(f"--limit {name} is given twice; only one value can count")
         given.add(name)
         limits[name] = _read(_LIMITS, name, value, "--limit")
-    return Settings(**fields, limits=WorkerLimits(**limits)).validate()
+    return Settings(**fields, limits=WorkerLimits(**limits))
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
