@@ -15,6 +15,7 @@ import pytest
 from crucible_bridge.errors import NotFound
 from crucible_bridge.types import EmbeddedModel, EvaluationState
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.journal.copies import read_marks
 from crucible_worker.runs.journal.journal import READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.runs.preparation import IDENTIFICATIONS, PREPARATIONS
@@ -27,6 +28,13 @@ TOGETHER = 20
 SLOW_SECONDS = 60.0
 """A model call that nobody waits for the end of."""
 JOURNAL_FILES = {JOURNAL_FILE, f"{JOURNAL_FILE}-wal", f"{JOURNAL_FILE}-shm", "owners.lock", "prepare.lock"}
+
+
+def _files_but_the_journals(state_dir: Path) -> list[str]:
+    names = {path.name for path in state_dir.iterdir()}
+    marks = {path.name for path in read_marks(state_dir)}
+    assert len(marks) == 1
+    return sorted(names - JOURNAL_FILES - marks)
 
 
 def _held() -> dict[str, int]:
@@ -90,8 +98,8 @@ async def test_cancelled_evaluations_leave_nothing_behind(tmp_path, cancelled):
         await until(lambda: all(now <= before[kind] for kind, now in _held().items()))
         info = await worker.bridge.worker.get_info()
         assert (info.running, info.queued) == (0, 0)
-        assert {path.name for path in tmp_path.iterdir()} <= JOURNAL_FILES
-    assert not {path.name for path in tmp_path.iterdir()} - JOURNAL_FILES
+        assert _files_but_the_journals(tmp_path) == []
+    assert _files_but_the_journals(tmp_path) == []
 
 
 async def test_callers_that_go_away_leave_nothing_behind(tmp_path):

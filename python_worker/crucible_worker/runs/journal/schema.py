@@ -11,8 +11,9 @@ import uuid
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_worker.runs.journal.copies import recognize
 
-__all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare"]
+__all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare", "unusable"]
 
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
@@ -123,6 +124,12 @@ CREATE TABLE IF NOT EXISTS lived (
 );
 -- What the machine's clock said after so much time lived.
 CREATE TABLE IF NOT EXISTS clock_readings (lived_ns INTEGER PRIMARY KEY, unix_ns INTEGER NOT NULL);
+-- One row: which file the journal is, so that a copy is noticed.
+CREATE TABLE IF NOT EXISTS journal_file (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    birth_ns INTEGER NOT NULL,
+    inode INTEGER NOT NULL
+);
 """
 """What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
 
@@ -163,11 +170,15 @@ def prepare(state_dir: Path) -> Path:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with contextlib.closing(connect(path)) as connection:
                 _create(connection)
+                recognize(connection, path)
     except (OSError, sqlite3.Error) as error:
-        raise FailedPrecondition(
-            f"state directory {state_dir} cannot be used: {error}", reason="STATE_DIR_UNUSABLE"
-        ) from error
+        raise unusable(state_dir, error) from error
     return path
+
+
+def unusable(state_dir: Path, error: Exception) -> FailedPrecondition:
+    """What a worker refuses to start with."""
+    return FailedPrecondition(f"state directory {state_dir} cannot be used: {error}", reason="STATE_DIR_UNUSABLE")
 
 
 def _create(connection: sqlite3.Connection) -> None:

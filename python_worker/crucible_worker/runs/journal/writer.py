@@ -19,12 +19,16 @@ import structlog
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import NEW_KINDS, Event
+from crucible_worker.runs.journal.queries import head
 from crucible_worker.runs.journal.schema import connect
+from crucible_worker.runs.journal.told import Told
 
 __all__ = ["MAX_BATCH", "JournalUnavailable", "Transaction", "Writer"]
 
 MAX_BATCH = 1024
 """Size of the submissions, together, after which an SQLite transaction takes no further one."""
+CLOSE_SECONDS = 0.2
+"""How long the last transaction of a writer waits for those of other workers."""
 RETRY_SECONDS = 1.0
 """What a caller is told to wait while the journal cannot be used."""
 
@@ -50,7 +54,9 @@ class Transaction:
         self._encode_event = encode_event
         self._after_commit: list[Callable[[], None]] = []
         self._if_undone: list[Callable[[], None]] = []
-        self.sequence: int = connection.execute("SELECT sequence FROM head").fetchone()[0]
+        self.log = head(connection)
+        """The log as it was before this transaction."""
+        self.sequence: int = self.log.sequence
         """Sequence of the log's last event, those of this transaction included."""
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
@@ -124,6 +130,7 @@ class Writer:
         self._path = path
         self._file = _identity(path)
         self._connection = connect(path)
+        self._told = Told(path.parent)
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._closing = False
         self._thread.start()
@@ -161,7 +168,19 @@ class Writer:
                 batch.remove(_STOP)
             if batch:
                 self._write(batch)
+        self._name_mark()
+        self._told.close()
         self._connection.close()
+
+    def _name_mark(self) -> None:
+        """Leave a mark that an older state directory, copied over this one, does not overwrite."""
+        try:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(CLOSE_SECONDS * 1000)}")
+            self._told.name(self._begin().sequence)
+            self._connection.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            _log.warning("mark_not_named", reason=str(error))
+            self._roll_back()
 
     def _gathered(self) -> list[Any]:
         """What has been submitted until now: at least one, and no more once it is large enough."""
@@ -177,7 +196,7 @@ class Writer:
         failure, written = "", (0, 0)
         try:
             written = self._commit(batch)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             failure = str(error)
             self._roll_back()
             for submission in batch:
@@ -191,10 +210,7 @@ class Writer:
     def _commit(self, batch: list[_Submission]) -> tuple[int, int]:
         """Write a batch; the log's last sequences before and after it."""
         execute = self._connection.execute
-        if not self._is_in_place():
-            raise sqlite3.OperationalError("its file was moved or removed")
-        execute("BEGIN IMMEDIATE")
-        transaction = Transaction(self._connection, self._encode_event)
+        transaction = self._begin()
         before = transaction.sequence
         try:
             for submission in batch:
@@ -206,9 +222,19 @@ class Writer:
             for action in transaction._if_undone:
                 action()
             raise
+        if transaction.sequence != before:
+            self._told.keep(transaction.sequence)
         for action in transaction._after_commit:
             action()
         return before, transaction.sequence
+
+    def _begin(self) -> Transaction:
+        if not self._is_in_place():
+            raise sqlite3.OperationalError("its file was moved or removed")
+        self._connection.execute("BEGIN IMMEDIATE")
+        transaction = Transaction(self._connection, self._encode_event)
+        self._told.check(self._connection, transaction.log)
+        return transaction
 
     def _apply(self, submission: _Submission, transaction: Transaction) -> None:
         execute = self._connection.execute

@@ -1,0 +1,191 @@
+"""How workers notice that the journal is a copy, or was set back to an older state. Then its log gets a new identity.
+
+Subscribers resume by the log's identity and a sequence. A backup that is restored has the identity of its log, and
+gives sequences a second time that subscribers have seen. So the journal keeps which file it is, and a file next to it
+keeps up to which sequence events were committed:
+
+| what happened                                      | what tells                                                  |
+|----------------------------------------------------|-------------------------------------------------------------|
+| the journal, or its directory, was copied or moved | the journal's file was born at another time                 |
+| an older journal was copied over the present one   | the mark's sequence lies beyond that of the journal         |
+| an older directory was copied over the present one | two marks: the present one's name is its sequence           |
+| a snapshot of the whole file system was restored   | nothing, unless the mark is removed                         |
+
+A false alarm costs subscribers what they have not seen twice: they get OTHER_LOG and read the log from its beginning.
+No evaluation is touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import re
+import sqlite3
+import struct
+import uuid
+from pathlib import Path
+
+import structlog
+
+from crucible_worker.runs.journal.queries import Head, Reads, head
+
+__all__ = ["MARK_BYTES", "MARK_PREFIX", "Mark", "log_of_its_own", "mark_path", "read_marks", "recognize", "write_mark"]
+
+MARK_PREFIX = "journal.told."
+"""Beginning of a mark's name; the rest is the sequence that it had when it was named."""
+MARK_BYTES = 54
+"""Size of a mark."""
+
+_MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
+_AT_FDCWD, _STATX_BTIME = -100, 0x800
+# struct statx: its mask, and the seconds and nanoseconds of the birth.
+_STATX_BYTES, _MASK, _BIRTH = 256, struct.Struct("I"), struct.Struct("80xqI")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """Up to which sequence the events of a log were committed, at least."""
+
+    log_id: str
+    """The log; empty if the mark cannot be read."""
+    sequence: int
+    """The sequence."""
+
+    def fits(self, log: Head) -> bool:
+        """Whether the log is this one, with all that was committed."""
+        return self.log_id == log.log_id and self.sequence <= log.sequence
+
+    def to_bytes(self) -> bytes:
+        """What the file holds."""
+        return f"{self.log_id} {self.sequence:020d}\n".encode()
+
+    @classmethod
+    def of_bytes(cls, content: bytes) -> Mark:
+        """What a file holds; a mark of no log if it is damaged."""
+        found = _MARK.fullmatch(content)
+        return cls("", 0) if found is None else cls(found[1].decode(), int(found[2]))
+
+
+def read_marks(state_dir: Path) -> dict[Path, Mark]:
+    """The marks of a state directory: one, unless there is none yet or files were copied."""
+    marks: dict[Path, Mark] = {}
+    for path in state_dir.glob(f"{MARK_PREFIX}*"):
+        try:
+            marks[path] = Mark.of_bytes(path.read_bytes())
+        except FileNotFoundError:  # renamed meanwhile: it is found under its new name, here or by who looks again
+            continue
+    return marks
+
+
+def mark_path(state_dir: Path, sequence: int) -> Path:
+    """Where a mark lies that is named after this sequence."""
+    return state_dir / f"{MARK_PREFIX}{sequence}"
+
+
+def write_mark(state_dir: Path, mark: Mark) -> Path:
+    """Make this the only mark."""
+    kept = mark_path(state_dir, mark.sequence)
+    for path in read_marks(state_dir):
+        path.unlink(missing_ok=True)
+    file = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, mark.to_bytes())
+    finally:
+        os.close(file)
+    return kept
+
+
+def recognize(connection: sqlite3.Connection, path: Path) -> None:
+    """Give the log a new identity if the journal is a copy or was set back; remember which file it is.
+
+    Args:
+        connection: to the journal, outside of a transaction.
+        path: the journal.
+    """
+    if _is_recognized(connection, path):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Again, inside the transaction: nobody writes, so all marks and the log are of one moment.
+        if not _is_recognized(connection, path):
+            _settle(connection, path)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _is_recognized(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether this is the file that the journal remembers, with all that its one mark says."""
+    # The marks first: what is committed meanwhile makes the log longer, never the marks read here.
+    marks = list(read_marks(path.parent).values())
+    log = head(connection)
+    return len(marks) == 1 and marks[0].fits(log) and _is_same(_remembered(connection), _Born.at(path))
+
+
+def log_of_its_own(source: Reads) -> str:
+    """Give the log a new identity, inside a transaction."""
+    log_id = uuid.uuid4().hex
+    source.execute("UPDATE head SET log_id = ?", (log_id,))
+    return log_id
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Born:
+    """Which file a file is."""
+
+    birth_ns: int
+    """When it was made; 0 if the file system does not tell. A copy never has it, and no tool can set it."""
+    inode: int
+    """Its number, which a later file may get again, and some file systems number anew at each mount."""
+
+    @classmethod
+    def at(cls, path: Path) -> _Born:
+        return cls(_birth_ns(path), path.stat().st_ino)
+
+
+def _is_same(one: _Born | None, other: _Born) -> bool:
+    if one is None:
+        return False
+    if one.birth_ns and other.birth_ns:
+        return one.birth_ns == other.birth_ns
+    return one.inode == other.inode
+
+
+def _remembered(connection: sqlite3.Connection) -> _Born | None:
+    row = connection.execute("SELECT birth_ns, inode FROM journal_file").fetchone()
+    return None if row is None else _Born(*row)
+
+
+def _settle(connection: sqlite3.Connection, path: Path) -> None:
+    log, marks = head(connection), read_marks(path.parent)
+    remembered, present = _remembered(connection), _Born.at(path)
+    # A journal that remembers no file was made by a worker that did not know of this: it may have no mark.
+    moved = remembered is not None and not (marks and _is_same(remembered, present))
+    if moved or not all(mark.fits(log) for mark in marks.values()):
+        log_id = log_of_its_own(connection)
+        _log.warning(
+            "journal_is_a_copy",
+            reason="it was copied, moved or restored: its log has a new identity, and subscribers read it anew",
+            log_id=log_id,
+            previous_log_id=log.log_id,
+        )
+        log = dataclasses.replace(log, log_id=log_id)
+    connection.execute("INSERT OR REPLACE INTO journal_file VALUES (1, ?, ?)", (present.birth_ns, present.inode))
+    write_mark(path.parent, Mark(log.log_id, log.sequence))
+
+
+def _birth_ns(path: Path) -> int:
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    if statx is None:  # a C library without it
+        return 0
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer):
+        return 0
+    if not _MASK.unpack_from(answer)[0] & _STATX_BTIME:
+        return 0
+    seconds, nanoseconds = _BIRTH.unpack_from(answer)
+    return seconds * 10**9 + nanoseconds
