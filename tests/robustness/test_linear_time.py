@@ -5,19 +5,52 @@ A row is a function and the maker of an input that is as bad for it as any of th
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
+from crucible_bridge.codec.metric_results import metrics_from_bytes, metrics_to_bytes
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.types import Metrics, TrajectoryBatch
+from crucible_bridge.v1 import metrics_pb2
 from crucible_worker.grading.code.assertions import read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
+from crucible_worker.grading.json_schema import JsonSchema
+from crucible_worker.metrics.trajectory import trajectory_metrics
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
+
+SCHEMA = JsonSchema.parse('{"uniqueItems": true}', "schema")
+RESPONSE = metrics_pb2.ComputeTrajectoryMetricsResponse
+
+
+def refused(run: Callable[[Any], object], value: Any) -> None:
+    """Work that may end in a refusal, which must not cost more either."""
+    with contextlib.suppress(BridgeError):
+        run(value)
 
 
 def _hex(digits: int, seed: int) -> str:
     """An odd number without a pattern, in hexadecimal."""
     return random.Random(seed).randbytes(digits // 2).hex() + "1"
+
+
+def _tagged(tags: list[str]) -> object:
+    ones = np.ones(2)
+    batch = TrajectoryBatch(
+        trajectories_per_group=np.ones(2, np.int64),
+        transitions_per_trajectory=np.ones(2, np.int64),
+        rewards=ones,
+        final_rewards=ones,
+        action_tokens=np.ones(2, np.int64),
+        observation_tokens=np.ones(2, np.int64),
+        tags=(tuple(tags), ()),
+    )
+    return trajectory_metrics(batch)
 
 
 ROWS = {
@@ -56,6 +89,19 @@ ROWS = {
         make=lambda n: f"assert f(1) == {{{', '.join(str((2**61 - 1) * k) for k in range(n))}}}",
         run=read_assertions,
         size=1_000,
+    ),
+    "schema: items that are integers of one hash": Row(
+        make=lambda n: [(2**61 - 1) * k for k in range(n)],
+        run=lambda items: SCHEMA.check().flaw(SCHEMA.root, items, 0),
+        size=1_000,
+    ),
+    "metrics: many tags of one group": Row(
+        make=lambda n: [f"tag{number}" for number in range(n)], run=lambda tags: refused(_tagged, tags), size=1_000
+    ),
+    "metrics: an answer with many keys": Row(
+        make=lambda n: Metrics.of({f"env/tag{number}/reward/total": 1.0 for number in range(n)}),
+        run=lambda metrics: metrics_from_bytes(RESPONSE, metrics_to_bytes(RESPONSE, metrics)),
+        size=30_000,
     ),
 }
 

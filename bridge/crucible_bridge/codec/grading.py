@@ -53,6 +53,7 @@ MAX_ROUNDING_DIGITS = 15
 """Significant digits that a policy can ask for: what a double holds of a decimal."""
 
 _TEXT_SCORERS: tuple[TextScorerKind, ...] = ("exact_match", "contains", "f1", "bleu", "rouge")
+_SCORERS = tuple(field.name for field in pb.ScoreOptions.DESCRIPTOR.oneofs_by_name["scorer"].fields)
 _REPLACEMENT = "\ufffd"
 
 
@@ -202,8 +203,10 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
                 )
             case FormatScorer() as scorer:
                 message.format.CopyFrom(_format_to_v1(scorer))
+            case TextScorer(kind=kind):
+                raise TypeError(f"{kind!r:.60} is no scorer by name; known are: {', '.join(_TEXT_SCORERS)}")
             case unknown:
-                raise TypeError(f"{unknown!r} is no scorer")
+                raise TypeError(f"{unknown!r:.60} is no scorer; known are: {', '.join(_SCORERS)}")
     return message
 
 
@@ -272,7 +275,7 @@ def _scorer_from_v1(message: pb.ScoreOptions, field: str) -> Scorer:
     kind = message.WhichOneof("scorer")
     match kind:
         case None:
-            raise InvalidField(field, "names no scorer")
+            raise InvalidField(field, f"names no scorer, known are: {', '.join(_SCORERS)}")
         case "regex":
             return RegexScorer(full=message.regex.full)
         case "numeric":

@@ -9,7 +9,7 @@ import numpy as np
 
 from crucible_bridge.codec.bulk import Pieces, stored_from_v1, tensors_at, vector_from_v1
 from crucible_bridge.codec.fields import entry
-from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1
+from crucible_bridge.codec.results import fill_metrics, metrics_from_v1, metrics_to_v1
 from crucible_bridge.codec.spans import parsed, plainly, split
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged
@@ -122,7 +122,10 @@ def mean_nll_from_bytes(data: bytes) -> MeanNLL:
 
 def metrics_to_bytes(response: type[Any], metrics: Metrics) -> bytes:
     """Encode a response that holds metrics alone."""
-    return response(metrics=metrics_to_v1(metrics)).SerializeToString()
+    message = response()
+    fill_metrics(message.metrics, metrics)
+    # Sorted: in protobuf's own order the reader's table fills in quadratic time.
+    return message.SerializeToString(deterministic=True)
 
 
 def metrics_from_bytes(response: type[Any], data: bytes) -> Metrics:

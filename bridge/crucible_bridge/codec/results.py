@@ -33,6 +33,7 @@ __all__ = [
     "evaluation_to_v1",
     "evaluator_result_from_v1",
     "evaluator_result_to_v1",
+    "fill_metrics",
     "metrics_from_v1",
     "metrics_to_v1",
     "problem_from_v1",
@@ -74,11 +75,16 @@ def problem_from_v1(message: types_pb2.Problem) -> Problem:
 
 
 def metrics_to_v1(metrics: Metrics) -> types_pb2.Metrics:
-    """Encode metrics."""
-    return types_pb2.Metrics(
-        values={unicode_text(key): value for key, value in metrics.values.items()},
-        undefined={unicode_text(key): unicode_text(reason) for key, reason in metrics.undefined.items()},
-    )
+    """Encode metrics. As part of another message it is copied, which takes long if it is large: see `fill_metrics`."""
+    message = types_pb2.Metrics()
+    fill_metrics(message, metrics)
+    return message
+
+
+def fill_metrics(message: types_pb2.Metrics, metrics: Metrics) -> None:
+    """Encode metrics in place: protobuf copies a map in its own order, which costs quadratic time."""
+    message.values.update({unicode_text(key): value for key, value in metrics.values.items()})
+    message.undefined.update({unicode_text(key): unicode_text(reason) for key, reason in metrics.undefined.items()})
 
 
 def metrics_from_v1(message: types_pb2.Metrics, field: str) -> Metrics:

@@ -220,7 +220,7 @@ class Classification:
         keys = [*_MEASURES, *(f"{measure}/{label}" for measure in _MEASURES for label in self.labels)]
         if not targets:
             return Metrics.all_undefined(keys, "no sample was scored")
-        found = classification_metrics(predicted, targets, positive=self.positive)
+        found = classification_metrics(predicted, targets, positive=self.positive, labels=self.labels)
         missing = dict.fromkeys(keys, "no target is this label, and it is never predicted")
         missing |= {key: reason for key, reason in found.undefined.items() if key in missing}
         return Metrics.of(

@@ -89,7 +89,10 @@ class Check:
         return ""
 
     def _key(self, value: Any, depth: int = 0) -> Any:
-        """Something hashable that is equal for equal values of JSON: 1 is 1.0, and neither is true."""
+        """Something hashable that is equal for equal values of JSON: 1 is 1.0, and neither is true.
+
+        It is made of texts, as Python hides from strangers which texts have one hash; numbers are chosen with ease.
+        """
         self._spend(1)
         if depth > MAX_NESTING:
             # A hash reads all that is below, at each level again.
@@ -98,7 +101,11 @@ class Check:
             return "object", frozenset((key, self._key(item, depth + 1)) for key, item in value.items())
         if isinstance(value, list):
             return "array", tuple(self._key(item, depth + 1) for item in value)
-        return isinstance(value, bool), value
+        if isinstance(value, str):
+            return value
+        # A float that is whole has as many digits as the integer that it equals.
+        whole = is_number(value) and value == int(value)
+        return ("number" if is_number(value) else "word", str(int(value) if whole else value))
 
     def _string(self, schema: Mapping[str, Any], value: str) -> str:
         if flaw := _count(schema, "Length", len(value), "characters"):

@@ -25,7 +25,7 @@ import numpy as np
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics, TrajectoryBatch
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
-from crucible_worker.metrics.trajectory_checks import check_batch
+from crucible_worker.metrics.trajectory_checks import check_batch, check_keys
 
 __all__ = ["ALL", "GOOD_THRESHOLD", "GroupSums", "Totals", "groups_by_tag", "named", "trajectory_metrics"]
 
@@ -52,9 +52,11 @@ def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_T
 
     Raises:
         InvalidField: the columns do not fit each other, a count is negative, a metric has a built-in key, tags are
-            fewer than groups, doubled or "all", or two keys would be the same.
+            fewer than groups, doubled or "all", two keys would be the same, or there would be too many.
     """
     check_batch(batch)
+    tags = {tag for tags in set(batch.tags) for tag in tags}
+    check_keys(1 + len(tags), len(batch.transition_metrics.keys() | batch.trajectory_metrics.keys()))
     if np.isnan(good_threshold):
         raise InvalidField("good_threshold", "is NaN")
     with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
@@ -125,12 +127,6 @@ class _Segments:
         """Which segments have one value only; none of them is empty."""
         return np.maximum.reduceat(rows, self._starts) == np.minimum.reduceat(rows, self._starts)
 
-    def rows(self, segments: np.ndarray) -> np.ndarray:
-        """Which rows are those of some segments, bool."""
-        chosen = np.zeros(self.lengths.size, np.bool_)
-        chosen[segments] = True
-        return np.repeat(chosen, self.lengths)
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
@@ -152,10 +148,14 @@ class _Column:
         """How many rows have it, by group."""
         return self.groups.lengths if self.present is None else self.groups.sums(self.present, np.int64)
 
-    def chosen(self, groups: np.ndarray) -> np.ndarray:
-        """The values of some groups."""
-        rows = self.groups.rows(groups)
-        return self.values[rows if self.present is None else rows & self.present]
+    def defects(self) -> np.ndarray:
+        """How many values are NaN, -inf and +inf, by group: shape (3, groups)."""
+        return np.array(
+            [
+                self.groups.sums(found if self.present is None else found & self.present, np.int64)
+                for found in (np.isnan(self.values), np.isneginf(self.values), np.isposinf(self.values))
+            ]
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +168,8 @@ class GroupSums:
     """Of each key's values, shape (keys, groups)."""
     counts: np.ndarray
     """Integers, shape (4 + 3 + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, entries by key."""
+    defects: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """As `_Column.defects`, of the keys that were asked for: rows are read once, however many tags there are."""
 
     @classmethod
     def of(cls, batch: TrajectoryBatch, good_threshold: float) -> GroupSums:
@@ -207,11 +209,13 @@ class GroupSums:
             entries=dict(zip(self.columns, counts[7:])),
         )
 
-    def reason(self, key: str, groups: np.ndarray) -> str:
-        """Why a key's sum over some groups is not finite."""
-        values = np.concatenate([column.chosen(groups) for column in self.columns[key]])
-        what = "total rewards" if key == _REWARD else "values"
-        return Defects.among(values).reason(values.size, what) or BEYOND_FLOAT64
+    def reason(self, key: str, groups: np.ndarray, entries: int) -> str:
+        """Why a key's sum over some groups, of so many values, is not finite."""
+        if (known := self.defects.get(key)) is None:
+            known = self.defects[key] = sum((column.defects() for column in self.columns[key]), np.zeros(1, np.int64))
+        nan, minus_inf, plus_inf = known.take(groups, axis=1).sum(axis=1).tolist()
+        found = Defects(nan=nan, minus_inf=minus_inf, plus_inf=plus_inf)
+        return found.reason(entries, "total rewards" if key == _REWARD else "values") or BEYOND_FLOAT64
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -247,7 +251,9 @@ class Totals:
             elif np.isfinite(total):
                 found[key] = total / self.entries[key]
             else:
-                found[key] = BEYOND_FLOAT64 if sums is None or groups is None else sums.reason(key, groups)
+                found[key] = (
+                    BEYOND_FLOAT64 if sums is None or groups is None else sums.reason(key, groups, self.entries[key])
+                )
         for key, count in zip(_KINDS, self.counts[4:]):
             found[key] = count / self.groups
         if isinstance(reason := found[_REWARD], str) and reason != BEYOND_FLOAT64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,7 +11,12 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import TrajectoryBatch
 from crucible_worker.metrics.sequences import check_column
 
-__all__ = ["BUILT_IN_KEYS", "check_batch"]
+__all__ = ["BUILT_IN_KEYS", "MAX_KEYS", "MAX_NAME_CHARS", "check_batch", "check_keys"]
+
+MAX_KEYS = 10_000
+"""Keys of all tags together: a result has to have room for them."""
+MAX_NAME_CHARS = 1_000
+"""Of a tag, and of an environment's metric."""
 
 BUILT_IN_KEYS = frozenset(
     {
@@ -59,6 +65,20 @@ def check_batch(batch: TrajectoryBatch) -> None:
     _check_tags(batch.tags, groups)
 
 
+def check_keys(tags: int, metrics: int) -> None:
+    """Refuse more keys than `MAX_KEYS`.
+
+    Args:
+        tags: how many differ, "all" among them.
+        metrics: those of environments that differ.
+
+    Raises:
+        InvalidField: there are more.
+    """
+    if (keys := tags * (len(BUILT_IN_KEYS) + metrics)) > MAX_KEYS:
+        raise InvalidField("batch.tags", f"and metrics give {keys:,} keys, at most {MAX_KEYS:,} are reported")
+
+
 def _counts(counts: np.ndarray, field: str, length: int | None = None, of: str = "") -> int:
     check_column(counts, field, kinds="iu", length=length, of=of)
     if counts.size and counts.min() < 0:
@@ -72,6 +92,8 @@ def _check_metrics(
 ) -> None:
     for key, values in metrics.items():
         field = f'batch.{name}s["{key}"]'
+        if len(key) > MAX_NAME_CHARS:
+            raise InvalidField(f"batch.{name}s", _too_long("a name", key))
         if key in BUILT_IN_KEYS:
             raise InvalidField(field, "has the key of a built-in metric")
         check_column(values, field, length=length, of=of)
@@ -91,7 +113,13 @@ def _check_tags(tags: tuple[tuple[str, ...], ...], groups: int) -> None:
             continue
         if _ALL in names:
             raise InvalidField(f"batch.tags[{index}]", f"holds {_ALL!r}, which stands for every group")
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                raise InvalidField(f"batch.tags[{index}]", f"holds {name!r} twice")
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise InvalidField(f"batch.tags[{index}]", f"holds {twice[:60]!r} twice")
+        if (longest := max(names, key=len, default="")) and len(longest) > MAX_NAME_CHARS:
+            raise InvalidField(f"batch.tags[{index}]", _too_long("a tag", longest))
         checked.add(names)
+
+
+def _too_long(what: str, name: str) -> str:
+    return f"holds {what} of {len(name):,} characters, at most {MAX_NAME_CHARS:,} are accepted: {name[:60]!r}"

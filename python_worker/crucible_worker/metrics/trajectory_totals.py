@@ -7,18 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics, TrajectoryBatch, TrajectoryGroup
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.metrics.trajectory import ALL, GOOD_THRESHOLD, GroupSums, Totals, groups_by_tag, named
-from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, check_batch
+from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, check_batch, check_keys
 
-__all__ = ["BLOCK_TURNS", "MAX_KEYS", "TrajectoryTotals"]
+__all__ = ["BLOCK_TURNS", "TrajectoryTotals"]
 
 BLOCK_TURNS = 16_384
 """Turns whose numbers wait at most, but for those of the last group, until they are added up."""
-MAX_KEYS = 10_000
-"""Keys of all tags together: a result has to have room for them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,8 +119,8 @@ class TrajectoryTotals:
             self._tags[ALL].add(sums.totals(np.arange(len(groups))))
             for tag, indices in groups_by_tag(batch).items():
                 self._tags.setdefault(tag, _TagTotals()).add(sums.totals(indices))
-        if (keys := len(self._tags) * (len(BUILT_IN_KEYS) - 1 + len(self._tags[ALL].names))) > MAX_KEYS:
-            raise InvalidField("batch.tags", f"and metrics give {keys:,} keys, at most {MAX_KEYS:,} are reported")
+        # One of the names is the total reward's, which is a built-in key.
+        check_keys(len(self._tags), len(self._tags[ALL].names) - 1)
 
 
 def _packed(group: TrajectoryGroup) -> _Group:

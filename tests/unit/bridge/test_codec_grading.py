@@ -342,3 +342,9 @@ def test_surrogates_in_grades_become_replacement_characters():
     decoded = codec.grade_from_v1(codec.grade_to_v1(grade), "x")
 
     assert (decoded.extracted, decoded.reason) == ("\ufffd", "\ufffd is not 1")
+
+
+def test_options_without_a_scorer_are_refused_with_the_names_that_there_are() -> None:
+    """As another language may send them."""
+    with pytest.raises(InvalidField, match=r"names no scorer, known are: exact_match, .*, format$"):
+        codec.score_options_from_v1(pb.ScoreOptions(), "options")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.metrics.classification import MAX_LABELS, classification_metrics
+from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS, classification_metrics
 
 
 def test_the_formulas() -> None:
@@ -38,20 +38,22 @@ def test_a_positive_label_gives_the_binary_metrics() -> None:
     assert (values["precision"], values["recall"], values["f1"]) == (0.5, 0.5, 0.5)
 
 
-def test_a_label_without_support_is_left_out() -> None:
-    """A label that no target has is in no mean, and named as undefined."""
+def test_a_label_that_is_predicted_and_never_right_counts_as_0() -> None:
+    """In precision and f1, as scikit-learn's zero_division=0 has it; it has no recall, and is left out of that mean."""
     metrics = classification_metrics(["a", "x"], ["a", "a"])
 
     assert metrics.values == {
         "accuracy": 0.5,
-        "precision": 1.0,
+        "precision": 0.5,
         "recall": 0.5,
-        "f1": pytest.approx(2 / 3),
+        "f1": pytest.approx(1 / 3),
         "precision/a": 1.0,
+        "precision/x": 0.0,
         "recall/a": 0.5,
         "f1/a": pytest.approx(2 / 3),
+        "f1/x": 0.0,
     }
-    assert metrics.undefined == dict.fromkeys(("precision/x", "recall/x", "f1/x"), "no target is 'x'")
+    assert metrics.undefined == {"recall/x": "no target is 'x'"}
 
 
 def test_a_positive_label_without_support_is_undefined() -> None:
@@ -115,3 +117,10 @@ def test_agrees_with_the_definitions(rows) -> None:
             assert metrics.values[f"f1/{label}"] == pytest.approx(2 * precision * recall / (precision + recall))
         else:
             assert metrics.values[f"f1/{label}"] == 0.0
+
+
+def test_labels_have_a_limited_length() -> None:
+    """Each is in several keys of the answer."""
+    assert classification_metrics(["a" * MAX_LABEL_CHARS], ["b"]).values["accuracy"] == 0
+    with pytest.raises(InvalidField, match="predictions has a label of 1,001 characters"):
+        classification_metrics(["a" * (MAX_LABEL_CHARS + 1)], ["b"])

@@ -1,5 +1,6 @@
 """Groups that come one by one add up to what a batch of them does."""
 
+import contextlib
 import math
 import random
 from typing import Any
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics, Trajectory, TrajectoryBatch, TrajectoryGroup, Transition
-from crucible_worker.metrics import trajectory_totals
+from crucible_worker.metrics import trajectory_checks, trajectory_totals
 from crucible_worker.metrics.trajectory import trajectory_metrics
-from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, MAX_KEYS, MAX_NAME_CHARS
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 
 
@@ -142,10 +143,30 @@ def test_names_that_are_taken_are_refused(groups: list[TrajectoryGroup], told: s
 @pytest.mark.parametrize(("limit", "refused"), [(26, False), (25, True)])
 def test_keys_are_counted(monkeypatch: pytest.MonkeyPatch, limit: int, refused: bool) -> None:
     """Those of all tags together have a limit: here two metrics, for one tag and for all."""
-    monkeypatch.setattr(trajectory_totals, "MAX_KEYS", limit)
+    monkeypatch.setattr(trajectory_checks, "MAX_KEYS", limit)
     groups: list[Any] = [_group(1.0, tags=("a",), x=1.0, y=2.0), _group(0.0)]
     if refused:
         with pytest.raises(InvalidField, match="26 keys, at most 25"):
             _totals(groups)
     else:
         assert len(_totals(groups).values) == 26
+
+
+def test_tags_give_a_limited_number_of_keys() -> None:
+    """Refused before anything is computed: a result has to have room for them."""
+    most = MAX_KEYS // len(BUILT_IN_KEYS) - 1
+    groups: list[Any] = [_group(1.0, tags=(f"t{number}",)) for number in range(most + 1)]
+
+    assert len(trajectory_metrics(_batch(groups[:most])).values) == (most + 1) * len(BUILT_IN_KEYS)
+    with pytest.raises(InvalidField, match="at most 10,000 are reported"):
+        trajectory_metrics(_batch(groups))
+
+
+@pytest.mark.parametrize("place", ["tag", "metric"])
+def test_names_have_a_limited_length(place: str) -> None:
+    """Each of them comes many times in a result."""
+    for length, refused in ((MAX_NAME_CHARS, False), (MAX_NAME_CHARS + 1, True)):
+        name = "a" * length
+        group: Any = _group(1.0, tags=(name,)) if place == "tag" else _group(1.0, **{name: 1.0})
+        with pytest.raises(InvalidField, match="at most 1,000") if refused else contextlib.nullcontext():
+            trajectory_metrics(_batch([group]))
