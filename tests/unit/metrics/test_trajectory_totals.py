@@ -167,6 +167,6 @@ def test_names_have_a_limited_length(place: str) -> None:
     """Each of them comes many times in a result."""
     for length, refused in ((MAX_NAME_CHARS, False), (MAX_NAME_CHARS + 1, True)):
         name = "a" * length
-        group: Any = _group(1.0, tags=(name,)) if place == "tag" else _group(1.0, **{name: 1.0})
+        group: Any = _group(1.0, tags=(name,)) if place == "tag" else _group(1.0, **{name: 1.0})  # pyright: ignore[reportArgumentType]
         with pytest.raises(InvalidField, match="at most 1,000") if refused else contextlib.nullcontext():
             trajectory_metrics(_batch([group]))
