@@ -92,7 +92,12 @@ def check_interrupted_run(log: Sequence[Event], evaluation: Evaluation, samples:
     )
     assert len(runs) == samples * len(evaluation.results)
     assert set(runs.values()) == {1}
-    ends = [event.evaluator for event in events if event.kind is EventKind.EVALUATOR_COMPLETE]
-    assert ends == [result.evaluator.label for result in evaluation.results]
+    for result in evaluation.results:
+        mine = [event.kind for event in events if event.evaluator == result.evaluator.label]
+        assert mine == [
+            EventKind.EVALUATOR_START,
+            *[EventKind.SAMPLE_COMPLETE] * samples,
+            EventKind.EVALUATOR_COMPLETE,
+        ]
     assert [result.n_scored for result in evaluation.results] == [samples] * len(evaluation.results)
     assert evaluation.done == evaluation.total == samples * len(evaluation.results)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -143,6 +143,15 @@ async def kinds_of(bridge: Bridge, evaluation_id: str = "e") -> list[EventKind]:
     return [
         event.kind for event in await log_of(bridge, evaluation_id) if event.kind is not EventKind.EVALUATION_PROGRESS
     ]
+
+
+def by_evaluator(events: Iterable[Event]) -> dict[str, list[EventKind]]:
+    """Kinds of events in order, by evaluator; those of none, but for PROGRESS, under an empty text."""
+    kinds: dict[str, list[EventKind]] = {}
+    for event in events:
+        if event.kind is not EventKind.EVALUATION_PROGRESS:
+            kinds.setdefault(event.evaluator, []).append(event.kind)
+    return kinds
 
 
 async def samples_of(bridge: Bridge, evaluation_id: str = "e", **filters: Any) -> list[SampleResult]:

@@ -34,15 +34,6 @@ REQUIRED = {
 """Options without a default, by kind."""
 
 
-async def test_evaluators_advance_side_by_side():
-    """Sample by sample, not evaluator by evaluator: with concurrency 1 they take turns."""
-    async with rig() as r:
-        await r.evaluation.evaluate(asked(evaluators=[accuracy(), nll()], limits=Limits(concurrency=1)))
-        labels = [event.evaluator for event in await log_of(r.worker.bridge, kinds=[EventKind.SAMPLE_COMPLETE])]
-
-    assert labels == ["accuracy", "nll", "accuracy", "nll"]
-
-
 async def test_an_evaluator_that_cannot_work_fails_alone():
     """One without its client gets an EVALUATOR_EXCEPTION; the others finish and stand, the evaluation is COMPLETED."""
     async with rig(ScriptedModel(trained=False)) as r:
@@ -58,12 +49,8 @@ async def test_an_evaluator_that_cannot_work_fails_alone():
     assert evaluation.metrics.values["accuracy"] == 1.0
     assert "nll" not in {**evaluation.metrics.values, **evaluation.metrics.undefined}
     assert (evaluation.total, evaluation.done) == (2, 2)
-    assert kinds[-4:] == [
-        EventKind.EVALUATOR_EXCEPTION,
-        EventKind.EVALUATOR_COMPLETE,
-        EventKind.EVALUATION_COMPLETE,
-        EventKind.EVALUATION_STOP,
-    ]
+    assert kinds.count(EventKind.EVALUATOR_EXCEPTION) == kinds.count(EventKind.EVALUATOR_COMPLETE) == 1
+    assert kinds[-2:] == [EventKind.EVALUATION_COMPLETE, EventKind.EVALUATION_STOP]
     assert exception.problem == broken.problem
     assert exception.measurements == {"n": 2.0, "n_scored": 0.0, "n_unscored": 2.0, "n_errors": 0.0}
 

@@ -15,6 +15,7 @@ from tests.service.evaluation_kit import (
     HeldModel,
     accuracy,
     asked,
+    by_evaluator,
     failing,
     kinds_of,
     log_of,
@@ -27,26 +28,27 @@ from tests.service.evaluation_kit import (
 START, SAMPLE = EventKind.EVALUATION_START, EventKind.SAMPLE_COMPLETE
 STOP, EXCEPTION = EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION
 COMPLETE = EventKind.EVALUATION_COMPLETE
+BEGIN, END = EventKind.EVALUATOR_START, EventKind.EVALUATOR_COMPLETE
+FAILED = EventKind.EVALUATOR_EXCEPTION
 BOTH = (accuracy(), nll())
 
 
 async def test_completed_evaluation_tells_start_samples_evaluators_complete_stop():
-    """COMPLETED: one START, every sample once, every evaluator once, one COMPLETE, then one STOP, gap-free."""
+    """COMPLETED: START, COMPLETE and STOP once, each evaluator's start, samples and end between, gap-free."""
     async with rig() as r:
         evaluation = await r.evaluation.evaluate(asked(evaluators=BOTH))
 
         events = await log_of(r.worker.bridge)
 
     assert evaluation.state is EvaluationState.COMPLETED
-    assert [event.kind for event in events] == [
-        START,
-        *[SAMPLE] * 4,
-        *[EventKind.EVALUATOR_COMPLETE] * 2,
-        COMPLETE,
-        STOP,
-    ]
-    assert [event.sequence for event in events] == list(range(1, 10))
-    assert evaluation.last_sequence == 9
+    assert by_evaluator(events) == {
+        "": [START, COMPLETE, STOP],
+        "accuracy": [BEGIN, SAMPLE, SAMPLE, END],
+        "nll": [BEGIN, SAMPLE, SAMPLE, END],
+    }
+    assert (events[0].kind, [event.kind for event in events[-2:]]) == (START, [COMPLETE, STOP])
+    assert [event.sequence for event in events] == list(range(1, 12))
+    assert evaluation.last_sequence == 11
 
 
 async def test_every_event_carries_the_identity_of_its_evaluation():
@@ -66,12 +68,14 @@ async def test_every_event_carries_the_identity_of_its_evaluation():
 
 
 async def test_start_and_sample_measurements():
-    """START measures total and done; SAMPLE_COMPLETE score and output_tokens, and says sample, repeat and verdict."""
+    """Starts measure total; SAMPLE_COMPLETE score and output_tokens, and says sample, repeat and verdict."""
     async with rig() as r:
-        await r.evaluation.evaluate(asked(evaluators=BOTH))
+        await r.evaluation.evaluate(asked(evaluators=(accuracy(samples_per_prompt=3), nll())))
         start, *rest = await log_of(r.worker.bridge)
 
-    assert start.measurements == {"total": 4.0, "done": 0.0}
+    begun = {event.evaluator: event for event in rest if event.kind is BEGIN}
+    rest = [event for event in rest if event.kind is SAMPLE]
+    assert start.measurements == {"total": 8.0, "done": 0.0}
     assert start.metadata.keys() == {"model", "evaluators", "worker_id"}
     assert (start.metadata["model"], start.metadata["evaluators"]) == ("embedded:m", "accuracy,nll")
     graded, measured = (next(event for event in rest if event.evaluator == label) for label in ("accuracy", "nll"))
@@ -79,6 +83,11 @@ async def test_start_and_sample_measurements():
     assert graded.metadata == {"sample_id": "0", "repeat": "0", "verdict": "correct", "attempt": "1"}
     assert measured.metadata["verdict"] == "measured"
     assert graded.duration_ns > 0
+    assert {label: dict(event.measurements) for label, event in begun.items()} == {
+        "accuracy": {"total": 6.0},
+        "nll": {"total": 2.0},
+    }
+    assert [(event.duration_ns, dict(event.metadata)) for event in begun.values()] == [(0, {})] * 2
 
 
 async def test_unscored_sample_measures_no_score_and_has_its_problem():
@@ -136,6 +145,7 @@ async def test_undefined_metrics_are_named_in_the_events_with_their_reason():
     [
         (START, ("crucible_bridge", "evaluation", "start")),
         (SAMPLE, ("crucible_bridge", "evaluation", "sample")),
+        (BEGIN, ("crucible_bridge", "evaluator", "start")),
         (EventKind.EVALUATOR_COMPLETE, ("crucible_bridge", "evaluator", "stop")),
         (EventKind.EVALUATOR_EXCEPTION, ("crucible_bridge", "evaluator", "exception")),
         (COMPLETE, ("crucible_kitchen", "evaluation", "complete")),
@@ -164,7 +174,7 @@ async def test_cancelled_evaluation_tells_one_stop():
         kinds = await kinds_of(r.worker.bridge)
         stop = await r.told(STOP)
     assert state_of(cancelled) == (EvaluationState.CANCELLED, "CANCELLED")
-    assert kinds == [START, STOP]
+    assert kinds == [START, BEGIN, STOP]
     assert stop.metadata == {"state": "cancelled"}
     assert stop.problem is not None
     assert stop.problem.message == "no longer wanted"
@@ -179,7 +189,7 @@ async def test_deadline_cancels_with_one_stop():
         kinds = await kinds_of(r.worker.bridge)
 
     assert state_of(evaluation) == (EvaluationState.CANCELLED, "DEADLINE_EXCEEDED")
-    assert kinds == [START, STOP]
+    assert kinds == [START, BEGIN, STOP]
     assert r.model.counts["sample"] == 1
 
 
@@ -191,7 +201,7 @@ async def test_failed_evaluation_tells_one_exception():
         exception = await r.told(EXCEPTION)
 
     assert state_of(evaluation) == (EvaluationState.FAILED, "STALLED")
-    assert kinds == [START, EXCEPTION]
+    assert kinds == [START, BEGIN, EXCEPTION]
     assert exception.problem == evaluation.problem
     assert exception.duration_ns == evaluation.duration_ns > 0
 
@@ -200,10 +210,15 @@ async def test_failed_evaluation_of_failed_evaluators():
     """FAILED as no evaluator finished: each one's EXCEPTION, then the evaluation's, no COMPLETE, no metrics."""
     async with rig(ScriptedModel(fault=failing())) as r:
         evaluation = await r.evaluation.evaluate(asked(evaluators=BOTH, limits=Limits(max_unscored=0)))
-        kinds = await kinds_of(r.worker.bridge)
+        events = await log_of(r.worker.bridge)
 
     assert state_of(evaluation) == (EvaluationState.FAILED, "NO_EVALUATOR_FINISHED")
-    assert kinds == [START, *[SAMPLE] * 4, *[EventKind.EVALUATOR_EXCEPTION] * 2, EXCEPTION]
+    assert by_evaluator(events) == {
+        "": [START, EXCEPTION],
+        "accuracy": [BEGIN, SAMPLE, SAMPLE, FAILED],
+        "nll": [BEGIN, SAMPLE, SAMPLE, FAILED],
+    }
+    assert events[-1].kind is EXCEPTION
     assert (evaluation.metrics.values, evaluation.metrics.undefined) == ({}, {})
 
 

@@ -304,7 +304,7 @@ async def test_what_has_changed_on_going_on_fails_the_evaluation(tmp_path, chang
     async with rig(HeldModel(), **options) as first, rig(model, **options) as second:
         await first.evaluation.register_plan(small(accuracy(), dataset=Dataset.of("jsonl:data.jsonl")))
         await first.evaluation.notify_step("p", 3, "embedded:m")
-        before = await first.told(START, NAME)
+        before = await first.told(EventKind.EVALUATOR_START, NAME)
         assert before.measurements["total"] == 2
         await first.worker.bridge.worker.drain()
         if changed == "data set":
@@ -318,7 +318,13 @@ async def test_what_has_changed_on_going_on_fails_the_evaluation(tmp_path, chang
         assert (failed.state, failed.problem.reason) == (EvaluationState.FAILED, reason)
         fingerprint = failed.dataset_fingerprint if changed == "data set" else failed.model_fingerprint
         assert fingerprint in failed.problem.message
-        assert await kinds_of(second.worker.bridge, NAME) == [START, INTERRUPT, RESUME, EXCEPTION]
+        assert await kinds_of(second.worker.bridge, NAME) == [
+            START,
+            EventKind.EVALUATOR_START,
+            INTERRUPT,
+            RESUME,
+            EXCEPTION,
+        ]
 
 
 async def test_what_is_being_read_has_its_place_in_the_queue(slow_loading):

@@ -42,7 +42,7 @@ async def test_full_queue_refuses():
         )
         assert (error.retryable, error.retry_after) == (True, QUEUE_RETRY_SECONDS)
         await refused(r.evaluation.get_evaluation("third"), Code.NOT_FOUND, "UNKNOWN_EVALUATION", field="evaluation_id")
-        assert len(await log_of(r.worker.bridge)) == 2
+        assert len(await log_of(r.worker.bridge, kinds=[EventKind.EVALUATION_START])) == 2
         # Those that are there already are answered all the same.
         assert (await r.evaluation.start_evaluation(asked(evaluation_id="waits"))).existed
 
@@ -60,7 +60,7 @@ async def test_queue_is_bounded_for_requests_of_one_moment():
         reasons = {getattr(answer, "reason", None) for answer in answers if isinstance(answer, Exception)}
         assert len(accepted) == 3
         assert reasons == {"QUEUE_FULL"}
-        assert len(await log_of(r.worker.bridge)) == 3
+        assert len(await log_of(r.worker.bridge, kinds=[EventKind.EVALUATION_START])) == 3
 
 
 async def test_queued_evaluation_can_be_cancelled():

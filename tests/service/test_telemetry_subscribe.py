@@ -56,7 +56,7 @@ async def test_new_events_arrive_as_they_are_committed():
         async with r.worker.bridge.telemetry.subscribe() as stream:
             assert (await anext(stream)).kind is START
             r.model.let_go.set()
-            rest = [await anext(stream) for _ in range(5)]
+            rest = [await anext(stream) for _ in range(6)]
         assert [event.kind for event in rest][-1] is STOP
 
 
@@ -110,9 +110,10 @@ async def test_until_now_ends_at_the_end_of_the_log():
     async with rig(HeldModel()) as r:
         assert await log_of(r.worker.bridge) == []
         await r.evaluation.start_evaluation(asked())
-        assert [event.kind for event in await log_of(r.worker.bridge)] == [START]
+        await r.model.asked.wait()
+        assert [event.kind for event in await log_of(r.worker.bridge)] == [START, EventKind.EVALUATOR_START]
         assert await log_of(r.worker.bridge, kinds=[STOP]) == []
-        assert await log_of(r.worker.bridge, after_sequence=1) == []
+        assert await log_of(r.worker.bridge, after_sequence=2) == []
         assert (await r.evaluation.get_evaluation("e")).state is not EvaluationState.COMPLETED
 
 

@@ -191,8 +191,8 @@ def events_of_every_kind() -> Iterator[Event]:
         row, SampleResult(evaluator="acc", sample_id="a", verdict=Verdict.CORRECT, score=1.0), 1
     )
     yield run_events.evaluator_start(row, "acc", 1)
-    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics))
-    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics, problem=problem))
+    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics), 1)
+    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics, problem=problem), 1)
     yield run_events.complete(row, metrics, 1, 1)
     yield run_events.stop(row, EvaluationState.COMPLETED, 1)
     yield run_events.exception(row, problem, 1)

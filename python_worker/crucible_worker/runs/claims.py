@@ -164,8 +164,12 @@ def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, wor
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
            past_active_ns = past_active_ns + active_ns, active_ns = 0,
-           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable),
-           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND NOT retryable
+           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (NOT retryable
+                   OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans
+                                    WHERE spans.number = evaluations.number AND result IS NOT NULL))),
+           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (NOT retryable
+                       OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans
+                                        WHERE spans.number = evaluations.number AND result IS NOT NULL))
                        AND verdict IN (?, ?))
            WHERE number = ?""",
         (

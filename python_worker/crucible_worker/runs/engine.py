@@ -1,7 +1,9 @@
 r"""One attempt at an evaluation: takes its samples, at most so many at once, until they are done or it is stopped.
 
-    is prepared -> waits for its turn -> runs what has no final verdict -> aggregates -> ends, in one transaction
+    is prepared -> waits for its turn -> runs what has no final verdict -> ends, in one transaction
                 \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
+
+Each evaluator is aggregated, and tells its end, as soon as its last sample is committed; see `evaluator_runs`.
 
 What ends it first is what it ends with. From that moment the gate lets no model call through and no result is kept.
 """
@@ -12,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 import structlog
 
@@ -35,6 +37,7 @@ from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
+from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
@@ -43,8 +46,8 @@ from crucible_worker.runs.others import load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
+from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
-from crucible_worker.runs.summary import summarise
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -98,6 +101,7 @@ class Attempt:
         """Set when the attempt has ended, and that is committed or cannot be."""
         self._journal, self._locks, self._request = journal, locks, request
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
+        self._runs: EvaluatorRuns  # once the model is loaded
         self._prepare: Prepare | None = None
         if isinstance(plan, Plan):
             self._plan, self.model = plan, plan.model
@@ -190,20 +194,27 @@ class Attempt:
             for evaluator in self._holding():
                 await evaluator.get_ready()
             self._last_progress = time.monotonic()
-            items = items_left(plan, await self._journal.read(runs_before, number))
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._concurrency()):
-                    group.create_task(self._take(items))
-            await self._until_unwritten(1)
-            return await self._journal.read(
-                summarise,
-                number,
-                plan.evaluators,
-                refused=plan.refused,
-                samples=len(plan.samples),
-                prefix=self._request.metric_prefix,
-                limits=self._request.limits,
+            told = await self._journal.read(told_of, number)
+            before = await self._journal.read(runs_before, number)
+            runs = self._runs = EvaluatorRuns(
+                self._journal, self.row, plan, self._request, told=told, before=before, active_ns=self._active_ns
             )
+            items = items_left(plan, before, runs.to_run)
+            async with asyncio.TaskGroup() as group:
+                for index in runs.unfinished:
+                    group.create_task(self._failing(runs.end(index)))
+                for _ in range(self._concurrency()):
+                    group.create_task(self._failing(self._take(items)))
+            if self._stopped.done():
+                raise Cancelled("the evaluation has ended")
+            return runs.outcome()
+
+    async def _failing(self, part: Coroutine[None, None, None]) -> None:
+        """Do a part of the work; trouble of the journal's ends the attempt as such, not as a fault of the worker."""
+        try:
+            await part
+        except JournalUnavailable as error:
+            self._fail(error)
 
     def _concurrency(self) -> int:
         wanted = self._request.limits.concurrency or self._limits.default_concurrency
@@ -215,6 +226,8 @@ class Attempt:
             if self._stopped.done():
                 return
             await self._until_unwritten(MAX_UNWRITTEN)
+            if place.evaluator not in self._runs.begun:
+                await self._runs.begin(place.evaluator)
             result = await self._run(place)
             self._last_progress = time.monotonic()
             self._keep(Kept(place, result, attempt))
@@ -286,14 +299,15 @@ class Attempt:
         future = self._journal.submit(
             lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns), size=size
         )
-        future.add_done_callback(functools.partial(self._written_now, len(kept), size))
+        future.add_done_callback(functools.partial(self._written_now, kept, size))
 
-    def _written_now(self, count: int, size: int, future: asyncio.Future[None]) -> None:
+    def _written_now(self, kept: Sequence[Kept], size: int, future: asyncio.Future[None]) -> None:
         self._unwritten -= size
         self._written.set()
         error = future.exception()
         if error is None:
-            self._done_now += count
+            self._done_now += len(kept)
+            self._runs.written(kept)
         else:
             self._fail(error)
 

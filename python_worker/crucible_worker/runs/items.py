@@ -1,38 +1,60 @@
-"""What an attempt still has to run, in its order."""
+"""What an attempt still has to run, in its order: evaluator by evaluator, so that each ends as early as it can."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Container, Iterator, Mapping, Sequence
 
+from crucible_bridge.types import EvaluatorKind, EvaluatorSpec
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses
 from crucible_worker.runs.lifecycle import Place
 from crucible_worker.runs.preparation import Plan
 
-__all__ = ["items_left"]
+__all__ = ["finals_in", "in_turn", "items_left"]
 
 
-def items_left(plan: Plan, before: Iterable[int]) -> Iterator[tuple[Place, int]]:
+def items_left(plan: Plan, before: Mapping[int, array[int]], to_run: Container[int]) -> Iterator[tuple[Place, int]]:
     """Places without a final verdict, each with the number of its attempt.
 
     Args:
         plan: of the attempt.
-        before: of every place that was run before, in their order: position, evaluator, repeat, attempts, and 1 if its
-            verdict is final.
+        before: by evaluator, every place that was run before, in the data set's order: position, repeat, attempts, and
+            1 if its verdict is final.
+        to_run: evaluators that have anything to run.
     """
-    rows = zip(*[iter(before)] * 5, strict=True)
+    for index in in_turn(plan):
+        if index in to_run:
+            yield from _left_of(plan, index, before.get(index, ()))
+
+
+def in_turn(plan: Plan) -> Sequence[int]:
+    """Evaluators by index, those first whose samples take the fewest steps; in the order given where they take as many.
+
+    So a short evaluator does not wait for a long one, whichever is named first.
+    """
+    return sorted(range(len(plan.evaluators)), key=lambda index: _steps(*plan.evaluators[index]))
+
+
+def finals_in(before: Sequence[int]) -> int:
+    """How many of the places that were run before, of one evaluator, have a final verdict."""
+    return sum(before[3::4])
+
+
+def _steps(spec: EvaluatorSpec, evaluator: Evaluator) -> tuple[int, int]:
+    # What measures given text reads each sample once. Others generate, then ask judges, or play in processes.
+    generates = EvaluatorKind.TRAINING not in registry.info(spec.kind).kinds
+    judged = isinstance(evaluator, AsksOthers) and bool(evaluator.others)
+    return generates + judged + isinstance(evaluator, HoldsProcesses), evaluator.repeats
+
+
+def _left_of(plan: Plan, index: int, before: Sequence[int]) -> Iterator[tuple[Place, int]]:
+    rows = zip(*[iter(before)] * 4, strict=True)
     row = next(rows, None)
-    for place in _places(plan):
-        key = (place.position, place.evaluator, place.repeat)
-        while row is not None and row[:3] < key:
-            row = next(rows, None)
-        attempts, final = (0, False) if row is None or row[:3] != key else row[3:]
-        if not final:
-            yield place, attempts + 1
-
-
-def _places(plan: Plan) -> Iterator[Place]:
-    # Sample by sample, so that several evaluators advance side by side on the one client.
     for position in range(len(plan.samples)):
-        for index, (_, evaluator) in enumerate(plan.evaluators):
-            if index not in plan.refused:
-                for repeat in range(evaluator.repeats):
-                    yield Place(position, index, repeat)
+        for repeat in range(plan.evaluators[index][1].repeats):
+            while row is not None and row[:2] < (position, repeat):
+                row = next(rows, None)
+            attempts, final = (0, False) if row is None or row[:2] != (position, repeat) else row[2:]
+            if not final:
+                yield Place(position, index, repeat), attempts + 1

@@ -157,18 +157,19 @@ def complete(
     sample_count: int,
     active_ns: int,
 ) -> None:
-    """End with metrics: every evaluator's event, then COMPLETE, then STOP. Without a finished evaluator: FAILED."""
+    """End with metrics, once every evaluator has ended: COMPLETE, then STOP. Without one that finished: FAILED."""
     duration_ns = row.past_active_ns + active_ns
-    events = [run_events.evaluator_end(row, result) for result in results]
     problems = [result.problem for result in results if result.problem is not None]
     if len(problems) == len(results):
         message = shorten(f"every evaluator failed, the first with {problems[0].message}", MAX_PROBLEM_BYTES)
         problem = Problem(reason="NO_EVALUATOR_FINISHED", message=message)
-        events.append(run_events.exception(row, problem, duration_ns))
+        events = [run_events.exception(row, problem, duration_ns)]
         _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, metrics, results, problem)
         return
-    events.append(run_events.complete(row, metrics, sample_count, duration_ns))
-    events.append(run_events.stop(row, EvaluationState.COMPLETED, duration_ns))
+    events = [
+        run_events.complete(row, metrics, sample_count, duration_ns),
+        run_events.stop(row, EvaluationState.COMPLETED, duration_ns),
+    ]
     _finish(transaction, locks, row, EvaluationState.COMPLETED, events, active_ns, metrics, results, None)
 
 
@@ -234,7 +235,8 @@ def _write_interrupt(transaction: Transaction, row: Row, active_ns: int, cause: 
         (EvaluationState.INTERRUPTED, time.time_ns(), active_ns, row.number),
     )
     open_log(transaction, row.number)
-    append(transaction, row.number, (run_events.interrupt(row, cause),))
+    now = dataclasses.replace(row, active_ns=active_ns)
+    append(transaction, row.number, (run_events.interrupt(now, cause),))
 
 
 def _finish(

@@ -55,9 +55,15 @@ def resume(row: Row, worker_id: str) -> Event:
 
 
 def interrupt(row: Row, cause: str) -> Event:
-    """EVALUATION_INTERRUPT, at most once per attempt."""
+    """EVALUATION_INTERRUPT, at most once per attempt; what has ended is the attempt."""
     metadata = {"attempt": str(row.attempt), "cause": cause}
-    return _event(row, EventKind.EVALUATION_INTERRUPT, measurements=_how_far(row), metadata=metadata)
+    return _event(
+        row,
+        EventKind.EVALUATION_INTERRUPT,
+        duration_ns=row.active_ns,
+        measurements=_how_far(row),
+        metadata=metadata,
+    )
 
 
 def progress(row: Row, samples_per_second: float) -> Event:
@@ -93,7 +99,7 @@ def evaluator_start(row: Row, evaluator: str, total: int) -> Event:
     return _event(row, EventKind.EVALUATOR_START, evaluator=evaluator, measurements=measurements)
 
 
-def evaluator_end(row: Row, result: EvaluatorResult) -> Event:
+def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
     """EVALUATOR_COMPLETE with the evaluator's metrics, or EVALUATOR_EXCEPTION with its problem."""
     counts = {
         "n": float(result.n),
@@ -106,6 +112,7 @@ def evaluator_end(row: Row, result: EvaluatorResult) -> Event:
         row,
         EventKind.EVALUATOR_EXCEPTION if failed else EventKind.EVALUATOR_COMPLETE,
         evaluator=result.evaluator.label,
+        duration_ns=duration_ns,
         measurements=counts if failed else {**result.metrics.values, **counts},
         metadata=_of_metrics(request_from_record(row.request), result.metrics),
         problem=result.problem,

@@ -153,7 +153,7 @@ def refuse_equal_keys(evaluators: Iterable[PlacedKeys]) -> None:
 
     A key with something in place of `<...>` is any that has one word there: `rubric/<criterion>` is `rubric/accuracy`,
     too, of an evaluator that is named so. Where two are of that kind, or one begins so, nobody knows before they are
-    there: see `summarise`.
+    there: see `summary.unless_taken`.
 
     Raises:
         InvalidField: names the second of the two and the key.

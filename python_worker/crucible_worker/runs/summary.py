@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -15,62 +15,34 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.runs.journal.queries import results_of
 from crucible_worker.runs.specification import metric_key
 
-__all__ = ["summarise"]
+__all__ = ["merged", "summarise", "unless_taken"]
 
 _log = structlog.get_logger(__name__)
 
 
-def summarise(
-    connection: sqlite3.Connection,
-    number: int,
-    evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]],
-    *,
-    refused: Mapping[int, Problem],
-    samples: int,
-    prefix: str,
-    limits: Limits,
-) -> tuple[Metrics, list[EvaluatorResult]]:
-    """Aggregate every evaluator over what the journal holds, in the data set's order.
-
-    Args:
-        connection: reads the journal; this runs in a reader's thread.
-        number: the evaluation's.
-        evaluators: specifications, each with its evaluator.
-        refused: by index, why an evaluator could not be run at all.
-        samples: samples of the data set.
-        prefix: put before every key.
-        limits: how many unscored samples fail an evaluator.
-
-    Returns:
-        The metrics of those that finished, and each evaluator's result; one that yields a key of one before it fails
-        (EQUAL_KEYS).
-    """
-    results: list[EvaluatorResult] = []
-    for index, (spec, evaluator) in enumerate(evaluators):
-        n = samples * evaluator.repeats
-        if index in refused:
-            results.append(
-                EvaluatorResult(evaluator=spec, metrics=Metrics({}), n=n, n_unscored=n, problem=refused[index])
-            )
-        else:
-            results.append(_result(connection, number, index, spec, evaluator, n, prefix, limits))
-    values: dict[str, float] = {}
-    undefined: dict[str, str] = {}
-    for index, result in enumerate(results):
-        if result.problem is not None:
-            continue
-        keys = result.metrics.values.keys() | result.metrics.undefined.keys()
-        if taken := keys & (values.keys() | undefined.keys()):
-            results[index] = dataclasses.replace(result, problem=_equal_keys(min(taken)))
-            continue
-        values.update(result.metrics.values)
-        undefined.update(result.metrics.undefined)
-    return Metrics(values, undefined), results
+def unless_taken(result: EvaluatorResult, ended: Iterable[EvaluatorResult]) -> EvaluatorResult:
+    """The result; with a problem (EQUAL_KEYS) where it has a key of an evaluator that has finished before it."""
+    if result.problem is not None:
+        return result
+    for other in ended:
+        if other.problem is None and (taken := _keys(result) & _keys(other)):
+            message = f"it yields the key {min(taken)!r}, which an evaluator before it yields: give it another name"
+            problem = Problem(reason="EQUAL_KEYS", message=shorten(message, MAX_PROBLEM_BYTES))
+            return dataclasses.replace(result, problem=problem)
+    return result
 
 
-def _equal_keys(key: str) -> Problem:
-    message = f"it yields the key {key!r}, which an evaluator before it yields: give it another name"
-    return Problem(reason="EQUAL_KEYS", message=shorten(message, MAX_PROBLEM_BYTES))
+def merged(results: Iterable[EvaluatorResult]) -> Metrics:
+    """The metrics of those evaluators that finished."""
+    finished = [result.metrics for result in results if result.problem is None]
+    return Metrics(
+        {key: value for metrics in finished for key, value in metrics.values.items()},
+        {key: reason for metrics in finished for key, reason in metrics.undefined.items()},
+    )
+
+
+def _keys(result: EvaluatorResult) -> set[str]:
+    return {*result.metrics.values, *result.metrics.undefined}
 
 
 @dataclasses.dataclass(slots=True)
@@ -91,16 +63,34 @@ class _Counts:
             yield result
 
 
-def _result(
+def summarise(
     connection: sqlite3.Connection,
     number: int,
     index: int,
     spec: EvaluatorSpec,
     evaluator: Evaluator,
-    n: int,
+    *,
+    refused: Problem | None,
+    samples: int,
     prefix: str,
     limits: Limits,
 ) -> EvaluatorResult:
+    """Aggregate an evaluator over what the journal holds, in the data set's order.
+
+    Args:
+        connection: reads the journal; this runs in a reader's thread.
+        number: the evaluation's.
+        index: the evaluator's place in the request.
+        spec: its specification.
+        evaluator: the evaluator.
+        refused: why it could not be run at all, if it could not.
+        samples: samples of the data set.
+        prefix: put before every key.
+        limits: how many unscored samples fail an evaluator.
+    """
+    n = samples * evaluator.repeats
+    if refused is not None:
+        return EvaluatorResult(evaluator=spec, metrics=Metrics({}), n=n, n_unscored=n, problem=refused)
     counts = _Counts()
     metrics, problem = Metrics({}), None
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.types import EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
-from crucible_worker.runs.summary import summarise
+from crucible_worker.runs.summary import merged, summarise, unless_taken
 from tests.unit.runs.journals import claim, commit, open_journal, owner_locks
 
 FOUR = (Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNDECIDED, Verdict.ERROR)
@@ -46,7 +46,7 @@ def raising(error):
 
 @pytest.fixture
 async def found(tmp_path):
-    """A function that summarises results of four samples by evaluators."""
+    """A function that summarises results of four samples by evaluators that end in this order."""
     async with open_journal(tmp_path) as journal:
         with owner_locks(tmp_path) as locks:
             row = (await claim(journal, locks)).row
@@ -54,15 +54,21 @@ async def found(tmp_path):
                 await commit(journal, row, position, FOUR[position])
 
             async def summarised(*evaluators, samples=4, refused=None, prefix="", limits=None):
-                return await journal.read(
-                    summarise,
-                    row.number,
-                    evaluators,
-                    refused=refused or {},
-                    samples=samples,
-                    prefix=prefix,
-                    limits=limits or Limits(),
-                )
+                results = []
+                for index, (specification, evaluator) in enumerate(evaluators):
+                    result = await journal.read(
+                        summarise,
+                        row.number,
+                        index,
+                        specification,
+                        evaluator,
+                        refused=(refused or {}).get(index),
+                        samples=samples,
+                        prefix=prefix,
+                        limits=limits or Limits(),
+                    )
+                    results.append(unless_taken(result, results))
+                return merged(results), results
 
             yield summarised
 
@@ -143,8 +149,8 @@ async def test_values_that_are_not_finite_are_undefined(found):
     assert metrics.undefined.keys() == {"x", "y"}
 
 
-async def test_a_key_of_two_fails_the_second(found):
-    """Known only once it is there: what stands first is kept as it is, and the others have their metrics."""
+async def test_a_key_of_two_fails_the_one_that_ends_later(found):
+    """Known only once it is there: what has ended is kept as it is, and the others have their metrics."""
     metrics, results = await found(
         (spec(), Counting(lambda results: Metrics({"a/b": 1.0}))),
         (spec("a"), Counting(lambda results: Metrics({"b": 2.0}), 0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from crucible_bridge.errors import InvalidField, NotFound
@@ -334,17 +334,17 @@ def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str,
             yield sample_id, score
 
 
-def runs_before(source: Reads, number: int) -> array[int]:
-    """What was run before, in the data set's order; five numbers each, as there may be millions.
+def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
+    """What was run before, by the evaluator's index, in the data set's order; numbers, as there may be millions.
 
-    They are: position, evaluator, repeat, attempts so far, and whether it is final (1 or 0): every verdict is but an
-    error that may go away when it is asked again.
+    Four each: position, repeat, attempts so far, and whether it is final (1 or 0): every verdict is, except an error
+    that may go away when it is asked again.
     """
     sql = """SELECT position, evaluator, repeat, attempt, NOT retryable FROM samples WHERE number = ?
              ORDER BY position, evaluator, repeat"""
-    rows = array("q")
-    for row in source.execute(sql, (number,)):
-        rows.extend(row)
+    rows: dict[int, array[int]] = {}
+    for position, evaluator, *rest in source.execute(sql, (number,)):
+        rows.setdefault(evaluator, array("q")).extend((position, *rest))
     return rows
 
 

@@ -36,6 +36,8 @@ from crucible_bridge.types import (
 from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
 
 __all__ = [
+    "evaluator_result_from_record",
+    "evaluator_result_to_record",
     "pack",
     "request_from_record",
     "request_to_record",
@@ -111,6 +113,20 @@ def score_from_record(record: bytes) -> tuple[str, float | None]:
     """The id of a sample and its score, where it has one."""
     data = msgpack.unpackb(record)
     return data["sample_id"], data["score"]
+
+
+def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
+    """Pack what an evaluator ended with, without its specification, which the request has."""
+    data = _fields(result)
+    del data["evaluator"]
+    return pack({**data, "metrics": _metrics_to_map(result.metrics), "problem": _problem_to_map(result.problem)})
+
+
+def evaluator_result_from_record(spec: EvaluatorSpec, record: bytes) -> EvaluatorResult:
+    """Unpack what an evaluator ended with."""
+    data = msgpack.unpackb(record)
+    data |= {"metrics": Metrics(**data["metrics"]), "problem": _problem_from_map(data["problem"])}
+    return EvaluatorResult(evaluator=spec, **data)
 
 
 def result_to_record(metrics: Metrics, results: Sequence[EvaluatorResult], problem: Problem | None) -> bytes:

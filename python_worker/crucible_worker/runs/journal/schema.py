@@ -130,6 +130,19 @@ CREATE TABLE IF NOT EXISTS journal_file (
     birth_ns INTEGER NOT NULL,
     inode INTEGER NOT NULL
 );
+-- Evaluators that have begun: the evaluation's time with an owner at that moment, and, once it has ended, its result.
+CREATE TABLE IF NOT EXISTS evaluator_spans (
+    number INTEGER NOT NULL,
+    evaluator INTEGER NOT NULL,
+    started_ns INTEGER NOT NULL,
+    result BLOB,
+    PRIMARY KEY (number, evaluator)
+) WITHOUT ROWID;
+-- They go with their evaluation, whichever release's worker removes it.
+CREATE TRIGGER IF NOT EXISTS evaluator_spans_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM evaluator_spans WHERE number = OLD.number;
+END;
 """
 """What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
 

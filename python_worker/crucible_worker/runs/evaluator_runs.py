@@ -1,0 +1,135 @@
+"""The evaluators of one attempt: each begins with its first sample, and ends once its last one is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from crucible_bridge.types import EvaluateRequest, EvaluatorResult, Metrics
+from crucible_worker.runs import spans
+from crucible_worker.runs.items import finals_in
+from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.journal.records import evaluator_result_from_record
+from crucible_worker.runs.lifecycle import Kept
+from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.summary import merged, summarise, unless_taken
+
+__all__ = ["EvaluatorRuns"]
+
+
+class EvaluatorRuns:
+    """Which evaluators have begun, which have ended and with what; of one event loop."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        row: Row,
+        plan: Plan,
+        request: EvaluateRequest,
+        *,
+        told: Mapping[int, bytes | None],
+        before: Mapping[int, array[int]],
+        active_ns: Callable[[], int],
+    ) -> None:
+        """See the module.
+
+        Args:
+            journal: where everything is kept.
+            row: the evaluation as it was claimed.
+            plan: of the attempt.
+            request: what is asked, with the limits of this attempt.
+            told: what was told of each evaluator before; see `spans.told_of`.
+            before: what was run before; see `queries.runs_before`.
+            active_ns: says the time with this owner so far.
+        """
+        self._journal, self._row, self._plan, self._request = journal, row, plan, request
+        self._active_ns = active_ns
+        self.begun = set(told)
+        """Evaluators whose EVALUATOR_START is committed, by index."""
+        self._beginning: dict[int, asyncio.Future[None]] = {}
+        self._results = {
+            index: evaluator_result_from_record(plan.evaluators[index][0], record)
+            for index, record in told.items()
+            if record is not None
+        }
+        self._left: dict[int, int] = {}
+        self._all_written: dict[int, asyncio.Event] = {}
+        for index in range(len(plan.evaluators)):
+            if index not in self._results:
+                able = index not in plan.refused
+                self._left[index] = self._total(index) - finals_in(before.get(index, ())) if able else 0
+                self._all_written[index] = asyncio.Event()
+                if not self._left[index]:
+                    self._all_written[index].set()
+        self._summarising = asyncio.Lock()
+
+    @property
+    def unfinished(self) -> Sequence[int]:
+        """Evaluators that have not ended, by index."""
+        return [index for index in self._left if index not in self._results]
+
+    @property
+    def to_run(self) -> Set[int]:
+        """Those of them with samples to run."""
+        return {index for index, left in self._left.items() if left}
+
+    async def begin(self, index: int) -> None:
+        """Have EVALUATOR_START committed before the first sample is run, unless it is.
+
+        Raises:
+            JournalUnavailable: it cannot be written.
+        """
+        if index in self.begun:
+            return
+        if index not in self._beginning:
+            row, label, total = self._row, self._plan.evaluators[index][0].label, self._total(index)
+            active_ns = self._active_ns()
+            self._beginning[index] = self._journal.submit(
+                lambda transaction: spans.begin(transaction, row, index, label=label, total=total, active_ns=active_ns)
+            )
+        # Several samples wait for it: one that is cancelled takes nothing from the others.
+        await asyncio.shield(self._beginning[index])
+        self.begun.add(index)
+
+    def written(self, kept: Sequence[Kept]) -> None:
+        """Take note that these results are committed."""
+        for one in kept:
+            index = one.place.evaluator
+            self._left[index] -= 1
+            if not self._left[index]:
+                self._all_written[index].set()
+
+    async def end(self, index: int) -> None:
+        """Wait for the last sample of an evaluator, aggregate them, and tell the end.
+
+        Raises:
+            JournalUnavailable: the journal cannot be read, or not written.
+        """
+        await self._all_written[index].wait()
+        await self.begin(index)  # it had nothing to run
+        # One at a time: several that end together may not take all of the journal's readers.
+        async with self._summarising:
+            result = await self._journal.read(
+                summarise,
+                self._row.number,
+                index,
+                *self._plan.evaluators[index],
+                refused=self._plan.refused.get(index),
+                samples=len(self._plan.samples),
+                prefix=self._request.metric_prefix,
+                limits=self._request.limits,
+            )
+            result = unless_taken(result, self._results.values())
+            row, active_ns = self._row, self._active_ns()
+            await self._journal.submit(lambda transaction: spans.end(transaction, row, index, result, active_ns))
+            self._results[index] = result
+
+    def outcome(self) -> tuple[Metrics, list[EvaluatorResult]]:
+        """The metrics of those that finished, and every evaluator's result, once all have ended."""
+        results = [self._results[index] for index in range(len(self._plan.evaluators))]
+        return merged(results), results
+
+    def _total(self, index: int) -> int:
+        return len(self._plan.samples) * self._plan.evaluators[index][1].repeats

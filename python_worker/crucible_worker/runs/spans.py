@@ -1,0 +1,57 @@
+"""What was told of each evaluator: EVALUATOR_START, then its end, each once over all attempts at the evaluation.
+
+That it was told stands in the journal, written together with the event. An evaluator that has ended is final: a later
+attempt runs none of its samples again, and takes its result as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crucible_bridge.types import EvaluatorResult
+from crucible_worker.runs import lifecycle, run_events
+from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.queries import Reads, Row
+from crucible_worker.runs.journal.records import evaluator_result_to_record
+
+__all__ = ["begin", "end", "told_of"]
+
+
+def told_of(source: Reads, number: int) -> Mapping[int, bytes | None]:
+    """The evaluators of an evaluation that have begun, by index; the record of its result for each that has ended."""
+    return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
+
+
+def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int) -> None:
+    """Tell that the work on an evaluator begins, unless an attempt before has told it.
+
+    Args:
+        transaction: the transaction.
+        row: the evaluation, as it was claimed.
+        index: the evaluator's place in the request.
+        label: the evaluator's name, or its kind.
+        total: its runs of samples.
+        active_ns: time with this owner so far.
+    """
+    # A duration is a difference of the evaluation's own time, so what was taken of that may never be forgotten.
+    lifecycle.keep_time(transaction, row.number, active_ns)
+    cursor = transaction.execute(
+        "INSERT OR IGNORE INTO evaluator_spans VALUES (?, ?, ?, NULL)",
+        (row.number, index, row.past_active_ns + active_ns),
+    )
+    if cursor.rowcount:
+        lifecycle.append(transaction, row.number, (run_events.evaluator_start(row, label, total),))
+
+
+def end(transaction: Transaction, row: Row, index: int, result: EvaluatorResult, active_ns: int) -> None:
+    """Tell how an evaluator ended, which has begun: EVALUATOR_COMPLETE, or EVALUATOR_EXCEPTION where it failed."""
+    lifecycle.keep_time(transaction, row.number, active_ns)
+    where = "WHERE number = ? AND evaluator = ?"
+    (started_ns,) = transaction.execute(
+        f"SELECT started_ns FROM evaluator_spans {where}", (row.number, index)
+    ).fetchone()
+    transaction.execute(
+        f"UPDATE evaluator_spans SET result = ? {where}", (evaluator_result_to_record(result), row.number, index)
+    )
+    duration_ns = row.past_active_ns + active_ns - started_ns
+    lifecycle.append(transaction, row.number, (run_events.evaluator_end(row, result, duration_ns),))
