@@ -220,7 +220,7 @@ async def test_the_first_clients_get_no_kind_that_they_do_not_know(method: str, 
         evaluation = await r.evaluation.evaluate(asked(evaluators=[accuracy(), nll()], dataset=numbered(2)))
         log = await log_of(r.worker.bridge)
         async with grpc.aio.insecure_channel(r.worker.address) as channel:
-            call = channel.unary_stream(method)(request_bytes)
+            call = channel.unary_stream(method, None, None)(request_bytes)
             batches = [events_pb2.EventBatch.FromString(reply) async for reply in call]
 
     told = [event for batch in batches for event in batch.events]
