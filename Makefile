@@ -70,8 +70,8 @@ $(INSPECT_VENV)/.ready: $(READY)
 test-inspect: $(INSPECT_VENV)/.ready ## tasks of Inspect AI by the worker, and beside Inspect itself
 	$(INSPECT_VENV)/bin/python -m pytest -m inspect
 
-test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.15 or later, and Hex or BRIDGE_ELIXIR_DEPS
-	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.15 or later" >&2; exit 1; }
+test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.16 or later, and Hex or BRIDGE_ELIXIR_DEPS
+	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.16 or later" >&2; exit 1; }
 	@test -n "$$BRIDGE_ELIXIR_DEPS" || mix hex.info >/dev/null 2>&1 || { echo "Hex is missing: mix local.hex," \
 		"or name a folder of dependencies by BRIDGE_ELIXIR_DEPS (see elixir_client_example/mix.exs)" >&2; exit 1; }
 	cd elixir_client_example && { test -n "$$BRIDGE_ELIXIR_DEPS" || mix deps.get; } && \

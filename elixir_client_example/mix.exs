@@ -5,7 +5,7 @@ defmodule CrucibleBridge.MixProject do
     [
       app: :crucible_bridge,
       version: "0.1.0",
-      # What test/pure tests needs no more than 1.14; grpc and protobuf ask for 1.15.
+      # test/pure needs 1.14; grpc needs 1.15, protobuf 0.17 needs 1.16.
       elixir: "~> 1.14",
       elixirc_paths: elixirc_paths(Mix.env()),
       start_permanent: Mix.env() == :prod,

@@ -1,9 +1,10 @@
 # What tools cost through a pool of Snakepit: a small one, and one with a million numbers as binary parameters.
 #
-#     mix run bench/snakepit.exs [own]
+#     mix run PATH/bench/snakepit.exs [own]
 #
-# With `own`, Snakepit's own Python server takes turns with ours, at its showcase's `ping`; its requirements have to be
-# installed beside crucible-bridge. WORKER_PYTHON is the interpreter; if unset, that of this checkout.
+# In a project that depends on crucible_bridge and {:snakepit, "~> 0.13"}. With `own`, Snakepit's own Python server takes
+# turns with ours, at its showcase's `ping`; its requirements have to be installed beside crucible-bridge. WORKER_PYTHON is
+# the interpreter; if unset, that of this checkout.
 
 Code.require_file("measure.exs", __DIR__)
 alias CrucibleBridge.{SnakepitAdapter, Tensor}

@@ -1,12 +1,16 @@
 # CrucibleKitchen evaluates by a worker: with its own stage at the end, and with the bridge's while the run trains.
 #
-#     mix run examples/kitchen.exs
+#     mix run PATH/examples/kitchen.exs
 #
-# Needs crucible_kitchen among the dependencies. The worker is asked for at WORKER_ADDRESS (127.0.0.1:50051 if unset), with
-# the token in WORKER_TOKEN_FILE where that is set.
+# In a project that depends on crucible_bridge and crucible_kitchen. The worker's address is WORKER_ADDRESS (127.0.0.1:50051
+# if unset), its token is read from WORKER_TOKEN_FILE if that is set.
 
 alias CrucibleBridge.{Connection, Telemetry}
 alias CrucibleKitchen.Adapters.Noop
+
+unless Code.ensure_loaded?(CrucibleKitchen) do
+  raise "crucible_kitchen is not there: run this in a project that depends on it and on crucible_bridge"
+end
 
 defmodule Kitchen.Train do
   @moduledoc "Stands for training: what it leaves is the next of the checkpoints that ship with the worker."

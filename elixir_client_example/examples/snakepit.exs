@@ -1,11 +1,15 @@
 # Workers in a pool of Snakepit, which starts them: none has to run before.
 #
-#     mix run examples/snakepit.exs
+#     mix run PATH/examples/snakepit.exs
 #
-# WORKER_PYTHON is the interpreter of the environment with crucible-bridge and its extra `local`; if unset, that of this
-# checkout, which `make demo` sets up.
+# In a project that depends on crucible_bridge and {:snakepit, "~> 0.13"}. WORKER_PYTHON is the interpreter of the
+# environment with crucible-bridge and its extra `local`; if unset, that of this checkout, which `make demo` sets up.
 
 alias CrucibleBridge.{Connection, SnakepitAdapter, Telemetry, Tensor}
+
+unless Code.ensure_loaded?(Snakepit) do
+  raise "snakepit is not there: run this in a project that depends on it and on crucible_bridge"
+end
 
 state_dir = Path.join(System.tmp_dir!(), "crucible-snakepit-example")
 
@@ -18,7 +22,7 @@ Application.put_env(:crucible_bridge, SnakepitAdapter,
 pool = [
   pooling_enabled: true,
   adapter_module: SnakepitAdapter,
-  pool_size: 2,
+  pools: [%{name: :default, adapter_module: SnakepitAdapter, pool_size: 2}],
   data_dir: Path.join(state_dir, "snakepit")
 ]
 

@@ -99,13 +99,20 @@ defmodule CrucibleBridge.HandlersTest do
   end
 
   defp raising(code) do
-    for {names, {module, function}} <- attached(code),
-        _defined = define(code, module),
-        name <- names,
-        {name, measurements, metadata} <- events(name),
-        error = raised(fn -> apply(module, function, [name, measurements, metadata, self()]) end) do
-      {name, measurements, error}
-    end
+    Enum.flat_map(attached(code), fn {names, {module, function}} ->
+      define(code, module)
+
+      raised =
+        for name <- names,
+            {name, measurements, metadata} <- events(name),
+            error = raised(fn -> apply(module, function, [name, measurements, metadata, self()]) end),
+            do: {name, measurements, error}
+
+      # Another test may run the text as a whole.
+      :code.delete(module)
+      :code.purge(module)
+      raised
+    end)
   end
 
   defp raised(fun) do
