@@ -275,6 +275,24 @@ async def test_a_bug_of_the_model_is_an_error_of_its_sample(error):
     assert "secret" not in str(samples)
 
 
+async def test_a_cancelled_await_costs_its_own_sample_alone():
+    """What ends like a cancellation that no one asked for is an error of that sample; the others are run."""
+
+    def fault(call):
+        if call.text == "q0":
+            raise asyncio.CancelledError
+
+    async with rig(ScriptedModel(fault=fault)) as r:
+        request = asked(dataset=numbered(10), limits=Limits(concurrency=1))
+        evaluation = await r.evaluation.evaluate(request)
+        samples = await samples_of(r.worker.bridge)
+
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert [sample.verdict for sample in samples] == [Verdict.ERROR] + [Verdict.CORRECT] * 9
+    assert samples[0].problem is not None
+    assert (samples[0].problem.reason, samples[0].problem.retryable) == ("EVALUATOR_FAILED", False)
+
+
 @pytest.mark.parametrize("retryable", [True, False])
 async def test_model_that_cannot_be_loaded_fails_the_evaluation(retryable):
     """A load that fails, after its retries, is FAILED with the backend's reason; no sample is asked."""

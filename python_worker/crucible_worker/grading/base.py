@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from crucible_bridge.types import Conversation, ModelRef, Problem, Verdict
+from crucible_bridge import types
+from crucible_bridge.types import Conversation, ModelRef, Verdict
 from crucible_worker.backends.base import Model
 
 __all__ = ["NO_OPTIONS", "AsksJudge", "Grade", "Grader", "GraderType", "Verdict"]
@@ -16,25 +17,16 @@ NO_OPTIONS: Mapping[str, Any] = {"type": "object", "properties": {}, "additional
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """What was found of one response."""
+class Grade(types.Grade):
+    """What was found of one response; `id` and `duration_ns` are those of a call's items, and empty in evaluations."""
 
-    verdict: Verdict
-    """CORRECT, INCORRECT, PARTIAL, UNDECIDED or ERROR."""
-    score: float | None = None
-    """From 0 to 1: 1 for CORRECT and 0 for INCORRECT, where a grader does not measure; None where it is unscored."""
-    extracted: str = ""
-    """What was taken for the answer."""
-    extraction: str = ""
-    """How it was found: "box", "marker", "math", "number"; "whole" where the response is the answer; empty unsaid."""
-    method: str = ""
-    """How the verdict came about: "exact", "number"."""
-    reason: str = ""
-    """Why, where it is not plain."""
-    problem: Problem | None = None
-    """What failed, where ERROR has a reason of its own."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Further finite numbers, by name, for a sample's record."""
+
+    @classmethod
+    def of(cls, grade: types.Grade) -> Grade:
+        """The same grade, whole: what a call answers of an item is what an evaluation keeps of a sample."""
+        return cls(**{field.name: getattr(grade, field.name) for field in dataclasses.fields(types.Grade)})
 
 
 class Grader(Protocol):

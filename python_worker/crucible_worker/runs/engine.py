@@ -277,7 +277,13 @@ class Attempt:
                 message = f"took longer than sample_timeout_ms, {self._sample_seconds * 1000:.0f}"
                 return _error(Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True))
             if isinstance(error, asyncio.CancelledError):
-                raise
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nothing cancels this sample. Passed on, the error would end this task without a word, with all that
+                # it has yet to take.
+                message = "the evaluator was cancelled by what it waited for"
+                return _error(Problem(reason="EVALUATOR_FAILED", message=message))
             _log.exception("sample_failed", sample_id=sample.id)
             message = f"{type(error).__name__} in the evaluator; see the worker's log"
             return _error(Problem(reason="EVALUATOR_FAILED", message=message))

@@ -43,15 +43,9 @@ class Code:
         except BadTests as error:
             return Grade(verdict=Verdict.ERROR, reason=str(error))
         grade = await self.grader.grade(CodeItem(response=response, prefix=prefix, tests=tests), self.limits)
-        wrong = grade.verdict is Verdict.PARTIAL and not self.partial
-        return Grade(
-            verdict=Verdict.INCORRECT if wrong else grade.verdict,
-            score=0.0 if wrong else grade.score,
-            extracted=grade.extracted,
-            extraction=grade.extraction,
-            method=grade.method,
-            reason=grade.reason,
-        )
+        if grade.verdict is Verdict.PARTIAL and not self.partial:
+            grade = dataclasses.replace(grade, verdict=Verdict.INCORRECT, score=0.0)
+        return Grade.of(grade)
 
 
 def code_of(options: Mapping[str, Any]) -> Grader:

@@ -91,20 +91,11 @@ class BoundRubric:
             return undecided("a target is empty")
         item = RubricItem(question=self.question, response=response, references=tuple(targets))
         found = await self.grader.rubric.grade(item, self.judge)
-        grade = found.grade
-        if grade.verdict is Verdict.PARTIAL and not self.grader.partial:
-            grade = dataclasses.replace(grade, verdict=Verdict.INCORRECT)
-        score = grade.score
-        if score is not None and not self.grader.partial:
-            score = float(grade.verdict is Verdict.CORRECT)
-        return Grade(
-            verdict=grade.verdict,
-            score=score,
-            method=method_of(found),
-            reason=grade.reason,
-            problem=grade.problem,
-            measurements=measurements_of(found),
-        )
+        grade = dataclasses.replace(Grade.of(found.grade), method=method_of(found), measurements=measurements_of(found))
+        if self.grader.partial or grade.score is None:
+            return grade
+        verdict = Verdict.INCORRECT if grade.verdict is Verdict.PARTIAL else grade.verdict
+        return dataclasses.replace(grade, verdict=verdict, score=float(verdict is Verdict.CORRECT))
 
 
 def rubric_of(options: Mapping[str, Any]) -> Grader:

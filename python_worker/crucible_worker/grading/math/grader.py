@@ -120,14 +120,8 @@ class MathGrader:
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
         """Judge one response. Choices play no part."""
         (grade,) = await self.grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-        return base.Grade(
-            verdict=grade.verdict,
-            score=grade.score,
-            extracted=grade.extracted,
-            extraction=grade.extraction,
-            method=grade.method,
-            reason=grade.problem.message if grade.problem is not None else grade.reason,
-        )
+        told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
+        return base.Grade.of(told)
 
     async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
         """Judge items; each has its grade, in order, and what is wrong with one is nothing to the others.

@@ -311,3 +311,14 @@ def test_options_are_the_policy():
 
     assert checked_options({}, MATH_SCHEMA, "options") == defaults
     assert list(MATH_SCHEMA["properties"]) == list(defaults)
+
+
+async def test_a_fault_of_the_pool_stays_what_it_is() -> None:
+    """An evaluation has to know that another attempt may go well."""
+    pool = cast("GradingPool", ScriptedPool(failure=Unavailable("no child answers", reason="GRADING_POOL")))
+
+    grade = await MathGrader(pool).grade("x + 1", ["1 + x"])
+
+    assert grade.problem is not None
+    assert (grade.verdict, grade.problem.reason, grade.problem.retryable) == (Verdict.ERROR, "GRADING_POOL", True)
+    assert grade.reason == "no child answers"
