@@ -8,6 +8,7 @@ import pytest
 from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits, Sample, Verdict
+from crucible_worker.grading.text import ExactMatch
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.service.evaluation_kit import (
@@ -275,14 +276,17 @@ async def test_a_bug_of_the_model_is_an_error_of_its_sample(error):
     assert "secret" not in str(samples)
 
 
-async def test_a_cancelled_await_costs_its_own_sample_alone():
-    """What ends like a cancellation that no one asked for is an error of that sample; the others are run."""
+async def test_a_cancelled_await_costs_its_own_sample_alone(monkeypatch):
+    """A grader that ends like a cancellation that no one asked for is an error of that sample; the others are run."""
+    judge = ExactMatch.grade
 
-    def fault(call):
-        if call.text == "q0":
+    async def grade(self, response, targets, choices=()):
+        if response == "Q0":
             raise asyncio.CancelledError
+        return await judge(self, response, targets, choices)
 
-    async with rig(ScriptedModel(fault=fault)) as r:
+    monkeypatch.setattr(ExactMatch, "grade", grade)
+    async with rig() as r:
         request = asked(dataset=numbered(10), limits=Limits(concurrency=1))
         evaluation = await r.evaluation.evaluate(request)
         samples = await samples_of(r.worker.bridge)
