@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import sqlite3
 from collections.abc import Sequence
 
 import structlog
 
 from crucible_bridge.events import EventKind
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import read_events
+from crucible_worker.runs.journal.queries import head, read_events
 
 __all__ = ["MAX_SPANS", "PAGE_EVENTS", "Written"]
 
@@ -34,12 +35,9 @@ class Written:
         self._journal = journal
         self._spans: collections.deque[tuple[int, int]] = collections.deque()
         self._some = asyncio.Event()
+        self.log_id = ""
+        """Identity of the log that the last page is of."""
         journal.on_written = self._add
-
-    @property
-    def log_id(self) -> str:
-        """Identity of the event log."""
-        return self._journal.log_id
 
     async def page(self, kinds: Sequence[EventKind]) -> list[tuple[int, bytes]]:
         """Wait for events of these kinds that are not yet taken; sequences and records of the oldest ones, in order.
@@ -76,3 +74,10 @@ class Written:
             lost_after, lost_through = self._spans.popleft()
             _log.warning("events_not_told", count=lost_through - lost_after, reason="nobody reads them")
         self._some.set()
+
+
+def _page(
+    connection: sqlite3.Connection, after: int, through: int, kinds: Sequence[EventKind]
+) -> tuple[str, list[tuple[int, bytes]], int]:
+    records, examined = read_events(connection, after=after, through=through, kinds=kinds, limit=PAGE_EVENTS)
+    return head(connection).log_id, records, examined

@@ -124,9 +124,16 @@ def head(source: Reads) -> Head:
 
 
 def find(source: Reads, evaluation_id: str) -> Row | None:
-    """An evaluation by its identity."""
+    """An evaluation by its identity.
+
+    Raises:
+        sqlite3.DatabaseError: the journal is damaged: a page that is missing may be an index without entries.
+    """
     row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
-    return None if row is None else _row(row)
+    if row is None:
+        head(source)
+        return None
+    return _row(row)
 
 
 def find_by_number(source: Reads, number: int) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import time
@@ -12,11 +11,14 @@ from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.runs.journal.copies import recognize
+from crucible_worker.runs.journal.preparing import exclusively
 
 __all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare", "unusable"]
 
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
+PREPARE_LOCK = "prepare.lock"
+"""Name of the lock of who makes the journal, or brings it to the present version."""
 SCHEMA_VERSION = 2
 """Kept as SQLite's `user_version`; an older journal is brought to it, a newer one refused."""
 BUSY_SECONDS = 5.0
@@ -173,13 +175,14 @@ def prepare(state_dir: Path) -> Path:
         The journal's path.
 
     Raises:
-        FailedPrecondition: the directory cannot be used, or the journal is of a newer version.
+        FailedPrecondition: the directory cannot be used, the journal is of a newer version, or another process has
+            its lock.
     """
     path = state_dir / JOURNAL_FILE
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The switch to WAL mode ignores SQLite's own busy time-out: a lock of our own makes the others wait.
-        with _exclusively(state_dir / "prepare.lock"):
+        with exclusively(state_dir / PREPARE_LOCK):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with contextlib.closing(connect(path)) as connection:
                 _create(connection)
@@ -210,13 +213,3 @@ def _create(connection: sqlite3.Connection) -> None:
     if version == 0:
         connection.execute("INSERT INTO head VALUES (1, ?, ?, 0, 1)", (uuid.uuid4().hex, time.time_ns()))
     connection.execute("COMMIT")
-
-
-@contextlib.contextmanager
-def _exclusively(path: Path):
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)

@@ -1,0 +1,79 @@
+"""The lock of the worker that prepares the journal. Who waits for it says for whom, and gives up in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from crucible_bridge.errors import FailedPrecondition
+
+__all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
+
+NOTICE_SECONDS = 1.0
+"""Preparing takes milliseconds: a worker that waits longer says so."""
+WAIT_SECONDS = 60.0
+"""How long a worker waits before it gives up; an older journal of many gigabytes is brought up to date in less."""
+_POLL_SECONDS = 0.05
+_LOCKS = Path("/proc/locks")
+
+_log = structlog.get_logger(__name__)
+
+
+@contextlib.contextmanager
+def exclusively(path: Path) -> Iterator[None]:
+    """Have a lock file for oneself.
+
+    Raises:
+        FailedPrecondition: another process has it for `WAIT_SECONDS`.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(file, path)
+        yield
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    began, noticed = time.monotonic(), False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waited = time.monotonic() - began
+        if waited >= WAIT_SECONDS:
+            raise FailedPrecondition(
+                f"{path} is locked by {_holder(file)} for more than {WAIT_SECONDS:.0f} s: end that process, or use "
+                "another --state-dir",
+                reason="STATE_DIR_LOCKED",
+            )
+        if waited >= NOTICE_SECONDS and not noticed:
+            noticed = True
+            _log.warning("waiting_for_lock", path=str(path), locked_by=_holder(file), at_most_seconds=WAIT_SECONDS)
+        time.sleep(_POLL_SECONDS)
+
+
+def _holder(file: int) -> str:
+    """Which process has the lock, as far as the kernel tells."""
+    inode = os.fstat(file).st_ino
+    with contextlib.suppress(OSError):  # there is no such list in some containers
+        for line in _LOCKS.read_text().splitlines():
+            # "3: FLOCK  ADVISORY  WRITE 26020 fe:00:2179904 0 EOF"; "->" precedes those that wait.
+            _, kind, _, _, pid, place, *_ = line.split()
+            if kind == "FLOCK" and place.split(":")[-1] == str(inode):
+                return f"process {pid} ({_command(pid)})"
+    return "an unknown process"
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    except OSError:
+        return "its command is not to be seen"

@@ -1,0 +1,97 @@
+"""The lock of the worker that prepares the journal: who has to wait says for whom, and not for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from crucible_bridge.errors import FailedPrecondition
+from crucible_worker.runs.journal import preparing
+from crucible_worker.runs.journal.schema import PREPARE_LOCK, prepare
+
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def _locked(state_dir: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process has the lock."""
+    command = [sys.executable, "-c", HOLD, str(state_dir / PREPARE_LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_worker_that_waits_says_for_whom(tmp_path, monkeypatch):
+    """One line with the process that has the lock, its command and the bound; then it starts as ever."""
+    monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
+    lines: list[structlog.types.EventDict] = []
+    said = threading.Event()
+
+    def take(_: object, __: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
+        lines.append(line)
+        said.set()
+        raise structlog.DropEvent
+
+    with _locked(tmp_path) as process, structlog_to(take):
+        done: list[Path] = []
+        thread = threading.Thread(target=lambda: done.append(prepare(tmp_path)))
+        thread.start()
+        assert said.wait(30)
+        assert done == []
+        process.kill()
+        thread.join(30)
+    assert done == [tmp_path / "journal.sqlite3"]
+    (line,) = lines
+    assert (line["event"], line["path"]) == ("waiting_for_lock", str(tmp_path / PREPARE_LOCK))
+    assert line["locked_by"].startswith(f"process {process.pid} ({sys.executable} -c")
+    assert line["at_most_seconds"] == preparing.WAIT_SECONDS
+
+
+@contextlib.contextmanager
+def structlog_to(processor: structlog.types.Processor) -> Iterator[None]:
+    """Have every line handed to a processor."""
+    before = structlog.get_config()
+    structlog.configure(processors=[processor])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def test_a_lock_that_is_never_given_back_ends_the_start(tmp_path, monkeypatch):
+    """FAILED_PRECONDITION, STATE_DIR_LOCKED, with the process that has the lock and what to do."""
+    monkeypatch.setattr(preparing, "WAIT_SECONDS", 0.0)
+    with _locked(tmp_path) as process, pytest.raises(FailedPrecondition, match=f"by process {process.pid} ") as caught:
+        prepare(tmp_path)
+    assert caught.value.reason == "STATE_DIR_LOCKED"
+    assert "--state-dir" in str(caught.value)
+
+
+@pytest.mark.parametrize("locks", ["", "1: FLOCK  ADVISORY  WRITE 1 fe:00:1 0 EOF\n"])
+def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, monkeypatch, locks):
+    """A container without the kernel's list, or whose list does not have the lock."""
+    monkeypatch.setattr(preparing, "WAIT_SECONDS", 0.0)
+    listed = tmp_path / "locks"
+    if locks:
+        listed.write_text(locks)
+    monkeypatch.setattr(preparing, "_LOCKS", listed)
+    (tmp_path / "state").mkdir()
+    with _locked(tmp_path / "state"), pytest.raises(FailedPrecondition, match="by an unknown process"):
+        prepare(tmp_path / "state")
