@@ -7,7 +7,9 @@ defmodule CrucibleBridge.Evaluator do
         ...
       }
 
-  As `CrucibleKitchen.Ports.Evaluator` it has `evaluate/3` and `generate_report/2`. `evaluate/2` takes
+  As `CrucibleKitchen.Ports.Evaluator` it has `evaluate/3` and `generate_report/2`, which Kitchen's workflows call. Only
+  `CrucibleKitchen.Ports.validate/2`, which they do not call, wants a module that declares the behaviour: one of yours that
+  delegates to this. `evaluate/2` takes
 
     * an evaluator and a client, as crucible_train has it: `{:ok, %{"test/accuracy" => 0.5}}`, string keys
     * a client and options, `:dataset` among them: what `evaluate/3` answers
@@ -47,7 +49,8 @@ defmodule CrucibleBridge.Evaluator do
 
   require Logger
 
-  # Kitchen is no dependency: where it is not there, the functions serve whoever calls them.
+  # Kitchen is not a dependency: the compiler sees it only if it is among those of BRIDGE_ELIXIR_DEPS. Kitchen's workflows call
+  # the functions, whatever the module declares.
   if Code.ensure_loaded?(CrucibleKitchen.Ports.Evaluator), do: @behaviour(CrucibleKitchen.Ports.Evaluator)
 
   @enforce_keys [:dataset]
