@@ -38,6 +38,7 @@ KNOWN_NAMES = {
 KNOWN_MEASUREMENTS = {"duration", "duration_ms", "count"}
 NAMES_OF_AN_EVALUATION = [
     ("tool.execution.start", "crucible_bridge.evaluation.start"),
+    ("python.call.start", "crucible_bridge.evaluator.start"),
     ("python.call.stop", "crucible_bridge.evaluator.stop"),
     ("python.call.stop", "crucible_kitchen.evaluation.complete"),
     ("tool.execution.stop", "crucible_bridge.evaluation.stop"),
@@ -116,12 +117,13 @@ async def test_an_evaluation_is_told_as_it_happens(tmp_path: Path):
         assert await listening is grpc.StatusCode.OK
         last_sequence = worker.load().last_sequence
     assert told(pool) == NAMES_OF_AN_EVALUATION
-    complete = pool.events[2]
+    complete = pool.events[3]
     assert json.loads(complete.metadata["metrics"])["accuracy"] == 1.0
     assert complete.metadata["model"] == "embedded:m"
     assert complete.correlation_id == "corr-1"
     assert complete.timestamp_ns > 0
-    assert int(pool.events[3].metadata["sequence"]) == last_sequence
+    assert int(pool.events[4].metadata["sequence"]) == last_sequence
+    assert pool.events[2].measurements["duration"].int_value > 0
 
 
 async def test_streams_that_end_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -213,9 +215,9 @@ async def test_elixir_steers_what_is_told(tmp_path: Path):
     none = pb.TelemetryControl(sampling=pb.TelemetrySamplingUpdate(sampling_rate=0.0, event_patterns=["python.*"]))
     wanted = [
         (off, []),
-        (deny, [NAMES_OF_AN_EVALUATION[1], NAMES_OF_AN_EVALUATION[2]]),
+        (deny, NAMES_OF_AN_EVALUATION[1:4]),
         (allow, [NAMES_OF_AN_EVALUATION[0]]),
-        (none, [NAMES_OF_AN_EVALUATION[0], NAMES_OF_AN_EVALUATION[3]]),
+        (none, [NAMES_OF_AN_EVALUATION[0], NAMES_OF_AN_EVALUATION[4]]),
     ]
     for number, (control, names) in enumerate(wanted):
         async with snakepit_worker(tmp_path / str(number), {"m": ScriptedModel()}) as (pool, worker):
