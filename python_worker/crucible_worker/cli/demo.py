@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, Json
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, Json
+from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -74,6 +75,7 @@ def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.worker_process import WorkerFailed
 
+    raise_interrupts()
     try:
         output.mkdir(parents=True, exist_ok=True)
         run = asyncio.run(_demo(output, samples, quiet=as_json))
@@ -81,6 +83,9 @@ def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json
         typer.echo(f"crucible-worker: {error}", err=True)
         typer.echo(f"The worker's log is {output / 'worker.log'}.", err=True)
         raise typer.Exit(EXIT_FAILED) from None
+    except KeyboardInterrupt:
+        typer.echo("crucible-worker: ended before all was evaluated", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     _write(run, as_json=as_json)
 
 

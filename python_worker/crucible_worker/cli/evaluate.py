@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import importlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
+from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_worker.cli.requests import Typed
@@ -145,6 +147,9 @@ def evaluate(
     """
     from crucible_worker.cli.requests import Typed
 
+    importlib.import_module("crucible_worker.cli.outcome")
+    # All is loaded, and from here on there is something to clean up.
+    raise_interrupts()
     typed = Typed(
         models=model,
         data=data,
@@ -161,23 +166,26 @@ def evaluate(
         evaluation_id=evaluation_id,
         kept=state_dir is not None,
     )
-    with _state(state_dir) as folder:
-        settings = _with_roots(
-            settings_or_exit(
-                config,
-                state_dir=folder,
-                device=device,
-                model_roots=model_root,
-                data_roots=data_root,
-                hub_network=hub_network,
-                inspect_roots=inspect_root,
-                inspect_packages=inspect_package,
-                environment_variables=environment_variable,
-                openai_servers=openai_server,
-                tinker_services=tinker_service,
+    try:
+        with _state(state_dir) as folder:
+            settings = _with_roots(
+                settings_or_exit(
+                    config,
+                    state_dir=folder,
+                    device=device,
+                    model_roots=model_root,
+                    data_roots=data_root,
+                    hub_network=hub_network,
+                    inspect_roots=inspect_root,
+                    inspect_packages=inspect_package,
+                    environment_variables=environment_variable,
+                    openai_servers=openai_server,
+                    tinker_services=tinker_service,
+                )
             )
-        )
-        raise typer.Exit(_run(settings, typed, as_json=as_json))
+            raise typer.Exit(_run(settings, typed, as_json=as_json))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:

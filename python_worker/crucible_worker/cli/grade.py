@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
+from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_bridge.types import Grade
@@ -112,6 +113,7 @@ def grade(
     from crucible_bridge.errors import BridgeError, InvalidField
     from crucible_worker.cli.batches import batches_of
 
+    raise_interrupts()
     try:
         batches = batches_of(policy or (), processes, code=code)
         with _opened(input_file, output_file) as source, _replacing(output_file) as sink:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from crucible_worker.config import Settings, SettingsError, load_settings, read_settings
+from crucible_worker.interrupts import INTERRUPTED
 
 __all__ = [
     "EXIT_FAILED",
@@ -40,7 +40,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 """What was asked for makes no sense, or is refused."""
 
-EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_INTERRUPTED = INTERRUPTED
 """As shells tell of a command that Ctrl-C ended."""
 
 Config = Annotated[
