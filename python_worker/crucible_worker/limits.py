@@ -64,8 +64,28 @@ class WorkerLimits:
     """Unary calls open at once in one service; more are refused. Health checks are not counted."""
     max_streams: int = 256
     """Streams open at once in one service."""
+    max_streams_per_peer: int = 64
+    """Those of them that one connection may have, so that no client takes all; of a Unix socket, not counted."""
+    max_health_watches: int = 256
+    """Streams of Health.Watch open at once; more are refused. Health.Check is never refused."""
+    max_reflection_streams: int = 16
+    """Streams of server reflection open at once; more are refused."""
+    max_calls_per_connection: int = 1_024
+    """Calls and streams open at once on one connection; more wait at the client."""
+    max_connections: int = 1_024
+    """Connections open at once; a further one is closed as it is opened."""
+    connection_idle_seconds: float = 1_800.0
+    """How long a connection without a call or a stream stays open."""
+    max_request_bytes_in_flight: int = 512 * 1024 * 1024
+    """Requests that have arrived and are not answered, together; more are refused. One alone is always admitted."""
+    request_seconds: float = 120.0
+    """How long the message of a call may take to arrive, once the call has been admitted."""
+    health_request_seconds: float = 5.0
+    """That time for health, whose calls need no token."""
     max_sequences_per_call: int = 1_000_000
     """Sequences of one call for metrics over tokens; more are refused."""
+    memory_idle_seconds: float = 10.0
+    """How long no request of a MB or more is in work before memory that was freed goes back to the system."""
     drain_seconds: float = 5.0
     """From SIGTERM to the end of the process, whatever runs."""
 

@@ -4,14 +4,17 @@ import asyncio
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
 import trustme
 
 from crucible_bridge.channel import open_channel
-from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
+from crucible_bridge.v1 import events_pb2, events_pb2_grpc, worker_pb2, worker_pb2_grpc
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import StartError
+from crucible_worker.server.listen import options
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
 from tests.service.server_kit import serving, settings_for
 
@@ -151,3 +154,95 @@ def test_only_ones_own_ready_file_is_removed(tmp_path: Path, content: str, left:
     remove_ready_file(path, "127.0.0.1:1")
 
     assert path.exists() is left
+
+
+LIMIT = 2
+
+
+def connection(address: str) -> grpc.aio.Channel:
+    """A connection of its own; it is not opened again by itself."""
+    return grpc.aio.insecure_channel(
+        address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    )
+
+
+async def test_connections_are_bounded(tmp_path):
+    """Up to the limit they are served, one more is closed as it is opened, and one that ends makes room."""
+    limits = WorkerLimits(max_connections=LIMIT)
+    async with serving(settings_for(tmp_path, limits=limits)) as rig:
+        # That of the rig is not opened before its first call.
+        channels = [connection(rig.worker.address) for _ in range(LIMIT)]
+        for channel in channels:
+            assert await worker_id(channel)
+
+        async with connection(rig.worker.address) as one_more:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await worker_id(one_more)
+        await channels.pop().close(None)
+
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        async with asyncio.timeout(30):
+            while True:
+                async with connection(rig.worker.address) as later:
+                    try:
+                        assert await worker_id(later)
+                        break
+                    except grpc.aio.AioRpcError:
+                        await asyncio.sleep(0.01)
+        for channel in channels:
+            await channel.close(None)
+
+
+async def test_calls_of_one_connection_are_bounded(tmp_path):
+    """Beyond the limit calls wait at the client until one has ended; another connection is served meanwhile."""
+    limits = WorkerLimits(max_calls_per_connection=LIMIT)
+    async with (
+        serving(settings_for(tmp_path, limits=limits)) as rig,
+        connection(rig.worker.address) as crowded,
+        connection(rig.worker.address) as other,
+    ):
+        assert await worker_id(crowded)  # the client knows the limit once it has heard of it
+        stub = events_pb2_grpc.TelemetryServiceStub(crowded)
+        held: list[Any] = [stub.Subscribe(events_pb2.SubscribeRequest()) for _ in range(LIMIT)]
+        for call in held:
+            assert await call.read()
+        waiting = asyncio.create_task(worker_id(crowded))
+        for _ in range(20):  # many a call's time
+            assert await worker_id(other)
+
+        assert not waiting.done()
+        held[0].cancel()
+        assert await waiting
+
+
+async def test_idle_connections_are_closed_and_streams_stay_open(tmp_path):
+    """A connection without a call ends after its time; one with a stream lives on, for many times as long."""
+    async with serving(settings_for(tmp_path, limits=WorkerLimits(connection_idle_seconds=0.1))) as rig:
+        subscription: Any = rig.telemetry.Subscribe(events_pb2.SubscribeRequest())
+        assert await subscription.read()
+        host, _, port = rig.worker.address.rpartition(":")
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0")
+            async with asyncio.timeout(30):
+                await reader.read(-1)  # to its end, which the worker makes
+            writer.close()
+
+        assert not subscription.done()
+        rig.evaluations.gate.set()  # the stream's last event, over the same connection
+        assert await subscription.read() is grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]
+        assert await subscription.code() is grpc.StatusCode.OK
+
+
+def test_no_connection_ends_for_its_age():
+    """WatchEvaluation and Subscribe last for as long as both sides live."""
+    names = {name for name, _ in options(WorkerLimits())}
+
+    assert not {name for name in names if "connection_age" in name}
+
+
+def test_a_time_that_grpc_cannot_count_is_its_longest():
+    """Seconds become milliseconds of at least one, and at most what gRPC counts."""
+    for seconds, milliseconds in ((1e-9, 1), (0.5, 500), (1e12, 2**31 - 1)):
+        named = dict(options(WorkerLimits(connection_idle_seconds=seconds)))
+        assert named["grpc.max_connection_idle_ms"] == milliseconds

@@ -14,15 +14,16 @@ __all__ = ["admitted"]
 
 
 def admitted(inner: Handle, method: Method, calls: Calls) -> Handle:
-    """Bound the calls of a service that are open at once, and refuse new ones on drain."""
-    if method.essential:
+    """Bound the calls of a service that are open at once, and refuse new ones on drain; probes always pass."""
+    if method.essential and not method.streams:
         return inner
 
     async def handle(request: Any, context: Context) -> Any:
-        calls.enter(method)
+        peer = context.peer()
+        calls.enter(method, peer)
         try:
             return await inner(request, context)
         finally:
-            calls.leave(method)
+            calls.leave(method, peer)
 
     return handle

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import time
 
 from crucible_bridge.errors import ResourceExhausted
-from crucible_worker.interceptors.methods import Method
+from crucible_worker.interceptors.methods import HEALTH, REFLECTION, Method
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.admission import draining_error
 
-__all__ = ["RETRY_AFTER_SECONDS", "Calls"]
+__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "Calls"]
+
+LARGE_BYTES = 1024 * 1024
+"""A request from here on leaves memory behind that is worth giving back."""
 
 RETRY_AFTER_SECONDS = 1.0
 """When a refused caller may come again: another worker, or a call that ended, has room by then."""
@@ -18,10 +24,13 @@ RETRY_AFTER_SECONDS = 1.0
 class Calls:
     """Calls and streams open in this worker, by service; of one event loop."""
 
-    def __init__(self, *, max_calls: int, max_streams: int) -> None:
-        """Bound the calls and the streams open at once, of each service for itself."""
-        self._limits = {False: max_calls, True: max_streams}
+    def __init__(self, limits: WorkerLimits) -> None:
+        """Bound what is open at once: of each service for itself, of each peer, and in bytes."""
+        self._limits = limits
         self._open: collections.Counter[tuple[str, bool]] = collections.Counter()
+        self._of_peers: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._bytes = self._large = 0
+        self._large_until = time.monotonic()
         self._timers: set[asyncio.Timeout] = set()
         self._cut_at: float | None = None
         self.draining = False
@@ -30,30 +39,52 @@ class Calls:
     @property
     def open(self) -> int:
         """Calls and streams open now, those of health and of the worker itself not counted."""
-        return self._open.total()
+        return self._open.total() - self._open[HEALTH, True]
 
-    def enter(self, method: Method) -> None:
+    def quiet_seconds(self) -> float:
+        """How long no request of `LARGE_BYTES` or more has been in work."""
+        return 0.0 if self._large else time.monotonic() - self._large_until
+
+    def enter(self, method: Method, peer: str) -> None:
         """Count a call in.
 
         Raises:
             Unavailable: the worker drains.
-            ResourceExhausted: the service has no room.
+            ResourceExhausted: the service has no room, or none for this peer.
         """
-        if self.draining:
+        if self.draining and not method.essential:
             raise draining_error()
-        slot, limit = (method.service, method.streams), self._limits[method.streams]
+        slot, limit = (method.service, method.streams), self._room(method)
         if self._open[slot] >= limit:
             what = "streams" if method.streams else "calls"
-            raise ResourceExhausted(
-                f"{method.service} has {limit} {what} open already",
-                reason=f"TOO_MANY_{what.upper()}",
-                retry_after=RETRY_AFTER_SECONDS,
-            )
+            raise _exhausted(f"{method.service} has {limit} {what} open already", f"TOO_MANY_{what.upper()}")
+        if method.streams and _is_one_connection(peer):
+            of_peer, limit = (method.service, peer), self._limits.max_streams_per_peer
+            if self._of_peers[of_peer] >= limit:
+                message = f"{method.service} has {limit} streams of this connection open already"
+                raise _exhausted(message, "TOO_MANY_STREAMS_OF_PEER")
+            self._of_peers[of_peer] += 1
         self._open[slot] += 1
 
-    def leave(self, method: Method) -> None:
+    def leave(self, method: Method, peer: str) -> None:
         """Count a call out."""
         self._open[method.service, method.streams] -= 1
+        if method.streams and _is_one_connection(peer):
+            self._of_peers[method.service, peer] -= 1
+            if not self._of_peers[method.service, peer]:
+                del self._of_peers[method.service, peer]
+
+    def working_on(self, size: int) -> contextlib.AbstractContextManager[None]:
+        """Count the bytes of a request while it is in work.
+
+        Raises:
+            ResourceExhausted: requests in work have too many bytes already; one alone never has.
+        """
+        most = self._limits.max_request_bytes_in_flight
+        if self._bytes and self._bytes + size > most:
+            message = f"the request has {size:,} bytes, and those in work {self._bytes:,} of at most {most:,}"
+            raise _exhausted(message, "TOO_MANY_REQUEST_BYTES")
+        return _Work(self, size)
 
     def watch(self, timer: asyncio.Timeout) -> None:
         """Take a call's running timer into care, so that a drain can end it."""
@@ -70,6 +101,43 @@ class Calls:
         self._cut_at = asyncio.get_running_loop().time() + after
         for timer in self._timers:
             _end_by(timer, self._cut_at)
+
+    def _room(self, method: Method) -> int:
+        if not method.streams:
+            return self._limits.max_calls_per_service
+        if method.service == HEALTH:
+            return self._limits.max_health_watches
+        if method.service.startswith(REFLECTION):
+            return self._limits.max_reflection_streams
+        return self._limits.max_streams
+
+
+class _Work:
+    """A request in work. A class, as a generator would cost each call some microseconds."""
+
+    __slots__ = ("_calls", "_large", "_size")
+
+    def __init__(self, calls: Calls, size: int) -> None:
+        self._calls, self._size, self._large = calls, size, size >= LARGE_BYTES
+
+    def __enter__(self) -> None:
+        self._calls._bytes += self._size
+        self._calls._large += self._large
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._calls._bytes -= self._size
+        if self._large:
+            self._calls._large -= 1
+            self._calls._large_until = time.monotonic()
+
+
+def _is_one_connection(peer: str) -> bool:
+    """Whether a peer's name tells its connection: "ipv4:127.0.0.1:40312", but not "unix:"."""
+    return peer.startswith(("ipv4:", "ipv6:"))
+
+
+def _exhausted(message: str, reason: str) -> ResourceExhausted:
+    return ResourceExhausted(message, reason=reason, retry_after=RETRY_AFTER_SECONDS)
 
 
 def _end_by(timer: asyncio.Timeout, when: float) -> None:

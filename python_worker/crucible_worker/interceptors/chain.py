@@ -1,12 +1,15 @@
 """The one interceptor: it wraps each method once, at its first call, in all layers.
 
 One interceptor with plain functions inside, and not one per layer: gRPC awaits every interceptor anew for every call.
-The request arrives here as bytes and is parsed behind authentication and admission, so that nobody without a token
-makes the worker parse 64 MiB, and so that bytes that are no message are the caller's error, not ours.
+The request is received here, as bytes, and parsed behind authentication and admission: without a token, or without
+room, no more than gRPC's window of a message is ever received. So every method is one with a stream of requests to
+gRPC, which would otherwise receive the whole message before anything else happens. Bytes that are no message are the
+caller's error, not ours.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
@@ -15,24 +18,29 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import DeadlineExceeded, InvalidField
 from crucible_worker.interceptors.admission import admitted
 from crucible_worker.interceptors.authentication import authenticated
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
 from crucible_worker.interceptors.errors import mapped
 from crucible_worker.interceptors.logs import logged
-from crucible_worker.interceptors.methods import Context, Handle, Method
+from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method
+from crucible_worker.limits import WorkerLimits
 
 __all__ = ["Interceptor"]
+
+_END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
+"""What is read when there are no more messages."""
 
 
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
 
-    def __init__(self, calls: Calls, *, token: str | None, passed: Collection[str] = ()) -> None:
-        """Guard calls by a token, where there is one; the services in `passed` guard themselves."""
+    def __init__(self, calls: Calls, limits: WorkerLimits, *, token: str | None, passed: Collection[str] = ()) -> None:
+        """Guard calls by a token, if there is one, and by these limits; the services in `passed` guard themselves."""
         self._calls = calls
+        self._limits = limits
         self._token = token
         self._passed = passed
         self._wrapped: dict[str, grpc.RpcMethodHandler] = {}
@@ -55,36 +63,81 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, path: str, handler: Any) -> grpc.RpcMethodHandler:
         method = Method(path=path, streams=handler.response_streaming)
-        handle = _streamed(handler) if method.streams else _answered(handler)
+        parse = _parser(handler)
+        behave = _streamed(handler) if method.streams else _answered(handler)
+        handle = self._with_each(behave, parse) if handler.request_streaming else self._with_one(behave, parse, method)
         handle = bounded(handle, method, self._calls)
         handle = admitted(handle, method, self._calls)
         handle = authenticated(handle, method, self._token)
         handle = logged(mapped(handle), method)
         serialize = _serializer(handler)
-        if handler.request_streaming:
-            make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
-            return make(handle, None, serialize)
-        make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
+        make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
         return make(handle, None, serialize)
+
+    # Not by the iterator that gRPC hands over: that would keep the last message until the garbage collector comes by.
+    def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
+        """Receive the one message of a call, which is in work until the call ends."""
+        calls, limits = self._calls, self._limits
+        seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
+
+        async def handle(_: object, context: Context) -> Any:
+            data = await _received(context, seconds)
+            with calls.working_on(len(data)):
+                message = parse(data)
+                del data  # it may be large
+                return await inner(message, context)
+
+        return handle
+
+    def _with_each(self, inner: Handle, parse: _Parse) -> Handle:
+        """Receive the messages of a call, each of which is in work until the next is asked for."""
+        calls = self._calls
+
+        async def each(context: Context) -> AsyncIterator[Any]:
+            while (data := await context.read()) is not _END:
+                with calls.working_on(len(data)):
+                    yield parse(data)
+
+        async def handle(_: object, context: Context) -> Any:
+            return await inner(each(context), context)
+
+        return handle
+
+
+_Parse = Callable[[bytes], Any]
+
+
+async def _received(context: Context, seconds: float) -> bytes:
+    """The message of a call.
+
+    Raises:
+        DeadlineExceeded: it does not arrive in this time.
+        InvalidField: there is none.
+    """
+    arrival = asyncio.timeout(seconds)
+    try:
+        async with arrival:
+            data = await context.read()
+    except TimeoutError:
+        if not arrival.expired():
+            raise
+        message = f"the request has not arrived within {seconds:g} s"
+        raise DeadlineExceeded(message, reason="REQUEST_TOO_SLOW") from None
+    if data is _END:
+        raise InvalidField("request", "is missing", reason="MALFORMED_MESSAGE")
+    return data
 
 
 def _answered(handler: Any) -> Handle:
-    behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
-    parse = _parser(handler)
-
-    async def handle(request: bytes, context: Context) -> Any:
-        return await behaviour(parse(request), context)
-
-    return handle
+    return handler.stream_unary if handler.request_streaming else handler.unary_unary
 
 
 def _streamed(handler: Any) -> Handle:
     behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
-    parse = _parser(handler)
 
     # No asynchronous generator: a timer that fires while gRPC sends would not reach what is suspended at a yield.
     async def handle(request: Any, context: Context) -> None:
-        async with contextlib.aclosing(behaviour(parse(request), context)) as responses:
+        async with contextlib.aclosing(behaviour(request, context)) as responses:
             async for response in responses:
                 await context.write(response)
 
@@ -97,17 +150,13 @@ def _serializer(handler: Any) -> Callable[[Any], bytes]:
     return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
-def _parser(handler: Any) -> Callable[[Any], Any]:
+def _parser(handler: Any) -> _Parse:
     deserialize = handler.request_deserializer
 
-    def parse(request: bytes) -> Any:
+    def parse(data: bytes) -> Any:
         try:
-            return deserialize(request)
+            return deserialize(data)
         except DecodeError:
             raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
 
-    async def parse_each(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-        async for request in requests:
-            yield parse(request)
-
-    return parse_each if handler.request_streaming else parse
+    return parse

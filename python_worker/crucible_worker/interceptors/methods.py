@@ -9,9 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["HEALTH", "WORKER", "Context", "Encoded", "Handle", "Method"]
+__all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Method"]
 
 HEALTH = "grpc.health.v1.Health"
+REFLECTION = "grpc.reflection."
+"""How the names of its services begin."""
 WORKER = "crucible_bridge.v1.WorkerService"
 
 Context = grpc.aio.ServicerContext
@@ -24,7 +26,7 @@ Encoded = Any
 _READS = frozenset({"ListEvaluators", "GetEvaluation", "ListEvaluations", "GetSamples", "GetInfo"})
 # Some hundred calls a second, each of which has its event.
 _ARITHMETIC = frozenset({"crucible_bridge.v1.MetricsService"})
-_OF_THE_PLATFORM = ("grpc.health.", "grpc.reflection.")
+_OF_THE_PLATFORM = ("grpc.health.", REFLECTION)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import grpc.aio
 
 from crucible_bridge.channel import server_options
 from crucible_worker.config import Settings
+from crucible_worker.limits import WorkerLimits
 
 __all__ = ["StartError", "bind", "options"]
 
@@ -22,22 +23,36 @@ SOCKET_MODE = 0o600
 """Of a Unix socket: whoever may open it may call."""
 
 
+_LARGEST = 2**31 - 1
+"""That gRPC takes for a number."""
+
+
 class StartError(Exception):
     """The worker cannot start as it was told to; the text says why and goes to the operator."""
 
 
-def options(*, max_message_bytes: int) -> list[tuple[str, Any]]:
-    """How the server speaks HTTP/2; compression is never asked for, as Gun cannot read it on streams."""
+def options(limits: WorkerLimits) -> list[tuple[str, Any]]:
+    """How the server speaks HTTP/2; compression is never asked for, as Gun cannot read it on streams.
+
+    Nothing bounds the age of a connection: that would end WatchEvaluation and Subscribe, which may last for days.
+    """
     merged = dict(server_options())
     merged |= {
-        "grpc.max_receive_message_length": max_message_bytes,
-        "grpc.max_send_message_length": max_message_bytes,
+        "grpc.max_receive_message_length": limits.max_message_bytes,
+        "grpc.max_send_message_length": limits.max_message_bytes,
+        "grpc.max_concurrent_streams": limits.max_calls_per_connection,
+        "grpc.max_allowed_incoming_connections": limits.max_connections,
+        "grpc.max_connection_idle_ms": _milliseconds(limits.connection_idle_seconds),
         # Elixir's clients ping as often as they are told to, with or without a call open: by default the third ping
         # within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_ping_strikes": 0,
     }
     return list(merged.items())
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(max(1, round(seconds * 1000)), _LARGEST)
 
 
 def bind(server: grpc.aio.Server, settings: Settings) -> str:

@@ -1,19 +1,27 @@
-"""Large messages without fresh pages: memory that was freed stays with the process for the next one.
+"""Large messages without fresh pages while they come, and memory that goes back to the system when they no longer do.
 
 By default the C library hands every freed buffer above some megabytes back to the system, and the next message of that
 size is copied into pages that the kernel must find and clear first: 45 ms for 64 MiB where the copy takes 6, and gRPC
-makes it on the event loop.
+makes it on the event loop. So freed memory stays with the process. It does in the arenas of all threads, whatever the
+threshold of the first: twelve messages of 53 MB left 0.5 to 1 GB. Once no large request is in work, it is given back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["KEPT_BYTES", "keep_freed_memory"]
+import structlog
+
+__all__ = ["KEPT_BYTES", "WORTH_BYTES", "give_back_when_idle", "keep_freed_memory", "resident_bytes"]
 
 KEPT_BYTES = 256 * 1024 * 1024
 """Freed memory that is kept: two messages at their limit, each received and parsed."""
-
+WORTH_BYTES = 64 * 1024 * 1024
+"""What the process must have grown by before memory is given back: it takes a moment, and the next messages another."""
 # <malloc.h>
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -27,3 +35,36 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+async def give_back_when_idle(quiet_seconds: Callable[[], float], idle_seconds: float) -> None:
+    """Give freed memory back to the system whenever no large request has been in work for a while.
+
+    Runs until it is cancelled; returns at once if this C library cannot do so.
+
+    Args:
+        quiet_seconds: how long no large request has been in work.
+        idle_seconds: how long that must have been.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return
+    log = structlog.get_logger("crucible_worker.server")
+    floor = resident_bytes()
+    while True:
+        await asyncio.sleep(idle_seconds)
+        before = resident_bytes()
+        floor = min(floor, before)
+        if before - floor < WORTH_BYTES or quiet_seconds() < idle_seconds:
+            continue
+        # By a thread, without the GIL. What allocates from the same arena waits for it: 70 ms for 420 MB.
+        await asyncio.to_thread(trim, 0)
+        # What is there now is in use: no reason to try again.
+        floor = resident_bytes()
+        log.debug("memory_given_back", bytes=before - floor, resident=floor)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM; Linux."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

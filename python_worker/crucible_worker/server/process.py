@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import structlog
@@ -18,7 +18,7 @@ from crucible_worker.config import Settings
 from crucible_worker.server.door import Door
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
-from crucible_worker.server.memory import keep_freed_memory
+from crucible_worker.server.memory import give_back_when_idle, keep_freed_memory
 from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
@@ -108,7 +108,8 @@ async def _serve(
             # What is loaded by now stays: looking through it for garbage would hold up every probe for 20 ms.
             gc.freeze()
             worker.warm_grading()
-        await end.wait()
+        async with _memory_given_back(worker, settings.limits.memory_idle_seconds):
+            await end.wait()
     except (StartError, BridgeError) as error:
         log.error("start_failed", reason=str(error))
         return EXIT_FAILED
@@ -120,6 +121,16 @@ async def _serve(
         if settings.ready_file is not None:
             await asyncio.to_thread(remove_ready_file, settings.ready_file, ready_text(worker.address))
     return EXIT_OK
+
+
+@contextlib.asynccontextmanager
+async def _memory_given_back(worker: Worker, idle_seconds: float) -> AsyncIterator[None]:
+    """Give memory back whenever the worker is idle, inside of the block."""
+    giving = asyncio.create_task(give_back_when_idle(worker.quiet_seconds, idle_seconds), name="memory")
+    try:
+        yield
+    finally:
+        giving.cancel()
 
 
 async def _start(worker: Worker, end: asyncio.Event) -> None:

@@ -96,7 +96,7 @@ class Worker:
         self._door = door
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
-        self._calls = Calls(max_calls=self._limits.max_calls_per_service, max_streams=self._limits.max_streams)
+        self._calls = Calls(self._limits)
         self._health = Health((EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER))
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
@@ -178,6 +178,10 @@ class Worker:
             self._tools = Tools(self._handlers, self._calls, max_sequences=limit)
         return self._tools
 
+    def quiet_seconds(self) -> float:
+        """How long no large request has been in work."""
+        return self._calls.quiet_seconds()
+
     async def describe(self) -> WorkerInfo:
         """What the worker is; how it fares is `load`. The same object from call to call."""
         assert self._warming is not None
@@ -207,8 +211,8 @@ class Worker:
         # Bound first: a taken port must not cost a journal that is opened, recovered and closed again.
         passed = () if self._door is None else (self._door.service,)
         self._server = grpc.aio.server(
-            interceptors=[Interceptor(self._calls, token=settings.token, passed=passed)],
-            options=options(max_message_bytes=self._limits.max_message_bytes),
+            interceptors=[Interceptor(self._calls, self._limits, token=settings.token, passed=passed)],
+            options=options(self._limits),
         )
         self.address = bind(self._server, settings)
         self._parts = await self._build(settings)

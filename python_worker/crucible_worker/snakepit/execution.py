@@ -13,6 +13,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, ResourceExhausted
 from crucible_bridge.status import STATUS_CODES
+from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.snakepit import failures
 from crucible_worker.snakepit.messages import Asked, answer, failure, read_asked
@@ -32,9 +33,10 @@ _log = structlog.get_logger(__name__)
 class Execution:
     """Executes tools; requests and responses are bytes."""
 
-    def __init__(self, tools: Tools, *, max_message_bytes: int) -> None:
-        """Execute these tools; an answer has at most so many bytes."""
+    def __init__(self, tools: Tools, calls: Calls, *, max_message_bytes: int) -> None:
+        """Execute these tools, with their requests among these calls; an answer has at most so many bytes."""
         self._tools = tools
+        self._calls = calls
         self._max_message_bytes = max_message_bytes
 
     async def execute(self, data: bytes, context: Context) -> bytes:
@@ -42,11 +44,12 @@ class Execution:
         started = time.perf_counter()
         asked: Asked | None = None
         try:
-            asked = read_asked(data, context.time_remaining())
-            bind_contextvars(session_id=asked.call.session_id)
-            parameters = await _parameters(asked)
-            result = await self._tools.execute(asked.tool, parameters, asked.binary, asked.call)
-            text = await self._as_json(result)
+            with self._calls.working_on(len(data)):
+                asked = read_asked(data, context.time_remaining())
+                bind_contextvars(session_id=asked.call.session_id)
+                parameters = await _parameters(asked)
+                result = await self._tools.execute(asked.tool, parameters, asked.binary, asked.call)
+                text = await self._as_json(result)
         except Exception as error:  # Snakepit wants every one of them as a response
             known = failures.told(error)
             milliseconds = _ended("tool", asked, started, known)
@@ -74,14 +77,16 @@ class Execution:
         asked: Asked | None = None
         count = 0
         try:
-            asked = read_asked(data, context.time_remaining())
-            bind_contextvars(session_id=asked.call.session_id)
-            chunks = self._tools.stream(asked.tool, await _parameters(asked), asked.binary, asked.call)
-            async with contextlib.aclosing(chunks):
-                async for chunk in chunks:
-                    count += 1
-                    await context.write(_chunk(asked.tool, count, json.dumps(chunk, allow_nan=False).encode("ascii")))
-            await context.write(_chunk(asked.tool, count + 1, b"", is_final=True))
+            with self._calls.working_on(len(data)):
+                asked = read_asked(data, context.time_remaining())
+                bind_contextvars(session_id=asked.call.session_id)
+                chunks = self._tools.stream(asked.tool, await _parameters(asked), asked.binary, asked.call)
+                async with contextlib.aclosing(chunks):
+                    async for chunk in chunks:
+                        count += 1
+                        text = json.dumps(chunk, allow_nan=False).encode("ascii")
+                        await context.write(_chunk(asked.tool, count, text))
+                await context.write(_chunk(asked.tool, count + 1, b"", is_final=True))
         except grpc.aio.BaseError:
             raise  # the client is gone
         except Exception as error:

@@ -33,7 +33,7 @@ class BridgeService:
         self._tools = tools
         self._sessions = Sessions()
         self._events = EventStream(written, calls)
-        self._execution = Execution(tools, max_message_bytes=max_message_bytes)
+        self._execution = Execution(tools, calls, max_message_bytes=max_message_bytes)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given; requests come as bytes."""

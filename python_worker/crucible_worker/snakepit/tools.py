@@ -62,6 +62,10 @@ class _Context:
         self.write = write
         """Where a stream's answers go."""
 
+    def peer(self) -> str:
+        """Unknown: Snakepit calls for all of its users."""
+        return ""
+
     def time_remaining(self) -> float | None:
         """Seconds until the caller stops waiting; None where nobody says."""
         if self._deadline is None:
