@@ -6,6 +6,7 @@ and a step of a plan have completed, `interrupted` was drained after 15 of its 2
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import gzip
@@ -16,6 +17,7 @@ import pytest
 
 from crucible_bridge.client import request_of
 from crucible_bridge.errors import AlreadyExists
+from crucible_bridge.events import EventKind
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
@@ -26,7 +28,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import ScriptedModel, run_worker
-from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, samples_of
+from tests.robustness.evidence import bits, check_events, log_of, samples_of
 
 FIXTURE = Path(__file__).parent.parent / "cases" / "journals" / "version_2.sqlite3.gz"
 SAMPLES = tuple(
@@ -93,8 +95,18 @@ async def test_what_was_interrupted_is_resumed(state_dir):
         stands = await worker.bridge.evaluation.get_evaluation("interrupted")
         assert (stands.state, stands.done, stands.total) == (EvaluationState.INTERRUPTED, 15, 24)
         ended = await worker.bridge.evaluation.evaluate(_request("interrupted"))
-        check_interrupted_run(await log_of(worker.bridge), ended, samples=len(SAMPLES))
-        assert ended.attempt == 2
+        assert (ended.state, ended.attempt, ended.done) == (EvaluationState.COMPLETED, 2, 24)
+        log = await log_of(worker.bridge)
+        check_events(log)
+        events = [event for event in log if event.evaluation_id == "interrupted"]
+        count = collections.Counter((event.kind, event.evaluator, event.metadata.get("sample_id")) for event in events)
+        del count[EventKind.EVALUATION_PROGRESS, "", None]
+        assert set(count.values()) == {1}, "nothing is told twice"
+        assert sum(kind is EventKind.SAMPLE_COMPLETE for kind, *_ in count) == 24
+        assert {evaluator for kind, evaluator, _ in count if kind is EventKind.EVALUATOR_COMPLETE} == {
+            *("accuracy", "nll"),
+        }
+        assert [event.kind for event in events[-2:]] == [EventKind.EVALUATION_COMPLETE, EventKind.EVALUATION_STOP]
         assert bits(ended.metrics) == bits((await worker.bridge.evaluation.get_evaluation("completed")).metrics)
 
 

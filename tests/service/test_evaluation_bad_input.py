@@ -45,6 +45,12 @@ REQUESTS = {
         "UNKNOWN_OPTION",
         'evaluators[0].options["wisdom"]',
     ),
+    "options of more than 1 MiB": (
+        asked(evaluators=[accuracy(), nll(), accuracy("large", wisdom="x" * 1_100_000)]),
+        INVALID,
+        "INVALID_FIELD",
+        "evaluators[2].options",
+    ),
     "option of a wrong type": (
         asked(evaluators=[nll(), accuracy(samples_per_prompt="2")]),
         INVALID,

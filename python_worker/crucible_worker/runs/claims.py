@@ -14,7 +14,7 @@ from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.runs import lifecycle, run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find, find_by_number
-from crucible_worker.runs.journal.records import request_from_record, request_to_record
+from crucible_worker.runs.journal.records import apart_to_record, request_from_record, request_to_record
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.specification import differing_fields
 
@@ -101,7 +101,8 @@ def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: 
     """Raise AlreadyExists where the evaluation of this id has another specification; it names what differs."""
     if row.fingerprint == fingerprint:
         return
-    fields = differing_fields(request_from_record(row.request), request_from_record(request_to_record(request)))
+    wanted = request_from_record(request_to_record(request), apart_to_record(request))
+    fields = differing_fields(request_from_record(row.request, row.apart), wanted)
     differs = ", ".join(fields[:MAX_NAMED_FIELDS]) + (", ..." if len(fields) > MAX_NAMED_FIELDS else "")
     raise AlreadyExists(
         f"{row.evaluation_id!r} is that of an evaluation with other settings, in {differs}: take another id for these, "
@@ -139,6 +140,7 @@ def _create(
     if number is None or not locks.acquire(number):
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
     transaction.if_undone(lambda: locks.release(number))
+    _keep_apart(transaction, number, request)
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
@@ -158,8 +160,15 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
         raise _changed("model", "checkpoint", row.model_fingerprint, contents.model_fingerprint)
 
 
+def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
+    """Keep what is too large for the evaluation's row, which is written with each batch of samples."""
+    if (record := apart_to_record(request)) is not None:
+        transaction.execute("INSERT OR REPLACE INTO requests_apart VALUES (?, ?)", (number, record))
+
+
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
-    first = request_from_record(row.request)
+    first = request_from_record(row.request, row.apart)
+    _keep_apart(transaction, row.number, first)
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,

@@ -32,9 +32,18 @@ from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
 from crucible_worker.runs.precedence import Precedence
-from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys
+from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
 
-__all__ = ["IDENTIFICATIONS", "PREPARATIONS", "Plan", "Prepare", "Preparer", "Sources", "keys_of", "option_path"]
+__all__ = [
+    "IDENTIFICATIONS",
+    "PREPARATIONS",
+    "Plan",
+    "Prepare",
+    "Preparer",
+    "Sources",
+    "keys_of",
+    "option_path",
+]
 
 PREPARATIONS = 2
 """Data sets of one kind of source that are loaded at once: a hub that is silent holds up no file, and neither of them
@@ -144,9 +153,10 @@ class Preparer:
         """Make a request's evaluators, or those of a part of a plan; what users have installed is imported by a thread.
 
         Raises:
-            InvalidField: one is unknown, has wrong options, or would yield a key that another one yields.
+            InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields.
             FailedPrecondition: one needs what is not installed, or is a user's and cannot be used.
         """
+        refuse_large_options(request.evaluators)
         if any(map(registry.is_installed, request.evaluators)):
             await self._in_thread(registry.load_installed, request.evaluators)
         made = tuple(

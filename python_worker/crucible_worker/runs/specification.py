@@ -26,6 +26,7 @@ from crucible_bridge.types import (
 from crucible_worker.runs.journal.records import pack
 
 __all__ = [
+    "MAX_OPTIONS_BYTES",
     "KeptSamples",
     "PlacedKeys",
     "differing_fields",
@@ -33,12 +34,15 @@ __all__ = [
     "metric_key",
     "plan_fingerprint",
     "refuse_equal_keys",
+    "refuse_large_options",
     "sample_seed",
     "settings_fingerprint",
     "step_fingerprint",
     "with_kept_samples",
 ]
 
+MAX_OPTIONS_BYTES = 1024 * 1024
+"""Options of all evaluators of a request, as the journal keeps them; more are refused."""
 
 _SPECIFICATION = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
 """Fields of a request that make it the evaluation that it is."""
@@ -234,3 +238,21 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_canonical(item) for item in value]
     return value
+
+
+def refuse_large_options(evaluators: Sequence[EvaluatorSpec]) -> None:
+    """Refuse evaluators whose options have more than `MAX_OPTIONS_BYTES` together.
+
+    Raises:
+        InvalidField: they have; the path is that of the first one beyond.
+    """
+    total = 0
+    for index, spec in enumerate(evaluators):
+        size = len(pack(dict(spec.options)))
+        total += size
+        if total > MAX_OPTIONS_BYTES:
+            raise InvalidField(
+                f"evaluators[{index}].options",
+                f"has {size:,} bytes, and with the evaluators before {total:,}: at most {MAX_OPTIONS_BYTES:,} are "
+                "accepted; what belongs to samples goes into the data set",
+            )

@@ -43,6 +43,7 @@ def fixed_limits() -> Mapping[str, int]:
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
     from crucible_worker.grading.judge.rubric import MAX_CRITERIA
     from crucible_worker.grading.math.lexer import MAX_CHARS
+    from crucible_worker.runs.specification import MAX_OPTIONS_BYTES
 
     return {
         "max_answer_bytes": direct.MAX_TEXT_BYTES,
@@ -59,6 +60,7 @@ def fixed_limits() -> Mapping[str, int]:
         "max_rollout_turns": MAX_TURNS_OF_A_ROLLOUT,
         "max_judged_chars": MAX_JUDGED_CHARS,
         "max_rubric_criteria": MAX_CRITERIA,
+        "max_options_bytes": MAX_OPTIONS_BYTES,
     }
 
 

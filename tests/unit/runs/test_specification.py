@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluationPlan, EvaluatorSpec, InlineDataset, PlannedEvaluation
+from crucible_worker.runs.journal.records import pack
 from crucible_worker.runs.specification import (
+    MAX_OPTIONS_BYTES,
     KeptSamples,
     PlacedKeys,
     fingerprint,
     metric_key,
     plan_fingerprint,
     refuse_equal_keys,
+    refuse_large_options,
     sample_seed,
     with_kept_samples,
 )
@@ -174,3 +177,19 @@ def test_what_a_key_may_be_is_refused_where_it_is_known(first, second, key):
         return
     with pytest.raises(InvalidField, match=f"evaluators\\[1\\].name must differ .* 'p/{key}'"):
         refuse_equal_keys(placed)
+
+
+def sized(size: int) -> EvaluatorSpec:
+    """An evaluator whose options have so many bytes."""
+    around = len(pack({"text": "x" * 70_000})) - 70_000
+    return EvaluatorSpec(kind="nll", options={"text": "x" * (size - around)})
+
+
+def test_options_are_bounded_together():
+    """The bound is that of all evaluators; one byte more is refused at the first evaluator beyond."""
+    half = MAX_OPTIONS_BYTES // 2
+    refuse_large_options([sized(half), sized(half)])
+    with pytest.raises(InvalidField) as caught:
+        refuse_large_options([sized(half), sized(half + 1)])
+    assert caught.value.field == "evaluators[1].options"
+    assert f"{MAX_OPTIONS_BYTES + 1:,}" in str(caught.value)

@@ -101,6 +101,8 @@ class Row:
     last_sequence: int
     cancel_reason: str | None
     result: bytes | None
+    apart: bytes | None = None
+    """Of the request what is kept apart from this row."""
 
     @property
     def contents_known(self) -> bool:
@@ -108,7 +110,8 @@ class Row:
         return bool(self.dataset_fingerprint)
 
 
-_COLUMNS = ", ".join(field.name for field in dataclasses.fields(Row))
+_APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evaluations.number)"
+_COLUMNS = ", ".join(_APART if field.name == "apart" else field.name for field in dataclasses.fields(Row))
 
 
 def head(source: Reads) -> Head:
@@ -199,17 +202,18 @@ def list_rows(
             return page, True
         row = _row(values)
         page.append(row)
-        size += len(row.request) + len(row.result or b"")
+        size += len(row.request) + len(row.result or b"") + len(row.apart or b"")
     return page, False
 
 
 def evaluation_of(row: Row) -> Evaluation:
     """An evaluation as its row tells it."""
-    metrics, results, problem = (Metrics({}), (), None) if row.result is None else result_from_record(row.result)
+    ended = None if row.result is None else result_from_record(row.result, row.apart)
+    metrics, results, problem = ended or (Metrics({}), (), None)
     return Evaluation(
         evaluation_id=row.evaluation_id,
         state=row.state,
-        request=request_from_record(row.request),
+        request=request_from_record(row.request, row.apart),
         metrics=metrics,
         results=results,
         done=row.done,

@@ -2,11 +2,15 @@
 
 A record is a map with the field names as keys, so that a later version can add fields. Inline samples are not kept:
 they come with the request, and the fingerprint tells whether they are the same.
+
+SQLite writes a row as a whole, and that of an evaluation is written with each batch of samples. Large options and
+labels are therefore kept apart from it, once: the row has a digest in place of such options, and no labels.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -36,6 +40,8 @@ from crucible_bridge.types import (
 from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
 
 __all__ = [
+    "MAX_ROW_BYTES",
+    "apart_to_record",
     "evaluator_result_from_record",
     "evaluator_result_to_record",
     "pack",
@@ -49,13 +55,30 @@ __all__ = [
 ]
 
 
+MAX_ROW_BYTES = 1024
+"""Options of an evaluator, or labels, whose record is larger are kept apart."""
+
+_APART = "kept_apart"
+
+
 def pack(value: object) -> bytes:
     """The msgpack of plain values."""
     return cast("bytes", msgpack.packb(value))
 
 
+def apart_to_record(request: EvaluateRequest) -> bytes | None:
+    """Pack what is too large for an evaluation's row; None if nothing is."""
+    options = {
+        digest: dict(spec.options)
+        for spec in request.evaluators
+        if (digest := _digest_if_large(spec.options)) is not None
+    }
+    labels = dict(request.labels) if _digest_if_large(request.labels) is not None else {}
+    return pack({"options": options, "labels": labels}) if options or labels else None
+
+
 def request_to_record(request: EvaluateRequest) -> bytes:
-    """Pack a request, without inline samples."""
+    """Pack a request, without inline samples and without what is kept apart."""
     return pack(
         {
             "evaluation_id": request.evaluation_id,
@@ -72,17 +95,19 @@ def request_to_record(request: EvaluateRequest) -> bytes:
             "sampling": None if request.sampling is None else _fields(request.sampling),
             "limits": _fields(request.limits),
             "metric_prefix": request.metric_prefix,
-            "labels": dict(request.labels),
+            "labels": {} if _digest_if_large(request.labels) is not None else dict(request.labels),
             "correlation_id": request.correlation_id,
         }
     )
 
 
-def request_from_record(record: bytes) -> EvaluateRequest:
-    """Unpack a request; an inline data set comes back empty."""
+def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRequest:
+    """Unpack a request, with what was kept apart if that is given; an inline data set comes back empty."""
     data = msgpack.unpackb(record)
     data["model"] = parse_model(data["model"])
-    data["evaluators"] = tuple(EvaluatorSpec(**spec) for spec in data["evaluators"])
+    kept = _kept_apart(apart)
+    data["labels"] = data["labels"] or kept["labels"]
+    data["evaluators"] = tuple(_spec_from_map(spec, kept["options"]) for spec in data["evaluators"])
     data["dataset"] = Dataset(**{**data["dataset"], "source": _source_from_pair(data["dataset"]["source"])})
     if data["sampling"] is not None:
         data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
@@ -148,14 +173,17 @@ def result_to_record(metrics: Metrics, results: Sequence[EvaluatorResult], probl
     )
 
 
-def result_from_record(record: bytes) -> tuple[Metrics, tuple[EvaluatorResult, ...], Problem | None]:
-    """Unpack what an evaluation ended with."""
+def result_from_record(
+    record: bytes, apart: bytes | None = None
+) -> tuple[Metrics, tuple[EvaluatorResult, ...], Problem | None]:
+    """Unpack what an evaluation ended with; options that were kept apart come from there."""
     data = msgpack.unpackb(record)
+    kept = _kept_apart(apart)
     results = tuple(
         EvaluatorResult(
             **{
                 **result,
-                "evaluator": EvaluatorSpec(**result["evaluator"]),
+                "evaluator": _spec_from_map(result["evaluator"], kept["options"]),
                 "metrics": Metrics(**result["metrics"]),
                 "problem": _problem_from_map(result["problem"]),
             }
@@ -171,7 +199,24 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _spec_to_map(spec: EvaluatorSpec) -> dict[str, Any]:
-    return {"kind": spec.kind, "name": spec.name, "options": dict(spec.options)}
+    digest = _digest_if_large(spec.options)
+    options = dict(spec.options) if digest is None else {_APART: digest}
+    return {"kind": spec.kind, "name": spec.name, "options": options}
+
+
+def _spec_from_map(data: Mapping[str, Any], kept: Mapping[str, Mapping[str, Any]]) -> EvaluatorSpec:
+    options = data["options"]
+    return EvaluatorSpec(**{**data, "options": kept.get(options.get(_APART), options)})
+
+
+def _kept_apart(record: bytes | None) -> dict[str, Any]:
+    return {"options": {}, "labels": {}} if record is None else msgpack.unpackb(record)
+
+
+def _digest_if_large(values: Mapping[str, Any]) -> str | None:
+    if not values or len(record := pack(dict(values))) <= MAX_ROW_BYTES:
+        return None
+    return hashlib.sha256(record).hexdigest()
 
 
 def _metrics_to_map(metrics: Metrics) -> dict[str, Any]:

@@ -132,6 +132,12 @@ CREATE TABLE IF NOT EXISTS journal_file (
     birth_ns INTEGER NOT NULL,
     inode INTEGER NOT NULL
 );
+-- Of a request what is too large for the row of its evaluation: options and labels.
+CREATE TABLE IF NOT EXISTS requests_apart (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TRIGGER IF NOT EXISTS requests_apart_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM requests_apart WHERE number = OLD.number;
+END;
 -- Evaluators that have begun: the evaluation's time with an owner at that moment, and, once it has ended, its result.
 CREATE TABLE IF NOT EXISTS evaluator_spans (
     number INTEGER NOT NULL,
