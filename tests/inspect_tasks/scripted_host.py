@@ -27,6 +27,13 @@ async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
             sampling = {**order["defaults"], "top_p": None, "top_k": None, "stop": [], "seed": None, "count": 1}
             question = {"which": "model", "messages": [["user", "abc"]], "sampling": sampling | order["config"]}
             return _found(order, await line.ask(**question))
+        case path if path.endswith("@stops"):
+            await line.stopped.wait()
+            return {**_found(order, {"choices": [{"cut": False, "text": ""}]}), "stopped": True}
+        case "stop when told":
+            await line.ask(text="go on?")
+            await line.stopped.wait()
+            return {"op": "found", "stopped": True}
         case "environment":
             return {"op": "found", "variables": dict(os.environ), "files": os.listdir("."), "folder": os.getcwd()}
         case "exit":

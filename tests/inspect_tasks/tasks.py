@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -232,3 +233,38 @@ def spoken() -> Any:
         return Score(value=state.output.completion)
 
     return score
+
+
+@solver
+def waiting_for_ever() -> Any:
+    """Answers at once but for the last question, about which it asks the model once the others are scored."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        if state.sample_id != 3:
+            return await generate(state)
+        while len(_SCORED) < 2:
+            await asyncio.sleep(0.01)
+        return await generate(state)
+
+    return solve
+
+
+_SCORED: list[str] = []
+
+
+@scorer(metrics=[accuracy()])
+def counted() -> Any:
+    """Scores, and says so."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        _SCORED.append(str(state.sample_id))
+        return Score(value=float(state.output.completion == target.text))
+
+    return score
+
+
+@task
+def endless() -> Task:
+    """Three questions, of which the last is never done while the model does not answer it."""
+    questions = [Sample(id=number, input=text, target=text.upper()) for number, text in enumerate("abc", 1)]
+    return Task(dataset=questions, solver=waiting_for_ever(), scorer=counted())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import BackendError
-from crucible_bridge.types import EvaluatorSpec, Sample, Verdict
+from crucible_bridge.types import EvaluatorSpec, Limits, Sample, Verdict
 from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect import folders as folders_of_tasks
 from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
@@ -88,6 +88,19 @@ async def test_the_last_word_ends_it_whatever_is_still_asked() -> None:
     assert await _run("stop asking", answer) == {"op": "found"}
     async with asyncio.timeout(GONE_SECONDS):
         await taken_back.wait()
+
+
+async def test_one_that_is_stopped_has_the_last_word() -> None:
+    """The process is told to stop, and ends with what it has by then."""
+    stop = asyncio.Event()
+
+    async def answer(question: Any) -> dict[str, Any]:
+        stop.set()
+        return await _said(question)
+
+    found = await run_in_process({"task": "stop when told"}, answer, network=False, stop=stop)
+
+    assert found == {"op": "found", "stopped": True}
 
 
 async def test_nothing_of_the_worker_reaches_it_but_what_is_named(
@@ -239,6 +252,40 @@ async def test_what_it_finds_becomes_the_result_of_a_sample(tmp_path: Path, monk
     assert order["config"] == {"temperature": 0.0, "max_tokens": 8, "top_p": 1.0}
     assert open_record["order"]["config"] == {}
     assert open_record["order"]["defaults"] == {"temperature": 1.0, "max_tokens": 1_000}
+
+
+async def test_the_default_time_of_a_sample_does_not_bound_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process alone takes longer to start than a sample may take by default here."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+
+    async with rig(None, inspect_roots=[tmp_path], default_sample_timeout_seconds=0.001) as r:
+        request = asked(evaluators=["inspect"], dataset=[Sample(input="words.py@findings")])
+        evaluation = await r.evaluation.evaluate(request)
+
+    assert evaluation.metrics.values["findings/s/m"] == 0.5
+
+
+async def test_what_was_scored_stands_when_the_time_of_a_task_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample is an ERROR, and its metrics and records are those of what had ended."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    limits = Limits(sample_timeout_ms=500)
+
+    async with rig(None, inspect_roots=[tmp_path]) as r:
+        request = asked(evaluators=["inspect"], dataset=[Sample(input="words.py@stops")], limits=limits)
+        evaluation = await r.evaluation.evaluate(request)
+        (result,) = await samples_of(r.worker.bridge)
+
+    assert result.problem is not None
+    assert (result.verdict, result.score, result.problem.reason) == (Verdict.ERROR, None, "SAMPLE_TIMEOUT")
+    assert len(json.loads(result.output)["samples"]) == 1
+    assert evaluation.metrics.values["stops/s/m"] == 0.5
+    assert evaluation.metrics.values["stops/samples"] == 1
 
 
 async def test_it_dies_with_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.testing import STALL, Call, ScriptedModel, run_worker
 from tests.distributions import lay_out
 from tests.service.evaluation_kit import asked, failing, rig, samples_of
@@ -404,14 +405,47 @@ async def test_a_process_that_is_killed_amid_its_work_is_told_of() -> None:
 
 
 async def test_a_task_that_hangs_has_its_time() -> None:
-    """Which is that of a sample; its process is gone afterwards."""
+    """Which is that of a sample, and some seconds to stop; its process is gone afterwards."""
     async with rig(ScriptedModel(), inspect_roots=[TASKS]) as r:
         evaluation = await r.evaluation.evaluate(request(bad("hang"), limits=Limits(sample_timeout_ms=4_000)))
         (result,) = await samples_of(r.worker.bridge)
 
     assert result.problem is not None
     assert result.problem.reason == "SAMPLE_TIMEOUT"
-    assert evaluation.metrics.undefined["0/samples"] == "the task did not come to its end: SAMPLE_TIMEOUT"
+    # It hangs once it runs; where Inspect takes all the time to begin, it hears that it is to stop.
+    assert evaluation.metrics.values.get("bad/samples", 0) == 0
+    await _none_left()
+
+
+async def test_what_was_scored_stands_when_a_task_is_stopped() -> None:
+    """Inspect's own metrics of the samples that had ended; the one at work is in none of them, and is no error."""
+    stop = asyncio.Event()
+
+    async def answer(question: Any) -> dict[str, Any]:
+        ((_, text),) = question["messages"]
+        if text == "c":  # the others are scored
+            stop.set()
+            await asyncio.get_running_loop().create_future()
+        return {"choices": [{"text": "A" if text == "a" else "wrong", "cut": False, "tokens": 1}]}
+
+    order = {
+        "task": f"{TASKS / 'tasks.py'}@endless",
+        "task_args": {},
+        "own_args": [],
+        "limit": None,
+        "epochs": None,
+        "max_connections": 8,
+        "defaults": {},
+        "config": {},
+        "roles": [],
+        "role_defaults": {},
+    }
+    found = await run_in_process(order, answer, network=False, stop=stop)
+
+    assert found["stopped"]
+    assert [record["id"] for record in found["records"]] == [1, 2]
+    assert (found["samples"], found["errored"], found["headline"]) == (2, 0, ["counted", None, "accuracy"])
+    assert [score["metrics"] for score in found["scores"]] == [{"accuracy": 0.5}]
     await _none_left()
 
 

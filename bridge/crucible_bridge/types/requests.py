@@ -59,7 +59,10 @@ class Limits:
     stall_timeout_ms: int | None = None
     """FAILED when no sample is done for so long; the worker's default_stall_timeout_seconds if None."""
     sample_timeout_ms: int | None = None
-    """One sample's time, its retries included; then it is ERROR. default_sample_timeout_seconds if None."""
+    """One sample's time, its retries included; then it is ERROR. default_sample_timeout_seconds if None.
+
+    If None, a task of `inspect` has no other bound than `deadline_ms`.
+    """
     max_unscored_share: float | None = None
     """Fail an evaluator when more than this share of its samples is unscored; never if None."""
     max_unscored: int | None = None

@@ -7,7 +7,7 @@ catches a backend's error, and keeps no state between samples, so that an evalua
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
@@ -23,7 +23,32 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 
-__all__ = ["AsksOthers", "Evaluator", "EvaluatorType", "HoldsProcesses", "Outcome", "SampleContext"]
+__all__ = [
+    "AsksOthers",
+    "Bound",
+    "Evaluator",
+    "EvaluatorType",
+    "HoldsProcesses",
+    "Outcome",
+    "SampleContext",
+    "stops_itself",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """When a sample has to end, of an evaluator that `stops_itself`."""
+
+    seconds: float
+    """From the beginning of its run: it is told to stop."""
+    wind_up_seconds: float
+    """From then on: what does not stop is killed."""
+    problem: Problem
+    """What it ends with if it is not done by then."""
+
+
+def _unseen() -> None:
+    """Progress that is not observed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +63,10 @@ class SampleContext:
     """A function of the evaluation's seed, the sample's id and the repeat: the same on every attempt."""
     others: Mapping[str, Model] = dataclasses.field(default_factory=dict)
     """The further models of an evaluator that `AsksOthers`, treated as `model` is."""
+    bound: Bound | None = None
+    """Of an evaluator that `stops_itself` alone; None if only the evaluation bounds it."""
+    progressed: Callable[[], None] = _unseen
+    """Called by an evaluator that `stops_itself` whenever its sample gets further: the evaluation does not stall."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +169,14 @@ class HoldsProcesses(Protocol):
     def close(self) -> None:
         """End them as the attempt ends, at once but for what has to be given back; called once, does not wait."""
         ...
+
+
+def stops_itself(evaluator: Evaluator) -> bool:
+    """Whether one sample of it may take as long as an evaluation.
+
+    No time-out of the engine is for it. It ends at the `bound` of its context, with what it has found by then.
+    """
+    return getattr(evaluator, "stops_itself", False)
 
 
 class EvaluatorType(Protocol):

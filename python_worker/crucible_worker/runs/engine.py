@@ -31,9 +31,10 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext
+from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
+from crucible_worker.runs.bounds import bound_of_task, sample_timed_out
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
@@ -243,7 +244,14 @@ class Attempt:
         else:
             seed = self._request.sampling.seed if self._request.sampling is not None else None
             seed = sample_seed(seed or 0, sample.id, place.repeat)
-            context = SampleContext(model=model, repeat=place.repeat, seed=seed, others=others)
+            context = SampleContext(
+                model=model,
+                repeat=place.repeat,
+                seed=seed,
+                others=others,
+                bound=bound_of_task(self._request.limits, self._left()) if stops_itself(evaluator) else None,
+                progressed=self._progressed,
+            )
             outcome = await self._outcome(evaluator, sample, context)
         return SampleResult(
             evaluator=spec.label,
@@ -264,7 +272,7 @@ class Attempt:
         )
 
     async def _outcome(self, evaluator: Evaluator, sample: Sample, context: SampleContext) -> Outcome:
-        timer = asyncio.timeout(self._sample_seconds)
+        timer = asyncio.timeout(None if stops_itself(evaluator) else self._sample_seconds)
         try:
             async with timer:
                 outcome = await evaluator.run(sample, context)
@@ -274,8 +282,7 @@ class Attempt:
             raise
         except BaseException as error:  # a panic in Rust, for one, is no Exception
             if timer.expired():  # until Python 3.11.3 it may come as the cancel by which it ended another one's wait
-                message = f"took longer than sample_timeout_ms, {self._sample_seconds * 1000:.0f}"
-                return _error(Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True))
+                return _error(sample_timed_out(self._sample_seconds))
             if isinstance(error, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -289,6 +296,9 @@ class Attempt:
             return _error(Problem(reason="EVALUATOR_FAILED", message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
+
+    def _progressed(self) -> None:
+        self._last_progress = time.monotonic()
 
     def _keep(self, kept: Kept) -> None:
         if self._stopped.done():
@@ -349,13 +359,18 @@ class Attempt:
             told, told_at = done, now
 
     def _arm_deadline(self) -> asyncio.TimerHandle | None:
+        if (left := self._left()) is None:
+            return None
+        message = f"deadline_ms, {self._request.limits.deadline_ms}, is over: all attempts together"
+        problem = Problem(reason="DEADLINE_EXCEEDED", message=message)
+        return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
+
+    def _left(self) -> float | None:
+        """Seconds until the deadline; None if there is none."""
         deadline_ms = self._request.limits.deadline_ms
         if deadline_ms is None:
             return None
-        left = deadline_ms / 1000 - (self.row.past_active_ns + self._active_ns()) / 1e9
-        message = f"deadline_ms, {deadline_ms}, is over: all attempts together"
-        problem = Problem(reason="DEADLINE_EXCEEDED", message=message)
-        return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
+        return deadline_ms / 1000 - (self.row.past_active_ns + self._active_ns()) / 1e9
 
     def _active_ns(self) -> int:
         return int((time.monotonic() - self._received) * 1e9)

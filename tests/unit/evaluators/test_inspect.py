@@ -1,5 +1,6 @@
 """The evaluator `inspect` without Inspect: what may be run, how a task is answered, how its findings become keys."""
 
+import asyncio
 import dataclasses
 import importlib.util
 import json
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge.errors import BridgeError, Code, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, BridgeError, Code, FailedPrecondition, InvalidField
 from crucible_bridge.types import (
     Datum,
     EvaluatorSpec,
+    Problem,
     Sample,
     SampledSequence,
     SampleResult,
@@ -22,7 +24,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import SampleContext
+from crucible_worker.evaluators.base import Bound, SampleContext
 from crucible_worker.evaluators.inspect import allowed as inspect_allowed
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
 from crucible_worker.evaluators.inspect.allowed import Allowed, parse_task
@@ -295,6 +297,55 @@ async def test_an_answer_that_fails_is_an_error_with_its_reason() -> None:
     assert told[1]["error"].startswith("PROMPT_TOO_LONG: ")
     assert asked.first_problem is not None
     assert (asked.first_problem.reason, asked.first_problem.retryable) == ("BACKEND_DOWN", True)
+
+
+async def test_a_task_that_does_not_stop_is_ended() -> None:
+    """After its time, and that to wind up."""
+    problem = Problem(reason="SAMPLE_TIMEOUT", message="m", retryable=True)
+    bound = Bound(seconds=0.01, wind_up_seconds=0.01, problem=problem)
+    context = SampleContext(model=ScriptedModel(), repeat=0, seed=1, bound=bound)
+
+    async def run() -> None:
+        async with inspect_evaluator._bounded(context) as stop:
+            await stop.wait()
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(BackendError) as refused:
+        await run()
+    assert (refused.value.reason, refused.value.retryable) == ("SAMPLE_TIMEOUT", True)
+
+
+async def test_waiting_for_a_turn_is_no_stall_and_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other evaluations may hold every turn for hours; a task that is bounded gives up its place in the queue."""
+    monkeypatch.setattr(inspect_evaluator, "_LOOK_SECONDS", 0.001)
+    turns, stop, looked = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
+    seen = 0
+
+    def progressed() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 3:
+            looked.set()
+
+    bound = Bound(
+        seconds=1.0, wind_up_seconds=1.0, problem=Problem(reason="SAMPLE_TIMEOUT", message="m", retryable=True)
+    )
+    context = SampleContext(model=ScriptedModel(), repeat=0, seed=1, bound=bound, progressed=progressed)
+
+    async def wait() -> None:
+        async with inspect_evaluator._turn(turns, stop, context):
+            raise AssertionError("it had no turn")
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.wait_for(looked.wait(), 10)
+    stop.set()
+    with pytest.raises(BackendError) as refused:
+        await waiting
+    assert (refused.value.reason, refused.value.retryable) == ("SAMPLE_TIMEOUT", True)
+    turns.release()
+    async with inspect_evaluator._turn(turns, asyncio.Event(), context):
+        assert turns.locked()
+    assert not turns.locked()
 
 
 def score(

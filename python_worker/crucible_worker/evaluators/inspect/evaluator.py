@@ -6,12 +6,14 @@ has a process of its own, which asks the worker for every answer.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.types import (
     EvaluatorInfo,
@@ -25,7 +27,7 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.base import Bound, Evaluator, Outcome, SampleContext
 from crucible_worker.evaluators.inspect.allowed import (
     Allowed,
     TaskName,
@@ -49,6 +51,9 @@ MAX_LIMIT = 1_000_000_000
 """Samples of a task."""
 DEFAULT_TEMPERATURE, DEFAULT_MAX_TOKENS = 1.0, 1_000
 """How a model is sampled where neither the request nor the task says."""
+
+_LOOK_SECONDS = 1.0
+"""How often a task that waits for its turn says that it is no stall."""
 
 GRADER = "grader"
 """The role in which tasks that have answers judged by a model ask for it."""
@@ -174,6 +179,11 @@ class Inspect:
         return 1
 
     @property
+    def stops_itself(self) -> bool:
+        """A task may take hours: the evaluation bounds it, and what it has scored by then stands."""
+        return True
+
+    @property
     def others(self) -> Mapping[str, ModelRef]:
         """The judge, where there is one."""
         return {} if self.judge is None else {_JUDGE: self.judge}
@@ -215,7 +225,8 @@ class Inspect:
         Returns:
             MEASURED, with the task's headline metric as the score and every metric among the measurements; UNDECIDED
             where that metric has no finite value; ERROR where the task is not allowed or not there, did not come to its
-            end, or every sample of it failed. The records of the task's samples are the output, as JSON.
+            end, or every sample of it failed. A task that was stopped has the metrics of what was scored.
+            The records of the task's samples are the output, as JSON.
 
         Raises:
             InvalidField: as of `check_sample`.
@@ -229,13 +240,20 @@ class Inspect:
             seed=context.seed,
             keep_thinking=self.options["thinking"] == _KEEP,
         )
+
+        async def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+            answered = await answers.answer(question)
+            context.progressed()
+            return answered
+
         try:
             order = self._order(allowed.locate(name), options)
-            async with allowed.turns:
-                found = await run_in_process(order, answers.answer, network=allowed.network)
+            async with _bounded(context) as stop, _turn(allowed.turns, stop, context):
+                found = await run_in_process(order, answer, network=allowed.network, stop=stop)
         except BridgeError as error:  # of the task or its process, not of a model: the result bears the task's name
             return not_run(name.label, problem_of(error))
-        return outcome_of(name.label, found, answers)
+        stopped = context.bound.problem if context.bound is not None and found.get("stopped") else None
+        return outcome_of(name.label, found, answers, stopped=stopped)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """Every metric of every task under the task's own key."""
@@ -261,6 +279,52 @@ class Inspect:
         options = {name: self.options[name] for name in _METADATA}
         args = own.get("task_args", {})
         return {**options, **own, "task_args": {**options["task_args"], **args}, "own_args": list(args)}
+
+
+@contextlib.asynccontextmanager
+async def _bounded(context: SampleContext) -> AsyncIterator[asyncio.Event]:
+    """An event that is set at the bound of a sample.
+
+    Raises:
+        BridgeError: it took longer than it had to wind up.
+    """
+    stop, bound = asyncio.Event(), context.bound
+    if bound is None:
+        yield stop
+        return
+    timer = asyncio.get_running_loop().call_later(bound.seconds, stop.set)
+    try:
+        async with asyncio.timeout(bound.seconds + bound.wind_up_seconds):
+            yield stop
+    except TimeoutError:
+        raise _over(bound) from None
+    finally:
+        timer.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, stop: asyncio.Event, context: SampleContext) -> AsyncIterator[None]:
+    """A task's turn, which other evaluations may hold for long: waiting for it is no stall.
+
+    Raises:
+        BridgeError: the sample's bound came before its turn.
+    """
+    waiting, stopping = asyncio.ensure_future(turns.acquire()), asyncio.ensure_future(stop.wait())
+    try:
+        while not waiting.done() and not stopping.done():
+            context.progressed()
+            await asyncio.wait({waiting, stopping}, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done() and context.bound is not None:
+            raise _over(context.bound)
+        yield
+    finally:
+        stopping.cancel()
+        if not waiting.cancel() and not waiting.cancelled():
+            turns.release()
+
+
+def _over(bound: Bound) -> BackendError:
+    return BackendError(bound.problem.message, reason=bound.problem.reason, retryable=bound.problem.retryable)
 
 
 def _allowed() -> Allowed:

@@ -24,15 +24,18 @@ _UNDEFINED = "undefined"
 _MAX_PART_BYTES = 200
 
 
-def outcome_of(label: str, message: Mapping[str, Any], answers: Answers) -> Outcome:
+def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stopped: Problem | None = None) -> Outcome:
     """The result of a sample whose task has ended.
 
     Args:
         label: the task's name.
         message: what its process said last.
         answers: what it was answered.
+        stopped: why it was stopped, if it was: what was scored by then stands, under an ERROR.
     """
     if message["op"] == "failed":
+        if stopped is not None:
+            return not_run(label, stopped)
         text = shorten(message["message"], MAX_PROBLEM_BYTES)
         return not_run(label, Problem(reason="INSPECT_FAILED", message=text))
     named = _named(message["scores"])
@@ -45,7 +48,7 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers) -> Outc
         measurements[key if value is not None else f"{key}/{_UNDEFINED}"] = 1.0 if value is None else value
     headline = next((key for key, (place, _) in named.items() if place == message["headline"]), "")
     score = named[headline][1] if headline else None
-    problem = _problem(message, headline, score, answers)
+    problem = stopped or _problem(message, headline, score, answers)
     return Outcome(
         verdict=_verdict(problem),
         score=score if problem is None else None,

@@ -33,13 +33,16 @@ _HOST = "crucible_worker.evaluators.inspect.host"
 Answer = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
-async def run_in_process(order: Mapping[str, Any], answer: Answer, *, network: bool) -> dict[str, Any]:
+async def run_in_process(
+    order: Mapping[str, Any], answer: Answer, *, network: bool, stop: asyncio.Event | None = None
+) -> dict[str, Any]:
     """Run a task in a process of its own, which is gone afterwards, and with it what it wrote.
 
     Args:
         order: what to run, without the place of its logs.
         answer: answers a question; any number is asked at once.
         network: whether data sets may be fetched.
+        stop: set when the task has to stop; its process then ends with what was scored by then.
 
     Returns:
         The message that the process ends with.
@@ -54,7 +57,7 @@ async def run_in_process(order: Mapping[str, Any], answer: Answer, *, network: b
         try:
             with theirs:
                 process = _start(theirs, folder, network=network)
-            return await _conversation(process, ours, {**order, "log_dir": str(folder / "logs")}, answer)
+            return await _conversation(process, ours, {**order, "log_dir": str(folder / "logs")}, answer, stop)
         finally:
             # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
             if process is not None:
@@ -64,7 +67,11 @@ async def run_in_process(order: Mapping[str, Any], answer: Answer, *, network: b
 
 
 async def _conversation(
-    process: subprocess.Popen[bytes], end: socket.socket, order: Mapping[str, Any], answer: Answer
+    process: subprocess.Popen[bytes],
+    end: socket.socket,
+    order: Mapping[str, Any],
+    answer: Answer,
+    stop: asyncio.Event | None,
 ) -> dict[str, Any]:
     end.setblocking(False)
     reader, writer = await asyncio.open_unix_connection(sock=end)
@@ -83,6 +90,7 @@ async def _conversation(
             reader.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     loop.add_reader(pidfd, ended)
+    stopping = None if stop is None else asyncio.create_task(_stop(writer, stop))
     try:
         writer.write(pack(order))
         while (message := await _next(reader))["op"] == "ask":
@@ -96,7 +104,7 @@ async def _conversation(
         ending = f"signal {-code}" if code < 0 else f"exit status {code}"
         raise BackendError(f"the task's process ended ({ending})", reason=TASK_ENDED, retryable=True) from None
     finally:
-        for task in answering:
+        for task in (*answering, *filter(None, [stopping])):
             task.cancel()
         loop.remove_reader(pidfd)
         os.close(pidfd)
@@ -121,6 +129,11 @@ async def _reply(writer: asyncio.StreamWriter, question: Mapping[str, Any], answ
     with contextlib.suppress(ConnectionError):  # the process is gone, which its reader is told
         writer.write(frame)
         await writer.drain()
+
+
+async def _stop(writer: asyncio.StreamWriter, stop: asyncio.Event) -> None:
+    await stop.wait()
+    writer.write(pack({"op": "stop"}))
 
 
 def _start(end: socket.socket, folder: Path, *, network: bool) -> subprocess.Popen[bytes]:

@@ -20,6 +20,8 @@ class Line:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last_id = 0
         self._listening: asyncio.Task[None] | None = None
+        self.stopped = asyncio.Event()
+        """Set when the worker wants no more than what there is."""
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
@@ -69,6 +71,9 @@ class Line:
         try:
             while True:
                 answer = await self._next()
+                if answer.get("op") == "stop":
+                    self.stopped.set()
+                    continue
                 future = self._waiting.get(answer["id"])
                 if future is not None and not future.done():
                     future.set_result(answer)

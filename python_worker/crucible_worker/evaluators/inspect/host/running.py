@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 from inspect_ai import eval_async  # pyright: ignore[reportMissingImports]
+from inspect_ai.log import (  # pyright: ignore[reportMissingImports]
+    EvalLog,
+    EvalSample,
+    read_eval_log,
+    recompute_metrics,
+)
 from inspect_ai.model import GenerateConfig, Model  # pyright: ignore[reportMissingImports]
 
 from crucible_worker.evaluators.inspect.host.findings import findings
@@ -36,7 +45,7 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         if unknown := own - log.eval.task_args_passed.keys():
             return _failed(f"the task takes no argument {', '.join(sorted(unknown))}")
     model = _model(line, "model", order["defaults"])
-    logs = await eval_async(
+    running = eval_async(
         order["task"],
         model=model,
         model_roles={role: _model(line, role, order["role_defaults"]) for role in order["roles"]},
@@ -50,6 +59,9 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         **_quietly(order),
         **order["config"],
     )
+    logs = await _unless_stopped(running, line)
+    if logs is None:
+        return _scored_so_far(Path(order["log_dir"]))
     if not logs:
         return _failed("it was left without a log, as when a step of it exits")
     if len(logs) > 1:
@@ -61,6 +73,38 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
     if log.status != "success":
         return _failed(f"it was left {log.status}" if log.error is None else log.error.message)
     return findings(log.results, log.samples or [])
+
+
+async def _unless_stopped(running: Coroutine[Any, Any, list[EvalLog]], line: Line) -> list[EvalLog] | None:
+    """The logs of a run; None if the worker stopped it before, which leaves what was scored in a file."""
+    evaluating, stopping = asyncio.create_task(running), asyncio.create_task(line.stopped.wait())
+    try:
+        await asyncio.wait({evaluating, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if evaluating.done():
+            return evaluating.result()
+        evaluating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # Inspect raises it, or returns without a log
+            await evaluating
+        return None
+    finally:
+        stopping.cancel()
+
+
+def _scored_so_far(folder: Path) -> dict[str, Any]:
+    """What was found of the samples that had ended when the task was stopped."""
+    logs = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns) if folder.is_dir() else []
+    if not logs:
+        return {**_failed("it was stopped before its first sample"), "stopped": True}
+    log = read_eval_log(str(logs[-1]))
+    ended = [sample for sample in log.samples or [] if not _was_stopped(sample)]
+    log.samples = ended
+    if ended:
+        recompute_metrics(log)
+    return {**findings(log.results if ended else None, ended), "stopped": True}
+
+
+def _was_stopped(sample: EvalSample) -> bool:
+    return sample.error is not None and sample.error.message.startswith("CancelledError")
 
 
 def _quietly(order: Mapping[str, Any]) -> dict[str, Any]:
