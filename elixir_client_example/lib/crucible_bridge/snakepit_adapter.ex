@@ -58,7 +58,7 @@ defmodule CrucibleBridge.SnakepitAdapter do
   @doc "The interpreter that workers are started with; Snakepit asks for it at the start of each."
   @spec executable_path() :: String.t()
   def executable_path do
-    for key <- [:adapter_args, :adapter_env], Application.get_env(:snakepit, key, []) != [] do
+    for key <- [:adapter_args, :adapter_env], Application.get_env(:snakepit, key) not in [nil, []] do
       Logger.warning(
         "[crucible_bridge] config :snakepit, #{key}: ... has no effect, as Snakepit reads it in a pool alone: " <>
           "pools: [%{name: :default, adapter_module: #{inspect(__MODULE__)}, #{key}: [...]}]"
