@@ -566,7 +566,7 @@ async def test_a_process_that_cannot_be_started_is_told_of(act: Act, monkeypatch
         spec = act()
         await r.evaluation.evaluate(asked(evaluation_id="before", evaluators=[spec], dataset=_does("end")))
         monkeypatch.setattr(starting, "_COMMAND", ("/no/python", *starting._COMMAND[1:]))
-        monkeypatch.setattr("crucible_worker.evaluators.registry.load_installed", lambda wanted: None)
+        monkeypatch.setattr("crucible_worker.evaluators.registry.load_installed", lambda wanted, parts: None)
         await r.evaluation.evaluate(asked(evaluators=[spec], dataset=_does("end"), sampling=SAMPLING))
         (sample,) = await samples_of(r.worker.bridge)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -46,6 +46,9 @@ from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+
+if TYPE_CHECKING:
+    from crucible_worker.evaluators.parts import EvaluatorParts
 
 __all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType", "AsAccuracy"]
 
@@ -86,7 +89,7 @@ class AccuracyType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Accuracy:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Accuracy:
         """Make one.
 
         Raises:
@@ -96,7 +99,7 @@ class AccuracyType:
         """
         if sampling is None:
             raise InvalidField("sampling", "is missing, and accuracy samples answers: give at least max_tokens")
-        grader = grader_of(options)
+        grader = grader_of(options, parts.grading)
         check_renderer(options["renderer"])
         return Accuracy(
             grader=grader,

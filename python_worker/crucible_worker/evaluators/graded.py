@@ -15,6 +15,7 @@ from crucible_worker.evaluators.answering import Answer, check_sampling_client
 from crucible_worker.evaluators.base import SampleContext
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grade, Grader
+from crucible_worker.grading.parts import GradingParts
 
 __all__ = [
     "GRADER_DEFS",
@@ -61,16 +62,18 @@ GRADER_DEFS: Mapping[str, Any] = {name: dict(grader.options_schema) for name, gr
 """The options of each grader, for a schema's `$defs`."""
 
 
-def grader_of(options: Mapping[str, Any]) -> Grader:
+def grader_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     """The grader that options name.
 
     Raises:
         InvalidField: there is no such grader, or an option of it is unknown or wrong.
-        FailedPrecondition: it needs a library that is not installed, or is a user's and cannot be used.
+        FailedPrecondition: it needs a library that is not installed or a part that this worker lacks; or it is a user's
+            and cannot be used.
     """
     return graders.create(
         options["grader"],
         options["grader_options"],
+        parts,
         name_field='options["grader"]',
         options_field='options["grader_options"]',
     )

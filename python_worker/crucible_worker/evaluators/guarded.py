@@ -47,7 +47,7 @@ class GuardedType:
     """It."""
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Guarded:
-        """Make one.
+        """Make one; it gets nothing that belongs to the worker.
 
         Raises:
             InvalidField: as the evaluator has it.

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.accuracy import AccuracyType, AsAccuracy
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.metrics.pass_at_k import MAX_KS, pass_at_k
+
+if TYPE_CHECKING:
+    from crucible_worker.evaluators.parts import EvaluatorParts
 
 __all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK", "PassAtKType"]
 
@@ -69,7 +72,7 @@ class PassAtKType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Evaluator:
         """Make one.
 
         Raises:
@@ -87,7 +90,8 @@ class PassAtKType:
         if n > 1 and sampling.temperature == 0:
             message = "is 0: all answers to a sample would be the same, and every pass@k pass@1"
             raise InvalidField("sampling.temperature", message)
-        accuracy = AccuracyType().create({key: value for key, value in options.items() if key != "ks"}, sampling)
+        shared = {key: value for key, value in options.items() if key != "ks"}
+        accuracy = AccuracyType().create(shared, sampling, parts)
         return PassAtK(answering=accuracy, ks=ks)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -12,12 +13,13 @@ from crucible_worker.evaluators.accuracy import AccuracyType
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType
 from crucible_worker.evaluators.classification import ClassificationType
 from crucible_worker.evaluators.comparison import ComparisonType
-from crucible_worker.evaluators.environments import described as environments
 from crucible_worker.evaluators.environments.options import installed_environment
 from crucible_worker.evaluators.inspect import InspectType
+from crucible_worker.evaluators.inspect.allowed import nothing_allowed
 from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
 from crucible_worker.evaluators.next_token import NextTokenType
 from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.pass_at_k import PassAtKType
 from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
 from crucible_worker.evaluators.rl_test_set import RLTestSetType
@@ -27,7 +29,10 @@ from crucible_worker.grading.options import checked_options
 
 __all__ = ["EVALUATORS", "create", "info", "info_if_known", "infos", "is_installed", "kinds", "load_installed"]
 
-EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
+_OF_PARTS = (AccuracyType, InspectType, PassAtKType, RLTestSetType, RolloutType)
+_Kind = EvaluatorType | AccuracyType | InspectType | PassAtKType | RLTestSetType | RolloutType
+
+EVALUATORS: Mapping[str, _Kind] = MappingProxyType(
     {
         kind.info.kind: kind
         for kind in (
@@ -49,6 +54,7 @@ EVALUATORS: Mapping[str, EvaluatorType] = MappingProxyType(
 )
 """Those that come with the worker, by kind, in the order of a listing."""
 
+_INSPECT = InspectType().info.kind
 _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 
@@ -57,9 +63,10 @@ def kinds() -> Sequence[str]:
     return [*EVALUATORS, *(name for name in entry_points.names() if name not in EVALUATORS)]
 
 
-def infos() -> Sequence[EvaluatorInfo]:
-    """What there is, in the order of `kinds`. Imports what is installed, which may take its time."""
-    return [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
+def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
+    """What a worker with these parts has, in the order of `kinds`; imports what is installed, which may take long."""
+    found = [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
+    return [info if info.kind != _INSPECT or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
 def is_installed(spec: EvaluatorSpec) -> bool:
@@ -67,7 +74,7 @@ def is_installed(spec: EvaluatorSpec) -> bool:
     return spec.kind not in EVALUATORS or installed_environment(spec) is not None
 
 
-def load_installed(wanted: Iterable[EvaluatorSpec]) -> None:
+def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> None:
     """Import what is not ours of some specifications, environments in a process of theirs; later uses find it loaded.
 
     Raises:
@@ -78,7 +85,7 @@ def load_installed(wanted: Iterable[EvaluatorSpec]) -> None:
         if spec.kind not in EVALUATORS:
             entry_points.find(spec.kind)
         elif (environment := installed_environment(spec)) is not None:
-            environments.look(environment)
+            parts.environments.look(environment)
 
 
 def info_if_known(kind: str) -> EvaluatorInfo | None:
@@ -100,24 +107,28 @@ def info(kind: str) -> EvaluatorInfo:
     return _type_of(kind, "kind").info
 
 
-def create(spec: EvaluatorSpec, index: int, sampling: SamplingParams | None) -> Evaluator:
+def create(
+    spec: EvaluatorSpec, index: int, sampling: SamplingParams | None, parts: EvaluatorParts | None = None
+) -> Evaluator:
     """Make the evaluator that a specification asks for.
 
     Args:
         spec: kind and options; the options are checked against the kind's schema and bear its defaults afterwards.
         index: the specification's place in its request, for errors.
         sampling: how the request wants to be sampled.
+        parts: those of the worker that evaluates; one that has none if None.
 
     Raises:
         InvalidField: there is no such kind (reason UNKNOWN_EVALUATOR), an option is unknown or wrong, or the request
             lacks what the evaluator needs. Paths are those of the request: `evaluators[0].options["max_tokens"]`.
-        FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or is a user's and cannot be
-            used (BAD_EVALUATOR).
+        FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
+            lacks (NO_GRADING_POOL, NO_SANDBOX); or it is a user's and cannot be used (BAD_EVALUATOR).
     """
     kind = _type_of(spec.kind, f"evaluators[{index}].kind")
-    field = f"evaluators[{index}].options"
-    options = checked_options(spec.options, kind.info.options_schema, field)
+    options = checked_options(spec.options, kind.info.options_schema, f"evaluators[{index}].options")
     try:
+        if isinstance(kind, _OF_PARTS):
+            return kind.create(options, sampling, EvaluatorParts() if parts is None else parts)
         return kind.create(options, sampling)
     except InvalidField as error:
         # The type knows its options, not where they stand.
@@ -125,9 +136,13 @@ def create(spec: EvaluatorSpec, index: int, sampling: SamplingParams | None) -> 
         raise InvalidField(path, error.message, reason=error.reason) from error
 
 
-def _type_of(kind: str, field: str) -> EvaluatorType:
+def _type_of(kind: str, field: str) -> _Kind:
     found = EVALUATORS.get(kind) or entry_points.find(kind)
     if found is None:
         known = ", ".join(kinds())
         raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason="UNKNOWN_EVALUATOR")
     return found
+
+
+def _without_tasks(info: EvaluatorInfo) -> EvaluatorInfo:
+    return dataclasses.replace(info, unavailable=info.unavailable or nothing_allowed().message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -34,6 +34,9 @@ from crucible_worker.evaluators.graded import check_judge, check_question, grade
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 from crucible_worker.rendering import check_input
 
+if TYPE_CHECKING:
+    from crucible_worker.evaluators.parts import EvaluatorParts
+
 __all__ = ["RLTestSet", "RLTestSetType"]
 
 
@@ -45,7 +48,7 @@ class RLTestSetType:
         """What it is."""
         return RL_TEST_SET
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> RLTestSet:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> RLTestSet:
         """Make one.
 
         Raises:
@@ -56,8 +59,8 @@ class RLTestSetType:
         if sampling is None:
             raise InvalidField("sampling", "is missing, and rl_test_set samples answers: give at least max_tokens")
         answering = Answering(sampling=sampling, renderer=options["renderer"], thinking=options["thinking"])
-        found = chosen(options, sampling)
-        processes = None if found.environment is None else Processes(found.environment)
+        found = chosen(options, sampling, parts)
+        processes = None if found.environment is None else parts.environments.processes(found.environment)
         return RLTestSet(chosen=found, answering=answering, processes=processes)
 
 

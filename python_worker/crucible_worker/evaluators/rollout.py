@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import (
@@ -30,6 +30,9 @@ from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import CLEAN_OPTION, Cleaning
 from crucible_worker.evaluators.graded import scores_by_sample
 from crucible_worker.metrics.scores import Reduce, reduced
+
+if TYPE_CHECKING:
+    from crucible_worker.evaluators.parts import EvaluatorParts
 
 __all__ = ["Rollout", "RolloutType"]
 
@@ -78,7 +81,7 @@ class RolloutType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Rollout:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Rollout:
         """Make one.
 
         Raises:
@@ -93,7 +96,7 @@ class RolloutType:
         clean = Cleaning.of(options["clean"], 'options["clean"]')
         shared = {key: value for key, value in options.items() if key not in _OWN}
         return Rollout(
-            answering=dataclasses.replace(AccuracyType().create(shared, sampling), clean=clean),
+            answering=dataclasses.replace(AccuracyType().create(shared, sampling, parts), clean=clean),
             reduce=Reduce(options["reduce"]),
             intermediates=options["intermediates"],
         )

@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from crucible_bridge import types
 from crucible_bridge.types import Conversation, ModelRef, Verdict
 from crucible_worker.backends.base import Model
+from crucible_worker.grading.parts import GradingParts
 
-__all__ = ["NO_OPTIONS", "AsksJudge", "Grade", "Grader", "GraderType", "Verdict"]
+__all__ = ["NO_OPTIONS", "AsksJudge", "Grade", "Grader", "GraderType", "Verdict", "WorkerGraderType"]
 
 NO_OPTIONS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a grader without options."""
@@ -71,4 +72,23 @@ class GraderType:
 
     Raises:
         InvalidField: what the schema cannot say is wrong; the path begins at the options.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerGraderType:
+    """A grader that uses what belongs to a worker."""
+
+    name: str
+    """What it is asked for by."""
+    description: str
+    """One sentence."""
+    options_schema: Mapping[str, Any]
+    """JSON schema of its options, an object."""
+    make: Callable[[Mapping[str, Any], GradingParts], Grader]
+    """Makes one as `GraderType.make` does.
+
+    Raises:
+        InvalidField: as that.
+        FailedPrecondition: the worker lacks what it needs.
     """

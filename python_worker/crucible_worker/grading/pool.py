@@ -39,9 +39,7 @@ __all__ = [
     "TURN_SECONDS",
     "GradingPool",
     "default_children",
-    "share",
-    "shared",
-    "unshare",
+    "no_pool",
 ]
 
 MATH_MODULES = ("crucible_worker.grading.math.rehearsal",)
@@ -349,26 +347,6 @@ def _added(first: Answer, second: Answer) -> Answer:
     return dataclasses.replace(second, duration_ns=first.duration_ns + second.duration_ns)
 
 
-_shared: list[GradingPool] = []
-
-
-def share(pool: GradingPool) -> None:
-    """Let graders that are made by name use this pool."""
-    _shared.append(pool)
-
-
-def unshare(pool: GradingPool) -> None:
-    """Take that back; one that is not shared is nothing to take back."""
-    if pool in _shared:
-        _shared.remove(pool)
-
-
-def shared() -> GradingPool:
-    """The pool that was shared last.
-
-    Raises:
-        FailedPrecondition: there is none (reason NO_GRADING_POOL).
-    """
-    if not _shared:
-        raise FailedPrecondition("there are no processes for grading here", reason="NO_GRADING_POOL")
-    return _shared[-1]
+def no_pool() -> FailedPrecondition:
+    """The error of a worker that has no processes for mathematics."""
+    return FailedPrecondition("this worker grades no math: --grading-processes is 0", reason="NO_GRADING_POOL")

@@ -8,35 +8,36 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading import entry_points
-from crucible_worker.grading.base import Grader, GraderType
+from crucible_worker.grading.base import Grader, GraderType, WorkerGraderType
 from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
 from crucible_worker.grading.code.options import CODE_SCHEMA
 from crucible_worker.grading.format import FORMAT_SCHEMA, format_of
 from crucible_worker.grading.judge.options import RUBRIC_SCHEMA
-from crucible_worker.grading.math.grader import MATH_SCHEMA, shared_math_grader
+from crucible_worker.grading.math.grader import MATH_SCHEMA, math_grader_of
 from crucible_worker.grading.normalize import Normalization
 from crucible_worker.grading.numeric import NUMERIC_SCHEMA, Numeric
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.overlap import F1, OVERLAP_SCHEMA, Bleu, Rouge
+from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.regex import REGEX_SCHEMA, Regex
 from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, ExactMatch
 
 __all__ = ["GRADERS", "GraderType", "create"]
 
 
-def _code(options: Mapping[str, Any]) -> Grader:
+def _code(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     from crucible_worker.grading.code.by_name import code_of  # 20 ms that a worker need not spend at start
 
-    return code_of(options)
+    return code_of(options, parts)
 
 
-def _rubric(options: Mapping[str, Any]) -> Grader:
+def _rubric(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
 
-    return rubric_of(options)
+    return rubric_of(options, parts)
 
 
-GRADERS: Mapping[str, GraderType] = MappingProxyType(
+GRADERS: Mapping[str, GraderType | WorkerGraderType] = MappingProxyType(
     {
         grader.name: grader
         for grader in (
@@ -64,11 +65,11 @@ GRADERS: Mapping[str, GraderType] = MappingProxyType(
                 options_schema=MULTIPLE_CHOICE_SCHEMA,
                 make=lambda options: MultipleChoice(**options),
             ),
-            GraderType(
+            WorkerGraderType(
                 name="math",
                 description="The answer found in the response equals a target as mathematics.",
                 options_schema=MATH_SCHEMA,
-                make=shared_math_grader,
+                make=math_grader_of,
             ),
             GraderType(
                 name="regex",
@@ -100,13 +101,13 @@ GRADERS: Mapping[str, GraderType] = MappingProxyType(
                 options_schema=FORMAT_SCHEMA,
                 make=format_of,
             ),
-            GraderType(
+            WorkerGraderType(
                 name="code",
                 description="The program in the response passes every target, which are tests, in a sandbox.",
                 options_schema=CODE_SCHEMA,
                 make=_code,
             ),
-            GraderType(
+            WorkerGraderType(
                 name="rubric",
                 description="A judge, any model of the worker, holds the response for right by criteria.",
                 options_schema=RUBRIC_SCHEMA,
@@ -118,19 +119,27 @@ GRADERS: Mapping[str, GraderType] = MappingProxyType(
 """Those that come with the worker, by name."""
 
 
-def create(name: str, options: Mapping[str, Any], *, name_field: str, options_field: str) -> Grader:
+def create(
+    name: str,
+    options: Mapping[str, Any],
+    parts: GradingParts = NO_GRADING_PARTS,
+    *,
+    name_field: str,
+    options_field: str,
+) -> Grader:
     """Make the grader of a name: one of `GRADERS`, otherwise one that an installed distribution announces.
 
     Args:
         name: what it is asked for by.
         options: JSON values, checked against the grader's schema.
+        parts: those of the worker that grades.
         name_field: path of the name, for errors.
         options_field: path of the options, for errors.
 
     Raises:
         InvalidField: there is no such grader (reason UNKNOWN_GRADER), or an option is wrong.
-        FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a user's grader cannot
-            be used (BAD_GRADER).
+        FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
+            lacks (NO_GRADING_POOL, NO_SANDBOX); or a user's grader cannot be used (BAD_GRADER).
     """
     grader = GRADERS.get(name) or entry_points.find(name)
     if grader is None:
@@ -138,6 +147,6 @@ def create(name: str, options: Mapping[str, Any], *, name_field: str, options_fi
         raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason="UNKNOWN_GRADER")
     checked = checked_options(options, grader.options_schema, options_field)
     try:
-        return grader.make(checked)
+        return grader.make(checked, parts) if isinstance(grader, WorkerGraderType) else grader.make(checked)
     except InvalidField as error:
         raise InvalidField(options_field + error.field, error.message, reason=error.reason) from error

@@ -28,6 +28,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator
+from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
@@ -64,6 +65,8 @@ class Sources:
     """JSONL data sets lie below these."""
     builtins: Mapping[str, Callable[[], Sequence[Sample]]]
     """Data sets that ship with the worker."""
+    parts: EvaluatorParts = dataclasses.field(default_factory=EvaluatorParts)
+    """What evaluators and graders use."""
     spool_dir: Path | None = None
     """Where samples of large data sets lie while they are evaluated; the system's temporary directory if None."""
     hub_network: bool = False
@@ -154,13 +157,15 @@ class Preparer:
 
         Raises:
             InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields.
-            FailedPrecondition: one needs what is not installed, or is a user's and cannot be used.
+            FailedPrecondition: one needs what is not installed or what this worker lacks; or is a user's and cannot be
+                used.
         """
         refuse_large_options(request.evaluators)
         if any(map(registry.is_installed, request.evaluators)):
-            await self._in_thread(registry.load_installed, request.evaluators)
+            await self._in_thread(registry.load_installed, request.evaluators, self._sources.parts)
         made = tuple(
-            (spec, registry.create(spec, index, request.sampling)) for index, spec in enumerate(request.evaluators)
+            (spec, registry.create(spec, index, request.sampling, self._sources.parts))
+            for index, spec in enumerate(request.evaluators)
         )
         refuse_equal_keys(keys_of(request))
         return made

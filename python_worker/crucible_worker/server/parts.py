@@ -25,12 +25,12 @@ from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.environments import starting as environments
-from crucible_worker.evaluators.inspect import allowed as inspect_tasks
+from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.inspect.allowed import Allowed
-from crucible_worker.grading.code import places
+from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.code.places import Places
-from crucible_worker.grading.pool import GradingPool, share, unshare
+from crucible_worker.grading.parts import GradingParts
+from crucible_worker.grading.pool import GradingPool
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources
@@ -61,25 +61,13 @@ class Parts:
     code: Places | None = None
     """Where programs are run; nothing is started before the first. None where none are."""
 
-    inspect: Allowed | None = None
-    """Which tasks of Inspect may be run. None where none may."""
-
-    environment_variables: tuple[str, ...] = ()
-    """What processes of users' environments get of the worker's variables."""
-
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
         closing: list[Awaitable[None]] = [backend.aclose() for backend in self.backends]
         if self.grading is not None:
-            unshare(self.grading)
             closing.append(self.grading.aclose())
         if self.code is not None:
-            places.unshare(self.code)
             closing.append(self.code.aclose())
-        if self.inspect is not None:
-            # Their processes end with the evaluations that run them.
-            inspect_tasks.unshare(self.inspect)
-        environments.unshare(self.environment_variables)
         return asyncio.gather(*closing)
 
 
@@ -117,37 +105,33 @@ async def build_with(
     # It needs nothing but to be there: whoever asks it by another call is told which one to make.
     orchestrator = OrchestratorBackend()
     backends = {**backends, OrchestratorModel: orchestrator}
+    # Its children are forked once it starts.
+    grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
+    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes)
+    parts = EvaluatorParts(
+        grading=GradingParts(pool=grading, places=code),
+        inspect=_inspect(settings),
+        environments=Environments(settings.environment_variables),
+    )
     sources = Sources(
         backends=backends,
         data_roots=settings.data_roots,
         builtins=BUILTIN_DATASETS,
+        parts=parts,
         spool_dir=settings.state_dir,
         hub_network=settings.hub_network,
     )
     evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
-    # Its children are forked once it starts.
-    grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
-    if grading is not None:
-        share(grading)
-    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes)
-    if code is not None:
-        places.share(code)
-    inspect = _inspect(settings)
-    if inspect is not None:
-        inspect_tasks.share(inspect)
-    environments.share(settings.environment_variables)
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
         backend_infos=lambda: (*infos(), orchestrator.info()),
-        evaluators=registry.infos,
+        evaluators=lambda: registry.infos(parts),
         evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,
         grading=grading,
         code=code,
-        inspect=inspect,
-        environment_variables=settings.environment_variables,
     )
 
 

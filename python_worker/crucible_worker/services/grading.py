@@ -20,13 +20,14 @@ from crucible_bridge.codec import grades as answers
 from crucible_bridge.codec import grading as codec
 from crucible_bridge.codec import rubric as rubrics
 from crucible_bridge.codec.spans import parsed
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import Event
 from crucible_bridge.types import Grade, MathGrades
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_worker.grading.code.bubblewrap import none_wanted
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
+from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
@@ -86,7 +87,7 @@ class GradingService:
     async def _grade_math(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         if self._math is None:
-            raise FailedPrecondition("this worker grades no math: --grading-processes is 0", reason="NO_GRADING_POOL")
+            raise no_pool()
         request = await self._read(data, pb.GradeMathRequest, codec.grade_math_request_from_v1)
         grades = await self._math.grade_batch(request.items, request.policy)
         result = MathGrades(grades=finished(request.items, grades), policy_version=POLICY_VERSION)

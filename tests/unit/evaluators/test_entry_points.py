@@ -13,6 +13,7 @@ from crucible_bridge.types import EvaluatorSpec, Goal, Sample, SamplingParams, V
 from crucible_bridge.types.results import SampleResult
 from crucible_worker.evaluators import entry_points, registry
 from crucible_worker.evaluators.guarded import Guarded
+from crucible_worker.evaluators.parts import EvaluatorParts
 from tests.distributions import EVALUATOR_PACKAGE, lay_out, lay_out_evaluator_package
 from tests.unit.evaluators.doubles import Double, Sampling, context
 
@@ -115,7 +116,7 @@ def test_the_example_package_refuses_as_ours_do() -> None:
 @pytest.mark.usefixtures("brevity")
 def test_an_installed_evaluator_is_listed_behind_ours() -> None:
     """With its schema, its keys and the goal of its scores."""
-    listed = registry.infos()
+    listed = registry.infos(EvaluatorParts())
 
     assert [info.kind for info in listed] == [*registry.EVALUATORS, "brevity"] == list(registry.kinds())
     assert listed[-1].keys == {"brevity": "fraction of 1", "words": "words"}
@@ -194,8 +195,8 @@ def test_an_evaluator_that_is_none_says_why(install: Install, source: str, says:
 
     assert says in caught.value.message
     assert caught.value.reason == "BAD_EVALUATOR"
-    assert registry.infos()[-1].kind == "it"
-    assert says in registry.infos()[-1].unavailable
+    assert registry.infos(EvaluatorParts())[-1].kind == "it"
+    assert says in registry.infos(EvaluatorParts())[-1].unavailable
     assert registry.info_if_known("it") is None
 
 
@@ -225,7 +226,7 @@ def test_an_evaluator_tells_itself_that_it_is_unavailable(install: Install) -> N
     """Its own reason stands in the listing, beside its schema and keys."""
     install("users_it", IT + "IT = Type(unavailable='needs a GPU')", it="users_it:IT")
 
-    listed = registry.infos()[-1]
+    listed = registry.infos(EvaluatorParts())[-1]
 
     assert (listed.kind, listed.unavailable, listed.keys) == ("it", "needs a GPU", {"it": "ones"})
 

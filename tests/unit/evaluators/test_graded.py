@@ -23,11 +23,12 @@ from crucible_worker.evaluators.graded import (
     problem_of_grade,
 )
 from crucible_worker.grading.base import Grade
+from crucible_worker.grading.parts import NO_GRADING_PARTS
 from crucible_worker.testing import ScriptedModel
 from tests.unit.evaluators.doubles import Double
 
-PLAIN = grader_of({"grader": "exact_match", "grader_options": {}})
-JUDGED = grader_of({"grader": "rubric", "grader_options": {"judge": "openai:s/m"}})
+PLAIN = grader_of({"grader": "exact_match", "grader_options": {}}, NO_GRADING_PARTS)
+JUDGED = grader_of({"grader": "rubric", "grader_options": {"judge": "openai:s/m"}}, NO_GRADING_PARTS)
 SAMPLE = Sample(id="s", input="Why?", targets=("because",))
 TOKENS = Sample(input=Datum(model_input=ModelInput.of([1]), loss_fn_inputs={}), targets=("x",))
 

@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +24,30 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Bound, SampleContext
-from crucible_worker.evaluators.inspect import allowed as inspect_allowed
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
 from crucible_worker.evaluators.inspect.allowed import Allowed, parse_task
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import MAX_METRICS, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import HEADER, pack, unpack
+from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import failing
 
 
-def create(sampling: SamplingParams | None = None, **options: Any) -> Any:
-    """The evaluator with these options."""
-    return registry.create(EvaluatorSpec(kind="inspect", options=options), 0, sampling)
+def create(sampling: SamplingParams | None = None, allowed: Allowed | None = None, **options: Any) -> Any:
+    """The evaluator with these options, in a worker whose operator allows these tasks."""
+    return registry.create(EvaluatorSpec(kind="inspect", options=options), 0, sampling, EvaluatorParts(inspect=allowed))
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> Iterator[Allowed]:
+def tasks(tmp_path: Path) -> Allowed:
     """A root with one file, and one package, are allowed."""
     root = tmp_path / "root"
     (root / "below").mkdir(parents=True)
     (root / "below" / "a.py").touch()
     (tmp_path / "outside.py").touch()
     (root / "link.py").symlink_to(tmp_path / "outside.py")
-    found = Allowed(roots=(tmp_path / "other", root), packages=("inspect_evals",))
-    inspect_allowed.share(found)
-    yield found
-    inspect_allowed.unshare(found)
+    return Allowed(roots=(tmp_path / "other", root), packages=("inspect_evals",))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +122,8 @@ def test_without_inspect_or_tasks_it_says_what_is_missing(monkeypatch: pytest.Mo
     with pytest.raises(FailedPrecondition, match="--inspect-root") as caught:
         create().check(ScriptedModel())
     assert caught.value.reason == "NO_INSPECT_TASKS"
-    assert "--inspect-root" in registry.info("inspect").unavailable
+    (listed,) = [info for info in registry.infos(EvaluatorParts()) if info.kind == "inspect"]
+    assert "--inspect-root" in listed.unavailable
 
 
 def test_where_tasks_are_allowed_it_is_there(monkeypatch: pytest.MonkeyPatch, tasks: Allowed) -> None:
@@ -134,10 +131,13 @@ def test_where_tasks_are_allowed_it_is_there(monkeypatch: pytest.MonkeyPatch, ta
     monkeypatch.setattr(inspect_evaluator, "missing_extra", lambda: "")
 
     assert registry.info("inspect").unavailable == ""
-    create().check(ScriptedModel())
-    create(judge="openai:s/m").check_others({"judge": ScriptedModel()})
+    create(allowed=tasks).check(ScriptedModel())
+    create(allowed=tasks, judge="openai:s/m").check_others({"judge": ScriptedModel()})
     mute = ScriptedModel(sampled=False)
-    for check in (lambda: create().check(mute), lambda: create().check_others({"judge": mute})):
+    for check in (
+        lambda: create(allowed=tasks).check(mute),
+        lambda: create(allowed=tasks).check_others({"judge": mute}),
+    ):
         with pytest.raises(FailedPrecondition) as caught:
             check()
         assert caught.value.reason == "MISSING_CLIENT"
@@ -191,7 +191,7 @@ async def test_a_task_that_is_not_there_is_an_error_of_its_name(tasks: Allowed) 
     """Nothing is started for it."""
     context = SampleContext(model=ScriptedModel(), repeat=0, seed=1)
 
-    outcome = await create().run(Sample(input="below/b.py@words"), context)
+    outcome = await create(allowed=tasks).run(Sample(input="below/b.py@words"), context)
 
     assert (outcome.verdict, outcome.method, outcome.problem.reason) == (Verdict.ERROR, "words", "TASK_NOT_FOUND")
 

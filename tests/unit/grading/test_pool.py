@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from crucible_bridge.errors import FailedPrecondition, Unavailable
-from crucible_worker.grading import pool as pool_module
+from crucible_bridge.errors import Unavailable
 from crucible_worker.grading.children import MEMORY_BYTES
 from crucible_worker.grading.pool import (
     HEAVY_BYTES,
@@ -25,9 +24,6 @@ from crucible_worker.grading.pool import (
     TURN_ITEMS,
     GradingPool,
     default_children,
-    share,
-    shared,
-    unshare,
 )
 from tests.unit.grading import pool_work
 from tests.unit.grading.processes import grading_children, semaphores
@@ -370,19 +366,3 @@ def test_default_children(monkeypatch, cores, children):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
 
     assert default_children() == children
-
-
-def test_the_pool_shared_last_is_used(monkeypatch):
-    """Graders made by name use the pool that was shared last; without one, they say so."""
-    monkeypatch.setattr(pool_module, "_shared", [])
-    first, second = GradingPool(2), GradingPool(2)
-    share(first)
-    share(second)
-    assert shared() is second
-    unshare(second)
-    unshare(second)
-    assert shared() is first
-    unshare(first)
-    with pytest.raises(FailedPrecondition) as caught:
-        shared()
-    assert caught.value.reason == "NO_GRADING_POOL"

@@ -5,47 +5,61 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_worker.backends.local.frames import error_from_map
 from crucible_worker.evaluators.environments import entry_points, wire
+from crucible_worker.evaluators.environments.processes import Processes
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, bury, ends, start
 
-__all__ = ["find", "look"]
-
-_known: dict[str, Mapping[str, Any]] = {}
+__all__ = ["Environments"]
 
 
-def look(name: str) -> None:
-    """Ask an environment for what it says of itself, which later uses find; blocks while a process imports it.
+class Environments:
+    """Environments of users, as one worker uses them.
 
-    Raises:
-        FailedPrecondition: it cannot be used, see `entry_points.load`; its import does not end, or ends its process.
+    Args:
+        variables: names of variables of the worker's that their processes get.
     """
-    _known.pop(name, None)
-    if name in entry_points.names():
-        _known[name] = _asked(name)
+
+    def __init__(self, variables: Sequence[str] = ()) -> None:
+        self._variables = tuple(variables)
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def look(self, name: str) -> None:
+        """Ask an environment for what it says of itself, which later uses find; blocks while a process imports it.
+
+        Raises:
+            FailedPrecondition: it cannot be used, see `entry_points.load`; its import does not end, or ends its
+                process.
+        """
+        self._known.pop(name, None)
+        if name in entry_points.names():
+            self._known[name] = _asked(name, self._variables)
+
+    def find(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of an environment's options; None where none is announced under that name.
+
+        Raises:
+            FailedPrecondition: as of `look`, which is done where it has not been.
+        """
+        if name not in entry_points.names():
+            return None
+        if name not in self._known:
+            self.look(name)
+        return self._known[name]
+
+    def processes(self, name: str) -> Processes:
+        """Processes in which an environment makes groups of rollouts; none is started."""
+        return Processes(name, self._variables)
 
 
-def find(name: str) -> Mapping[str, Any] | None:
-    """The schema of an environment's options; None where none is announced under that name.
-
-    Raises:
-        FailedPrecondition: as of `look`, which is done where it has not been.
-    """
-    if name not in entry_points.names():
-        return None
-    if name not in _known:
-        look(name)
-    return _known[name]
-
-
-def _asked(name: str) -> Mapping[str, Any]:
+def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            process = start("describe", name, theirs)
+            process = start("describe", name, theirs, variables)
         until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
         try:
             told = _told(ours, until)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BackendError
@@ -31,12 +31,12 @@ class Keeper:
         BackendError: it cannot be started.
     """
 
-    def __init__(self, environment: str) -> None:
+    def __init__(self, environment: str, variables: Sequence[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self._process = start("keep", environment, theirs)
+                self._process = start("keep", environment, theirs, variables)
         except BaseException:
             self._control.close()
             raise

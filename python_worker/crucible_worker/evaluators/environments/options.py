@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators.answering import THINKING_OPTION
-from crucible_worker.evaluators.environments import described, entry_points
+from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, VIABLE_SHARE, Strategy, Tolerance
 from crucible_worker.evaluators.graded import GRADER_DEFS, GRADER_OPTIONS, grader_of
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grader
 from crucible_worker.grading.options import checked_options
+from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+
+if TYPE_CHECKING:
+    from crucible_worker.evaluators.parts import EvaluatorParts
 
 __all__ = [
     "DEFAULT_FORMAT_COEF",
@@ -189,7 +193,7 @@ def installed_environment(spec: EvaluatorSpec) -> str | None:
     return name if isinstance(name, str) and name != PROBLEMS else None
 
 
-def chosen(options: Mapping[str, Any], sampling: SamplingParams) -> Chosen:
+def chosen(options: Mapping[str, Any], sampling: SamplingParams, parts: EvaluatorParts) -> Chosen:
     """Put together options that have passed the schema and bear its defaults.
 
     Raises:
@@ -198,7 +202,7 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams) -> Chosen:
         FailedPrecondition: an environment, grader or renderer cannot be used.
     """
     check_renderer(options["renderer"])
-    schema = _environment(options)
+    schema = _environment(options, parts)
     if schema is None:
         _check_problems(options, sampling)
     else:
@@ -209,8 +213,8 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams) -> Chosen:
         if schema is None
         else checked_options(options["environment_options"], schema, 'options["environment_options"]'),
         group_size=options["group_size"],
-        grader=grader_of(options),
-        format=_format(options),
+        grader=grader_of(options, parts.grading),
+        format=_format(options, parts.grading),
         format_coef=options["format_coef"],
         tag_by=options["tag_by"],
         max_turns=options["max_turns"],
@@ -219,12 +223,12 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams) -> Chosen:
     )
 
 
-def _environment(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _environment(options: Mapping[str, Any], parts: EvaluatorParts) -> Mapping[str, Any] | None:
     """The schema of the options of a user's environment."""
     name = options["environment"]
     if name == PROBLEMS:
         return None
-    schema = described.find(name)
+    schema = parts.environments.find(name)
     if schema is None:
         known = ", ".join([PROBLEMS, *entry_points.names()])
         message = f"is {name[:60]!r}, known are: {known}"
@@ -248,11 +252,11 @@ def _refuse_options_of_problems(options: Mapping[str, Any]) -> None:
             raise InvalidField(f'options["{name}"]', message)
 
 
-def _format(options: Mapping[str, Any]) -> Grader | None:
+def _format(options: Mapping[str, Any], parts: GradingParts) -> Grader | None:
     if not options["format_grader"]:
         return None
     fields = {"name_field": 'options["format_grader"]', "options_field": 'options["format_options"]'}
-    found = graders.create(options["format_grader"], options["format_options"], **fields)
+    found = graders.create(options["format_grader"], options["format_options"], parts, **fields)
     if isinstance(found, AsksJudge):
         raise InvalidField('options["format_grader"]', "asks a judge, which is for graders of the answer")
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_worker.evaluators.environments.episode import Asks
@@ -26,10 +27,11 @@ class Processes:
 
     Args:
         environment: its name.
+        variables: names of variables of the worker's that they get.
     """
 
-    def __init__(self, environment: str) -> None:
-        self._environment = environment
+    def __init__(self, environment: str, variables: Sequence[str] = ()) -> None:
+        self._environment, self._variables = environment, variables
         self._keeper: Keeper | None = None
         self._refused: FailedPrecondition | None = None
         self._starting = asyncio.Lock()
@@ -131,5 +133,5 @@ class Processes:
         if self._closed:
             raise BackendError("the evaluation has ended", reason="ENVIRONMENTS_CLOSED")
         if self._keeper is None or not self._keeper.alive:
-            self._keeper = Keeper(self._environment)
+            self._keeper = Keeper(self._environment, self._variables)
         return self._keeper

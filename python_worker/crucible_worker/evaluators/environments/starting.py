@@ -10,40 +10,30 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError
 from crucible_worker.evaluators.variables import passed_variables
 
-__all__ = ["LOAD_SECONDS", "bury", "ending_of", "ends", "kill", "share", "start", "unshare"]
+__all__ = ["LOAD_SECONDS", "bury", "ending_of", "ends", "kill", "start"]
 
 LOAD_SECONDS = 120.0
 """How long an environment may take to be imported."""
 
 # The directory that the worker happens to stand in is no place to import from.
 _COMMAND = (sys.executable, "-P", "-m", "crucible_worker.evaluators.environments.host")
-_shared: list[tuple[str, ...]] = []
 # Until they are waited for: a loop that ends before they do hears of them no more.
 _unburied: set[subprocess.Popen[bytes]] = set()
 
 
-def share(variables: tuple[str, ...]) -> None:
-    """Have processes of environments get these variables of the worker's, too, until `unshare`; of several the last."""
-    _shared.append(variables)
-
-
-def unshare(variables: tuple[str, ...]) -> None:
-    """Have them get those no more."""
-    if variables in _shared:
-        _shared.remove(variables)
-
-
-def start(what: str, environment: str, end: socket.socket) -> subprocess.Popen[bytes]:
+def start(what: str, environment: str, end: socket.socket, variables: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a process of an environment, in a session of its own; it is to be waited for by `bury`.
 
     Args:
         what: its part: "describe" or "keep".
         environment: the environment's name.
         end: its end of a socket.
+        variables: names of variables of the worker's that it gets, beside those that every process gets.
 
     Raises:
         BackendError: it cannot be started (reason ENVIRONMENT_NOT_STARTED).
@@ -58,7 +48,7 @@ def start(what: str, environment: str, end: socket.socket) -> subprocess.Popen[b
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             # Threads of OpenBLAS would make forking unsafe.
-            env={"OPENBLAS_NUM_THREADS": "1", **passed_variables("TMPDIR", *(_shared[-1] if _shared else ()))},
+            env={"OPENBLAS_NUM_THREADS": "1", **passed_variables("TMPDIR", *variables)},
             pass_fds=(end.fileno(),),
             start_new_session=True,
         )

@@ -18,9 +18,6 @@ __all__ = [
     "missing_extra",
     "nothing_allowed",
     "parse_task",
-    "share",
-    "shared",
-    "unshare",
 ]
 
 _FILE = re.compile(r"(?P<file>[^@\0\n]+\.py)@(?P<task>[A-Za-z_]\w*)")
@@ -115,22 +112,3 @@ def nothing_allowed() -> FailedPrecondition:
         "--inspect-package",
         reason="NO_INSPECT_TASKS",
     )
-
-
-_shared: list[Allowed] = []
-
-
-def share(allowed: Allowed) -> None:
-    """Have evaluators of this process run these tasks, until `unshare`; of several the last."""
-    _shared.append(allowed)
-
-
-def unshare(allowed: Allowed) -> None:
-    """Have evaluators run them no more."""
-    if allowed in _shared:
-        _shared.remove(allowed)
-
-
-def shared() -> Allowed | None:
-    """What evaluators of this process may run; None where that is nothing."""
-    return _shared[-1] if _shared else None

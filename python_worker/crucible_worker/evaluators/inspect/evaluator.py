@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
@@ -34,12 +34,14 @@ from crucible_worker.evaluators.inspect.allowed import (
     missing_extra,
     nothing_allowed,
     parse_task,
-    shared,
 )
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+
+if TYPE_CHECKING:
+    from crucible_worker.evaluators.parts import EvaluatorParts
 
 __all__ = ["MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "Inspect", "InspectType"]
 
@@ -145,10 +147,9 @@ class InspectType:
     @property
     def info(self) -> EvaluatorInfo:
         """What it is, and what is missing here where it cannot be used."""
-        missing = missing_extra() or ("" if shared() is not None else nothing_allowed().message)
-        return dataclasses.replace(_INFO, unavailable=missing)
+        return dataclasses.replace(_INFO, unavailable=missing_extra())
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Evaluator:
         """Make one; without `sampling` the tasks say how the model is sampled.
 
         Raises:
@@ -159,7 +160,9 @@ class InspectType:
         check_renderer(options["judge_renderer"])
         # Doubles may stand for whole numbers, which Inspect counts by.
         whole = {name: int(options[name]) for name in ("limit", "epochs") if options[name] is not None}
-        return Inspect(options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]))
+        return Inspect(
+            options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]), allowed=parts.inspect
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +175,8 @@ class Inspect:
     """How the model is sampled, whatever a task says; None where that is the task's to say."""
     judge: ModelRef | None = None
     """Who has the role of the grader."""
+    allowed: Allowed | None = None
+    """Which tasks may be run. None if none may."""
 
     @property
     def repeats(self) -> int:
@@ -197,7 +202,7 @@ class Inspect:
         """
         if missing := missing_extra():
             raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
-        _allowed()
+        _check_allowed(self.allowed)
         _check_client(model, "the model")
 
     def check_others(self, others: Mapping[str, Model]) -> None:
@@ -232,7 +237,7 @@ class Inspect:
             InvalidField: as of `check_sample`.
             FailedPrecondition: as of `check`.
         """
-        allowed, name = _allowed(), _name_of(sample)
+        allowed, name = _check_allowed(self.allowed), _name_of(sample)
         options = self._options_of(sample)
         answers = Answers(
             {_MODEL: context.model, GRADER: context.others.get(_JUDGE, context.model)},
@@ -327,8 +332,7 @@ def _over(bound: Bound) -> BackendError:
     return BackendError(bound.problem.message, reason=bound.problem.reason, retryable=bound.problem.retryable)
 
 
-def _allowed() -> Allowed:
-    allowed = shared()
+def _check_allowed(allowed: Allowed | None) -> Allowed:
     if allowed is None:
         raise nothing_allowed()
     return allowed

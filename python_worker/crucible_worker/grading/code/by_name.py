@@ -9,12 +9,12 @@ from typing import Any
 from crucible_bridge.types import CodeItem, CodeLimits, Verdict
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.bubblewrap import find_bubblewrap
+from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.options import limits_of
-from crucible_worker.grading.code.places import shared
 from crucible_worker.grading.code.records import read_targets
 from crucible_worker.grading.direct import undecided
+from crucible_worker.grading.parts import GradingParts
 
 __all__ = ["Code", "code_of"]
 
@@ -48,12 +48,13 @@ class Code:
         return Grade.of(grade)
 
 
-def code_of(options: Mapping[str, Any]) -> Grader:
-    """A grader on the places that the worker shares, made of options that fit `CODE_SCHEMA`.
+def code_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+    """A grader on the worker's places, made of options that fit `CODE_SCHEMA`.
 
     Raises:
         FailedPrecondition: programs cannot be run here (reason NO_SANDBOX).
     """
-    places = shared()
+    if parts.places is None:
+        raise none_wanted()
     find_bubblewrap()  # before anything is sampled
-    return Code(grader=CodeGrader(places), limits=limits_of(options), partial=options["partial"])
+    return Code(grader=CodeGrader(parts.places), limits=limits_of(options), partial=options["partial"])

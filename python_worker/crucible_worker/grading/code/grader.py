@@ -6,7 +6,7 @@ import asyncio
 import collections
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,8 @@ class CodeGrader:
         places: where they are run.
     """
 
-    def __init__(self, places: Places | Callable[[], Places]) -> None:
-        self._places = places if callable(places) else lambda: places
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._read: Cache[tuple[str, str], Plain | Proxied] = Cache(max_entries=_CACHED_TESTS, max_size=_CACHED_CHARS)
         self._log = structlog.get_logger("crucible_worker.grading")
 
@@ -79,7 +79,7 @@ class CodeGrader:
                 grades[index] = await self._graded(item, request.limits)
 
         # No more of them than places: who calls later waits for some programs, not for all of a batch.
-        tasks = [asyncio.create_task(work()) for _ in range(min(self._places().count, len(request.items)))]
+        tasks = [asyncio.create_task(work()) for _ in range(min(self._places.count, len(request.items)))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -114,7 +114,7 @@ class CodeGrader:
         program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
         if not program.strip():
             return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason="there is no program")
-        async with self._places().place() as place:
+        async with self._places.place() as place:
             started = time.perf_counter_ns()
             findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
             duration_ns = time.perf_counter_ns() - started

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 
 from crucible_bridge.errors import BridgeError, Unavailable
-from crucible_worker.grading.code.bubblewrap import Wall, none_wanted
+from crucible_worker.grading.code.bubblewrap import Wall
 from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
 
-__all__ = ["MAX_PLACES", "Place", "Places", "default_places", "share", "shared", "unshare"]
+__all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
 
 MAX_PLACES = 64
 """Of one worker."""
@@ -178,28 +178,3 @@ class Places:
 
 def _closed() -> Unavailable:
     return Unavailable("this worker grades no more", reason="GRADING_CLOSED")
-
-
-_shared: list[Places] = []
-
-
-def share(places: Places) -> None:
-    """Have graders of this process use these places, until `unshare`; of several the last."""
-    _shared.append(places)
-
-
-def unshare(places: Places) -> None:
-    """Have graders use them no more."""
-    if places in _shared:
-        _shared.remove(places)
-
-
-def shared() -> Places:
-    """The places that graders of this process use.
-
-    Raises:
-        FailedPrecondition: there are none (reason NO_SANDBOX).
-    """
-    if not _shared:
-        raise none_wanted()
-    return _shared[-1]

@@ -15,6 +15,7 @@ from crucible_worker.grading.base import AsksJudge, Grade, Grader
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
+from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import check_renderer
 
 __all__ = [
@@ -98,19 +99,20 @@ class BoundRubric:
         return dataclasses.replace(grade, verdict=verdict, score=float(verdict is Verdict.CORRECT))
 
 
-def rubric_of(options: Mapping[str, Any]) -> Grader:
+def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     """A grader of options that fit `RUBRIC_SCHEMA`.
 
     Raises:
         InvalidField: the judge, a criterion, or the grader that comes first cannot be used; the path begins at the
             options.
-        FailedPrecondition: the judge's renderer needs a library that is not installed, or the first grader does.
+        FailedPrecondition: the judge's renderer or the first grader needs a library that is not installed, or the first
+            grader a part that this worker lacks.
     """
     check_renderer(options["judge_renderer"])
     first = None
     if "first" in options:
         first = registry.create(
-            options["first"], options["first_options"], name_field='["first"]', options_field='["first_options"]'
+            options["first"], options["first_options"], parts, name_field='["first"]', options_field='["first_options"]'
         )
         if isinstance(first, AsksJudge):
             raise InvalidField('["first"]', "asks a judge itself")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -23,9 +23,10 @@ from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, bla
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.math import literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
-from crucible_worker.grading.pool import MAX_DEATHS, SLOW_SECONDS, GradingPool, shared
+from crucible_worker.grading.parts import GradingParts
+from crucible_worker.grading.pool import MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
 
-__all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "shared_math_grader"]
+__all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "math_grader_of"]
 
 POLICY_VERSION = "1"
 """Of the rules and defaults by which answers are equal; a change that may change a verdict changes it."""
@@ -111,8 +112,8 @@ class MathGrader:
         policy: what counts as equivalent where a batch does not say.
     """
 
-    def __init__(self, pool: GradingPool | Callable[[], GradingPool], policy: MathPolicy | None = None) -> None:
-        self._pool = pool if callable(pool) else lambda: pool
+    def __init__(self, pool: GradingPool, policy: MathPolicy | None = None) -> None:
+        self._pool = pool
         self._policy = _DEFAULTS if policy is None else policy
         self._cache: Cache[Question, Judgement] = Cache(max_entries=CACHED_ENTRIES, max_size=CACHED_CHARS)
         self._log = structlog.get_logger("crucible_worker.grading")
@@ -161,7 +162,7 @@ class MathGrader:
         if not long:
             return {}
         try:
-            answers = await self._pool().map(search, list(long.values()), len)
+            answers = await self._pool.map(search, list(long.values()), len)
         except BridgeError as error:
             return dict.fromkeys(long, _failed(error))
         return {index: self._search_result(answer) for index, answer in zip(long, answers)}
@@ -186,22 +187,21 @@ class MathGrader:
 
     async def _judged(self, questions: Sequence[Question]) -> list[_Found]:
         try:
-            pool = self._pool()
-            answers = await pool.map(judge, questions, _weight)
+            answers = await self._pool.map(judge, questions, _weight)
         except BridgeError as error:
             return [_failed(error)] * len(questions)
-        return await asyncio.gather(*(self._settled(pool, answer) for answer in answers))
+        return await asyncio.gather(*(self._settled(answer) for answer in answers))
 
-    async def _settled(self, pool: GradingPool, answer: Answer) -> _Found:
+    async def _settled(self, answer: Answer) -> _Found:
         """What an answer of `judge` comes to, once it is proven where it must be."""
         found = self._found(answer)
         if not found.judgement.pending:
             return found
         try:
-            proof = await pool.run(prove, found.judgement.pending)
+            proof = await self._pool.run(prove, found.judgement.pending)
             settled = self._found(proof)
             if proof.lost:
-                (left,) = await pool.map(give_up, (found.judgement.pending,))
+                (left,) = await self._pool.map(give_up, (found.judgement.pending,))
                 settled = _without_proof(self._found(left), settled)
         except BridgeError as error:
             return _failed(error)
@@ -217,9 +217,15 @@ class MathGrader:
         return _Found(answer.value, answer.duration_ns)
 
 
-def shared_math_grader(options: Mapping[str, Any]) -> MathGrader:
-    """A grader on the pool that the worker shares, made of options that fit `MATH_SCHEMA`."""
-    return MathGrader(shared, MathPolicy(**options))
+def math_grader_of(options: Mapping[str, Any], parts: GradingParts) -> MathGrader:
+    """A grader on the worker's pool, made of options that fit `MATH_SCHEMA`.
+
+    Raises:
+        FailedPrecondition: there is none (reason NO_GRADING_POOL).
+    """
+    if parts.pool is None:
+        raise no_pool()
+    return MathGrader(parts.pool, MathPolicy(**options))
 
 
 def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:

@@ -11,6 +11,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.environments import described, entry_points
+from crucible_worker.evaluators.parts import EvaluatorParts
 from tests import distributions
 from tests.distributions import ENVIRONMENT_PACKAGE, lay_out, lay_out_environment_package
 
@@ -30,7 +31,6 @@ class Environment:
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install an environment `it`, as pip lays it out."""
-    monkeypatch.setattr(described, "_known", {})
 
     def distribution(source: str) -> None:
         lay_out(tmp_path, "users_it", IT + textwrap.dedent(source), entry_points.GROUP, {"it": "users_it:IT"})
@@ -52,8 +52,9 @@ def test_the_example_package_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert entry_points.names() == ["chain"]
     assert registry.is_installed(spec)
-    registry.load_installed([spec])
-    assert (described.find("chain") or {})["properties"] == {"bonus": {"type": "number", "default": 0.0}}
+    parts = EvaluatorParts()
+    registry.load_installed([spec], parts)
+    assert (parts.environments.find("chain") or {})["properties"] == {"bonus": {"type": "number", "default": 0.0}}
     assert "chain" not in sys.modules
     assert not registry.is_installed(EvaluatorSpec(kind="rl_test_set"))
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from crucible_bridge.errors import Unavailable
+from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
-from crucible_worker.grading import pool as pool_module
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
-from crucible_worker.grading.math.grader import MATH_SCHEMA, MAX_TARGETS, MathGrader, shared_math_grader
+from crucible_worker.grading.math.grader import MATH_SCHEMA, MAX_TARGETS, MathGrader, math_grader_of
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
+from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.pool import GradingPool
 
 MILLISECOND = 1_000_000
@@ -73,7 +73,7 @@ def grader_on(pool: ScriptedPool) -> MathGrader:
 
 async def graded(pool: ScriptedPool, *items: GradeItem, policy: MathPolicy | None = None) -> list[Grade]:
     """Grades of items by a fresh grader."""
-    return await MathGrader(lambda: cast("GradingPool", pool)).grade_batch(items, policy)
+    return await MathGrader(cast("GradingPool", pool)).grade_batch(items, policy)
 
 
 def item(answer: str, *targets: str, identity: str = "") -> GradeItem:
@@ -282,27 +282,24 @@ async def test_a_long_batch_lets_others_run():
 
 
 async def test_the_grader_of_evaluations_judges_responses():
-    """As a grader by name it judges one response with the policy of its options, on the pool that is shared."""
+    """As a grader by name it judges one response with the policy of its options, on the worker's pool."""
     pool = ScriptedPool({"2x": said(RIGHT)})
     options = checked_options({"rounding_digits": 3.0, "degrees": False}, MATH_SCHEMA, "options")
-    grader = shared_math_grader(options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool_module, "_shared", [pool])
-        grade = await grader.grade(r"thus \boxed{2x}", ["x+x"])
+    grader = math_grader_of(options, GradingParts(pool=cast("GradingPool", pool)))
+
+    grade = await grader.grade(r"thus \boxed{2x}", ["x+x"])
 
     assert (grade.verdict, grade.score) == (Verdict.CORRECT, 1.0)
     assert (grade.extracted, grade.extraction, grade.method) == ("2x", "box", "identity")
     assert pool.asked[0].policy == MathPolicy(rounding_digits=3, degrees=False)
 
 
-async def test_the_grader_of_evaluations_needs_a_shared_pool():
-    """Without one, what needs it is an ERROR that says so."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool_module, "_shared", [])
-        grade = await shared_math_grader({}).grade(r"\boxed{2x}", ["x+x"])
+def test_the_grader_of_evaluations_needs_a_pool():
+    """It is refused as it is made, before anything is sampled."""
+    with pytest.raises(FailedPrecondition, match="--grading-processes is 0") as caught:
+        math_grader_of(checked_options({}, MATH_SCHEMA, "options"), NO_GRADING_PARTS)
 
-    assert grade.verdict is Verdict.ERROR
-    assert "no processes" in grade.reason
+    assert caught.value.reason == "NO_GRADING_POOL"
 
 
 def test_options_are_the_policy():
