@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from crucible_bridge.errors import Code
-from crucible_bridge.types import EvaluateRequest, Sample, Verdict
+from crucible_bridge.types import EvaluateRequest, Sample, SamplingParams, Verdict
 from crucible_worker.testing import ScriptedModel
 from tests.service.code_kit import needs_sandbox
 from tests.service.evaluation_kit import accuracy, asked, refused, rig, samples_of
@@ -23,7 +23,11 @@ def _math(**fields: object) -> EvaluateRequest:
 
 
 def _code() -> EvaluateRequest:
-    return asked(evaluators=[accuracy(grader="code")], dataset=[Sample(input="pass", targets=("assert f(1) == 1",))])
+    return asked(
+        evaluators=[accuracy(grader="code")],
+        dataset=[Sample(input="an identity", targets=("assert f(1) == 1",))],
+        sampling=SamplingParams(max_tokens=100),
+    )
 
 
 @pytest.mark.parametrize("call", ["evaluate", "start_evaluation"])
