@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import Any
 
@@ -23,8 +24,11 @@ def mapped(inner: Handle) -> Handle:
     async def handle(request: Any, context: Context) -> Any:
         try:
             return await inner(request, context)
+        except grpc.aio.InternalError as error:
+            # What was sent met a closed stream: the client is gone, of which gRPC would log a traceback as an error.
+            raise asyncio.CancelledError from error
         except grpc.aio.BaseError:
-            # gRPC's own: the status is sent already, or the client is gone.
+            # gRPC's own: the status is sent already.
             raise
         except BridgeError as error:
             status = to_status(error)

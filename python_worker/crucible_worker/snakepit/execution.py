@@ -87,8 +87,8 @@ class Execution:
                         text = json.dumps(chunk, allow_nan=False).encode("ascii")
                         await context.write(_chunk(asked.tool, count, text))
                 await context.write(_chunk(asked.tool, count + 1, b"", is_final=True))
-        except grpc.aio.BaseError:
-            raise  # the client is gone
+        except grpc.aio.InternalError as error:
+            raise asyncio.CancelledError from error  # the client is gone: no error of the worker's
         except Exception as error:
             known = failures.told(error)
             _ended("streaming_tool", asked, started, known)
