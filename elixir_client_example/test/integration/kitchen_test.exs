@@ -95,9 +95,9 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
       end
     end
 
-    # One class a target, as scikit-learn averages: classes without support count for nothing.
+    # One class a target or answer, as scikit-learn averages: one that is never right counts as 0.
     defp macro_f1(items) do
-      classes = items |> Enum.map(& &1["target"]) |> Enum.uniq()
+      classes = items |> Enum.flat_map(&[&1["target"], &1["said"]]) |> Enum.uniq()
 
       scores =
         for class <- classes do
