@@ -1,4 +1,5 @@
-# Two commands for a newcomer: `make demo` and `make test`. Both make .venv first, where it is missing or out of date.
+# Two commands for a newcomer: `make demo` and `make test`. Both make .venv first, where it is missing or out of date:
+# `make demo` with what the demo needs, `make test` adds the rest.
 #
 #   PYTHON=python3.12 make test      takes another interpreter (3.11 or later)
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
@@ -21,6 +22,8 @@ LM_EVAL := 'lm-eval[hf]==0.4.13'
 INSPECT_VENV := .venv-inspect
 INSPECT := 'inspect-ai==0.3.285'
 BIN := $(VENV)/bin
+# What the demo needs, and with the tools and libraries of the checks.
+DEMO_READY := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
 
 # pyright would ask the network for newer versions of itself; ours is pinned.
@@ -33,19 +36,23 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
 
-$(READY): pyproject.toml constraints.txt
+$(DEMO_READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or later is needed: PYTHON=python3.12 make ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "Python's venv module is missing; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
-	@echo "Setting up $(VENV): PyTorch and the rest take some minutes the first time."
+	@echo "Setting up $(VENV) for the demo: PyTorch takes a minute or two the first time."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local]'
+	@touch $@
+
+$(READY): $(DEMO_READY)
+	@echo "Adding the checks' tools and libraries to $(VENV): some minutes the first time."
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,text,datasets,dev]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1
 	@touch $@
 
-demo: $(READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
+demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.

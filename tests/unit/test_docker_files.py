@@ -233,6 +233,19 @@ def test_compose_volumes_and_dependencies_are_there(compose: Any):
         assert set(service.get("depends_on", {})) <= set(compose["services"])
 
 
+def test_compose_gives_every_folder_that_the_worker_writes_a_place(compose: Any):
+    """The container is read-only: the state directory and the cache of the hub are volumes, temporary files a tmpfs."""
+    worker = compose["services"]["worker"]
+    (environment,) = [rest for rest in values("full", "ENV") if "HF_HOME" in rest]
+    written = re.findall(r"(?:CRUCIBLE_STATE_DIR|HF_HOME)=(\S+)", environment)
+
+    mounted = {volume.split(":")[1] for volume in worker["volumes"] if not volume.endswith(":ro")}
+    assert worker["read_only"] is True
+    assert len(written) == 2
+    assert mounted == set(written)
+    assert worker["tmpfs"] == ["/tmp"]
+
+
 def test_compose_gives_no_service_more_than_it_needs(compose: Any):
     """No capability, none to be gained, nothing published beyond this machine; workers cannot write to their image."""
     for name, service in compose["services"].items():

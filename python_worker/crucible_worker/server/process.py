@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -20,7 +22,7 @@ from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
 from crucible_worker.server.memory import give_back_when_idle, keep_freed_memory
 from crucible_worker.server.parent import end_with_parent
-from crucible_worker.server.parts import Build, build
+from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
 from crucible_worker.server.worker import Worker
 from crucible_worker.telemetry.logging import configure_logging
@@ -67,7 +69,15 @@ def serve(
     keep_freed_memory()
     withdraw(_key_variables(settings))  # children inherit what is there
     sys.setswitchinterval(SWITCH_SECONDS)
-    log_writer = configure_logging(settings.log_format, settings.log_level)
+    # Of several workers on one journal, and of one after the other: whose line it is.
+    facts: dict[str, Any] = {"pid": os.getpid()}
+    log_writer = configure_logging(settings.log_format, settings.log_level, facts=facts)
+
+    async def build_identified(given: Settings) -> Parts:
+        parts = await build(given)
+        facts["worker_id"] = parts.evaluations.worker_id
+        return parts
+
     if not guard.watched:
         structlog.get_logger("crucible_worker.server").warning(
             "no_watchdog", reason="/bin/sh cannot be started: a call that holds the GIL delays the end of the process"
@@ -75,7 +85,7 @@ def serve(
     try:
         if with_parent:
             end_with_parent(guard)
-        return asyncio.run(_serve(settings, guard, build, door, ready_text))
+        return asyncio.run(_serve(settings, guard, build_identified, door, ready_text))
     finally:
         log_writer.close(LOG_CLOSE_SECONDS)
 

@@ -1,6 +1,6 @@
 """Structured logs on stderr: one line an event, written by a thread, so that a full pipe never stops the event loop.
 
-Every line bears an ISO time, a level and an event, and whatever is bound to the call at hand (method, peer,
+Every line bears an ISO time, a level, an event, who writes it (pid, worker_id), and whatever is bound to the call at hand (method, peer,
 evaluation_id, run_id, correlation_id). Tokens and model output are never logged.
 """
 
@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from crucible_worker.config import LogFormat
@@ -97,13 +98,16 @@ class BackgroundWriter:
             self._stream.flush()
 
 
-def configure_logging(log_format: LogFormat, level: str, stream: TextIO | None = None) -> BackgroundWriter:
+def configure_logging(
+    log_format: LogFormat, level: str, stream: TextIO | None = None, *, facts: Mapping[str, Any] | None = None
+) -> BackgroundWriter:
     """Route structlog and the standard library's logging to one stream.
 
     Args:
         log_format: "json" for machines, "console" for people.
         level: "debug", "info", "warning" or "error".
         stream: where to; stderr if None.
+        facts: on every line that has no such key; what is added to them later is on later lines.
 
     Returns:
         The writer, to be closed last.
@@ -113,6 +117,7 @@ def configure_logging(log_format: LogFormat, level: str, stream: TextIO | None =
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _with(facts or {}),
         _short,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -135,6 +140,15 @@ def configure_logging(log_format: LogFormat, level: str, stream: TextIO | None =
     for name, floor in _QUIET.items():
         logging.getLogger(name).setLevel(max(floor, threshold))
     return writer
+
+
+def _with(facts: Mapping[str, Any]) -> structlog.typing.Processor:
+    def add(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        for key, value in facts.items():
+            event.setdefault(key, value)
+        return event
+
+    return add
 
 
 def _short(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
