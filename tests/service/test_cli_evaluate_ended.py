@@ -98,6 +98,23 @@ async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     assert list((folder / "temporary").iterdir()) == []
 
 
+async def test_a_resumed_evaluation_says_so_before_its_model_is_loaded(folder: Path):
+    """The model of a second run may take its time to load: what is done of the evaluation is shown first."""
+    (folder / "sums.jsonl").write_text('{"input": "a", "target": "A"}\n{"input": "b", "target": "B"}\n')
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        first = await _started(folder, server.url, *ONE, *KEPT)
+        await server.stalled.wait()
+        first.kill()
+        await first.communicate()
+    async with ScriptedServer(shout).serving() as server:
+        second = await _started(folder, server.url, *ONE, *KEPT)
+        _, errors = await second.communicate()
+
+    lines = errors.decode().splitlines()
+    assert second.returncode == 0, lines
+    assert lines[0] == f"{TYPED.models[0]}: resuming: loading the model, 0 of 2 done"
+
+
 async def test_what_of_a_suite_has_ended_is_told(folder: Path):
     """Hours of work are not lost with the one that is interrupted."""
     (folder / "two.toml").write_text(SUITE)

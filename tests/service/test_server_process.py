@@ -167,8 +167,11 @@ def test_the_real_worker_starts_and_ends(tmp_path):
 
         assert ends(child) == 0
         assert child.stderr is not None
-        events = [json.loads(line)["event"] for line in child.stderr]
-        assert (events[0], events[-1]) == ("serving", "drained")
+        lines = [json.loads(line) for line in child.stderr]
+        assert (lines[0]["event"], lines[-1]["event"]) == ("serving", "drained")
+        # Of several workers that log to one place, whose line it is.
+        assert {(line["pid"], line["worker_id"]) for line in lines} == {(child.pid, lines[0]["worker_id"])}
+        assert lines[0]["worker_id"]
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from typing import TextIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from crucible_bridge.events import Event, EventKind
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 __all__ = ["LINE_SECONDS", "Show", "progress"]
 
 LINE_SECONDS = 2.0
 """Between two lines on the way, where there is no terminal."""
 
-Show = Callable[[str, Event], None]
-"""Takes an evaluation's label and its next event."""
 
+class Show(Protocol):
+    """Shows evaluations by their labels."""
+
+    def __call__(self, label: str, event: Event) -> None:
+        """Show an evaluation's next event."""
+        ...
+
+    def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Show at once what an evaluation is at, until the next event that tells how far it is."""
+        ...
+
+
+_BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
+"""What an evaluation is at goes on behind these: the model is still to be loaded."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
 
 
@@ -27,37 +42,62 @@ def progress(stream: TextIO, *, quiet: bool = False) -> Iterator[Show]:
         with _bars(stream) as show:
             yield show
     elif quiet:
-        yield lambda _label, _event: None
+        yield _Nothing()
     else:
-        yield _Lines(stream).show
+        yield _Lines(stream)
 
 
 @contextlib.contextmanager
 def _bars(stream: TextIO) -> Iterator[Show]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[note]}"), console=Console(file=stream)) as bars:
-        tasks: dict[str, TaskID] = {}
+        yield _Bars(bars)
 
-        def show(label: str, event: Event) -> None:
-            if label not in tasks:
-                tasks[label] = bars.add_task(label, total=None, note="")
-            if not event.evaluator:  # an evaluator's total is not the bar's
-                # None leaves a bar as it is.
-                bars.update(
-                    tasks[label], total=event.measurements.get("total"), completed=event.measurements.get("done")
-                )
-            if note := _note(event):
-                bars.update(tasks[label], note=note)
-            if event.kind is EventKind.EVALUATION_COMPLETE:
-                task = next(task for task in bars.tasks if task.id == tasks[label])
-                bars.update(tasks[label], completed=task.total)
-            if event.kind in _ENDS:
-                bars.stop_task(tasks[label])
 
-        yield show
+class _Bars:
+    """A bar for each evaluation."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._phases: set[str] = set()
+
+    def __call__(self, label: str, event: Event) -> None:
+        bars, task = self._bars, self._task(label)
+        if not event.evaluator:  # an evaluator's total is not the bar's
+            # None leaves a bar as it is.
+            bars.update(task, total=event.measurements.get("total"), completed=event.measurements.get("done"))
+        if label in self._phases and event.kind not in _BEGINS:
+            self._phases.remove(label)
+            bars.update(task, note="")
+        if note := _note(event):
+            bars.update(task, note=note)
+        if event.kind is EventKind.EVALUATION_COMPLETE:
+            bars.update(task, completed=next(each for each in bars.tasks if each.id == task).total)
+        if event.kind in _ENDS:
+            bars.stop_task(task)
+
+    def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
+        self._phases.add(label)
+        self._bars.update(self._task(label), note=text, total=total, completed=done)
+
+    def _task(self, label: str) -> TaskID:
+        if label not in self._tasks:
+            self._tasks[label] = self._bars.add_task(label, total=None, note="")
+        return self._tasks[label]
+
+
+class _Nothing:
+    """Writes nothing."""
+
+    def __call__(self, label: str, event: Event) -> None:
+        pass
+
+    def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
+        pass
 
 
 class _Lines:
@@ -65,7 +105,7 @@ class _Lines:
         self._stream = stream
         self._written = 0.0
 
-    def show(self, label: str, event: Event) -> None:
+    def __call__(self, label: str, event: Event) -> None:
         match event.kind:
             case EventKind.EVALUATION_PROGRESS:
                 now = time.monotonic()
@@ -82,6 +122,11 @@ class _Lines:
                 text = _note(event)
         if text:
             print(f"{label}: {text}", file=self._stream, flush=True)
+
+    def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
+        # Of one that begins, its first event says enough.
+        if done is not None and total is not None:
+            print(f"{label}: {text}, {done:g} of {total:g} done", file=self._stream, flush=True)
 
 
 def _note(event: Event) -> str:

@@ -110,6 +110,7 @@ async def _one(
     evaluations: Evaluations, settings: Settings, asked: Asked, evaluators: Sequence[str], show: Show
 ) -> Ran | NotRun:
     label = asked.name or asked.model
+    show.phase(label, "opening the model")
     after: int | None = None
     while True:
         try:
@@ -122,6 +123,11 @@ async def _one(
         if after is None:
             # What was told of it before is not told again.
             after = evaluation.last_sequence if existed else 0
+        if existed and not evaluation.state.terminal:
+            # Its event of that is not shown: so that this is, while the model is loaded.
+            show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
+        elif not existed:
+            show.phase(label, "loading the model and the data")
         after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
         if not interrupted:
             break

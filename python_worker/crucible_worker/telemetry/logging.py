@@ -1,7 +1,7 @@
 """Structured logs on stderr: one line an event, written by a thread, so that a full pipe never stops the event loop.
 
-Every line bears an ISO time, a level, an event, who writes it (pid, worker_id), and whatever is bound to the call at hand (method, peer,
-evaluation_id, run_id, correlation_id). Tokens and model output are never logged.
+Every line bears an ISO time, a level, an event, who writes it (pid, worker_id), and whatever is bound to the call at
+hand (method, peer, evaluation_id, run_id, correlation_id). Tokens and model output are never logged.
 """
 
 from __future__ import annotations

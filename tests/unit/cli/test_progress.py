@@ -1,6 +1,7 @@
 """Progress for who watches: lines where there is no terminal, nothing where nothing is wanted."""
 
 import io
+import time
 
 import pytest
 
@@ -79,3 +80,47 @@ def test_the_bar_keeps_the_evaluations_total():
     assert "10/20" in text
     assert "nll: 7 to do" in text
     assert "/7" not in text
+
+
+def test_a_bar_is_there_at_once_with_its_phase():
+    """Before any event, while a model is loaded, it says what is done; how far it is takes the phase's place."""
+    stream = _Terminal()
+
+    with progress(stream) as show:
+        show.phase("step 180", "resuming: loading the model", done=7, total=20)
+        before = _painted(stream, "loading the model")
+        show("step 180", START)
+        show("step 180", HALF)
+        after = _painted(stream, "10/20")
+
+    assert "step 180" in before
+    assert "7/20" in before
+    assert "loading the model" not in after
+
+
+def _painted(stream: io.StringIO, awaited: str) -> str:
+    """The last lines painted that hold a text; a bar is painted some times a second."""
+    while awaited not in stream.getvalue():
+        time.sleep(0.01)
+    return next(line for line in reversed(stream.getvalue().splitlines()) if awaited in line)
+
+
+def test_without_a_terminal_only_a_resumed_evaluation_has_a_line_for_its_phase():
+    """Its next event may be a minute away; one that begins has events of its own."""
+    stream = io.StringIO()
+
+    with progress(stream) as show:
+        show.phase("step 180", "opening the model")
+        show.phase("step 180", "resuming: loading the model", done=7, total=20)
+
+    assert stream.getvalue() == "step 180: resuming: loading the model, 7 of 20 done\n"
+
+
+def test_quiet_has_no_phases():
+    """Who reads JSON gets nothing else."""
+    stream = io.StringIO()
+
+    with progress(stream, quiet=True) as show:
+        show.phase("step 180", "resuming", done=7, total=20)
+
+    assert stream.getvalue() == ""
