@@ -35,6 +35,7 @@ from crucible_worker.runs.journal.lived import Life
 from crucible_worker.runs.journal.queries import (
     Row,
     evaluation_of,
+    extent_of,
     find,
     find_by_number,
     list_rows,
@@ -66,6 +67,7 @@ NEWS_PAUSE_SECONDS = 0.01
 """Shortest time between two looks at the journal by one waiter."""
 
 _LOCK_FILE = "owners.lock"
+_SETTLED = frozenset(state for state in EvaluationState if state.terminal or state is EvaluationState.INTERRUPTED)
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
@@ -367,12 +369,16 @@ class Evaluations:
             await attempt.finished.wait()
         seen, looked = self._journal.news.count, 0.0
         while True:
-            row = await self._journal.read(find_by_number, row.number)
-            if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
-                looked = time.monotonic()
-                row = await self._orphans.settle(row)
-            if row.state.terminal or row.state is EvaluationState.INTERRUPTED:
-                return row
+            # After every commit: the row, with its request and its result, is read only if it may tell something.
+            extent = await self._journal.read(extent_of, row.number)
+            due = time.monotonic() - looked >= OWNER_CHECK_SECONDS
+            if due or extent.state in _SETTLED:
+                row = await self._journal.read(find_by_number, row.number)
+                if due:
+                    looked = time.monotonic()
+                    row = await self._orphans.settle(row)
+                if row.state in _SETTLED:
+                    return row
             self._admission.refuse_if_unable(row.evaluation_id)
             seen = await self._journal.news.wait(seen, OWNER_CHECK_SECONDS)
             await asyncio.sleep(NEWS_PAUSE_SECONDS)
