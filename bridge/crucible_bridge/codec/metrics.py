@@ -14,6 +14,7 @@ from crucible_bridge.arrays import as_array
 from crucible_bridge.codec.bulk import Pieces, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.fields import entry, made, sendable, several
+from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.spans import parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -80,7 +81,7 @@ def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> by
 
 def trajectory_metrics_request_from_bytes(data: bytes) -> TrajectoryMetricsRequest:
     """Decode a question for a summary of trajectories."""
-    message = parsed(pb.ComputeTrajectoryMetricsRequest, data)
+    message = request_parsed(pb.ComputeTrajectoryMetricsRequest, data)
     batch = message.batch
     columns: dict[str, Any] = {name: _integers(batch, name, f"batch.{name}") for name in _COUNTS}
     columns |= {name: _vector(batch, name, f"batch.{name}") for name in _REWARDS}

@@ -43,8 +43,20 @@ def parsed(message: type[M], data: bytes) -> M:
         raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
 
 
-def plainly(message: type[Message], data: bytes, decode: Callable[[bytes], T]) -> T:
+def plainly(
+    message: type[Message],
+    data: bytes,
+    decode: Callable[[bytes], T],
+    *,
+    parse: Callable[[type[Message], bytes], Message] = parsed,
+) -> T:
     """Decode bytes in place; if they are unusual, once more as protobuf would have written them.
+
+    Args:
+        message: what they are.
+        data: the bytes.
+        decode: reads them in place.
+        parse: `parsed`, or `codec.maps.request_parsed` of a request.
 
     Raises:
         InvalidField: they are no message of this type, or `decode` refuses them.
@@ -52,7 +64,7 @@ def plainly(message: type[Message], data: bytes, decode: Callable[[bytes], T]) -
     try:
         return decode(data)
     except (Unusual, IndexError, DecodeError):
-        whole = parsed(message, data)
+        whole = parse(message, data)
         whole.DiscardUnknownFields()
     try:
         return decode(whole.SerializeToString())

@@ -14,6 +14,7 @@ from crucible_bridge.codec.bulk import Pieces, inputs_at, tensors_at
 from crucible_bridge.codec.columns import add_columns, columns_at
 from crucible_bridge.codec.data import model_input_from_v1, model_input_to_v1
 from crucible_bridge.codec.fields import at_least, made, sendable
+from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.spans import Span, Unusual, parsed, plainly, split
 from crucible_bridge.errors import InvalidField
@@ -60,7 +61,7 @@ def kl_sample_train_request_to_bytes(request: KLSampleTrainRequest) -> bytes:
 
 def kl_sample_train_request_from_bytes(data: bytes) -> KLSampleTrainRequest:
     """Decode a question for the KL of sampling and training policy; its arrays are views of the bytes."""
-    return plainly(pb.ComputeKLSampleTrainRequest, data, _kl_sample_train_request)
+    return plainly(pb.ComputeKLSampleTrainRequest, data, _kl_sample_train_request, parse=request_parsed)
 
 
 def _kl_sample_train_request(data: bytes) -> KLSampleTrainRequest:
@@ -89,7 +90,7 @@ def kl_post_update_request_to_bytes(request: KLPostUpdateRequest) -> bytes:
 
 def kl_post_update_request_from_bytes(data: bytes) -> KLPostUpdateRequest:
     """Decode a question for the KL of a policy before and after an update; its arrays are views of the bytes."""
-    return plainly(pb.ComputeKLPostUpdateRequest, data, _kl_post_update_request)
+    return plainly(pb.ComputeKLPostUpdateRequest, data, _kl_post_update_request, parse=request_parsed)
 
 
 def _kl_post_update_request(data: bytes) -> KLPostUpdateRequest:
@@ -131,7 +132,7 @@ def kl_penalty_request_to_bytes(request: KLPenaltyRequest) -> bytes:
 
 def kl_penalty_request_from_bytes(data: bytes) -> KLPenaltyRequest:
     """Decode a question for advantages with a KL penalty; its arrays are views of the bytes."""
-    return plainly(pb.IncorporateKLPenaltyRequest, data, _kl_penalty_request)
+    return plainly(pb.IncorporateKLPenaltyRequest, data, _kl_penalty_request, parse=request_parsed)
 
 
 def _kl_penalty_request(data: bytes) -> KLPenaltyRequest:
@@ -170,7 +171,7 @@ def mean_nll_request_to_bytes(request: MeanNLLRequest) -> bytes:
 
 def mean_nll_request_from_bytes(data: bytes) -> MeanNLLRequest:
     """Decode a question for a mean NLL; its arrays are views of the bytes."""
-    return plainly(pb.ComputeMeanNLLRequest, data, _mean_nll_request)
+    return plainly(pb.ComputeMeanNLLRequest, data, _mean_nll_request, parse=request_parsed)
 
 
 def _mean_nll_request(data: bytes) -> MeanNLLRequest:

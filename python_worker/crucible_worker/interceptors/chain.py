@@ -16,8 +16,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
+from crucible_bridge.codec.maps import LARGE_BYTES, has_maps, refuse_large_maps
 from crucible_bridge.errors import DeadlineExceeded, InvalidField
 from crucible_worker.interceptors.admission import admitted
 from crucible_worker.interceptors.authentication import authenticated
@@ -83,7 +84,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         async def handle(_: object, context: Context) -> Any:
             data = await _received(context, seconds)
             with calls.working_on(len(data)):
-                message = parse(data)
+                message = await parse(data)
                 del data  # it may be large
                 return await inner(message, context)
 
@@ -96,7 +97,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         async def each(context: Context) -> AsyncIterator[Any]:
             while (data := await context.read()) is not _END:
                 with calls.working_on(len(data)):
-                    yield parse(data)
+                    yield await parse(data)
 
         async def handle(_: object, context: Context) -> Any:
             return await inner(each(context), context)
@@ -104,7 +105,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         return handle
 
 
-_Parse = Callable[[bytes], Any]
+_Parse = Callable[[bytes], Awaitable[Any]]
 
 
 async def _received(context: Context, seconds: float) -> bytes:
@@ -152,8 +153,15 @@ def _serializer(handler: Any) -> Callable[[Any], bytes]:
 
 def _parser(handler: Any) -> _Parse:
     deserialize = handler.request_deserializer
+    # Of the generated registration it is the method of a message's class; otherwise bytes stay bytes.
+    holder: Any = getattr(deserialize, "__self__", None)
+    with_maps: type[Message] | None = None
+    if isinstance(holder, type) and issubclass(holder, Message) and has_maps(holder):
+        with_maps = holder
 
-    def parse(data: bytes) -> Any:
+    async def parse(data: bytes) -> Any:
+        if with_maps is not None and len(data) >= LARGE_BYTES:
+            await asyncio.to_thread(refuse_large_maps, with_maps, data)
         try:
             return deserialize(data)
         except DecodeError:

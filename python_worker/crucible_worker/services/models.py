@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 
 from crucible_bridge.codec import model_calls as codec
-from crucible_bridge.codec.spans import parsed
+from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.types import ModelRef
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_worker.backends.base import Backend
@@ -83,7 +83,7 @@ class ModelService:
         received = asyncio.get_running_loop().time()
 
         def read() -> Any:
-            return decode(parsed(message, data))
+            return decode(request_parsed(message, data))
 
         request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
         answer = await ask(self._models, request, limits=self._limits, received=received)

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from crucible_bridge.codec.bulk import Pieces
-from crucible_bridge.codec.spans import Span, Unusual, content_span, parsed, plainly, split
+from crucible_bridge.codec.maps import request_parsed
+from crucible_bridge.codec.spans import Span, Unusual, content_span, plainly, split
 from crucible_bridge.errors import InvalidField
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
@@ -64,7 +65,11 @@ def read_asked(data: bytes, seconds: float | None) -> Asked:
     Raises:
         InvalidField: the bytes are no such message.
     """
-    message, binary = _small(data) if len(data) < LARGE_BYTES else plainly(pb.ExecuteToolRequest, data, _in_place)
+    message, binary = (
+        _small(data)
+        if len(data) < LARGE_BYTES
+        else plainly(pb.ExecuteToolRequest, data, _in_place, parse=request_parsed)
+    )
     parameters = {name: message.parameters[name].value for name in message.parameters}
     return Asked(
         tool=message.tool_name,
@@ -96,13 +101,13 @@ def failure(text: str, milliseconds: int) -> bytes:
 
 
 def _small(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
-    message = parsed(pb.ExecuteToolRequest, data)
+    message = request_parsed(pb.ExecuteToolRequest, data)
     return message, {name: message.binary_parameters[name] for name in message.binary_parameters}
 
 
 def _in_place(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
     spans, rest = split(data, (0, len(data)), (_BINARY,))
-    return parsed(pb.ExecuteToolRequest, rest), dict(_entry(data, span) for span in spans[_BINARY])
+    return request_parsed(pb.ExecuteToolRequest, rest), dict(_entry(data, span) for span in spans[_BINARY])
 
 
 def _entry(data: bytes, span: Span) -> tuple[str, Binary]:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from crucible_bridge.codec.spans import parsed
+from crucible_bridge.codec.maps import request_parsed
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.errors import mapped
 from crucible_worker.interceptors.methods import Context
@@ -88,7 +88,7 @@ class BridgeService:
 async def _parse_and_answer(
     request: type[Any], answer: Callable[[Any], Awaitable[Any]], data: bytes, context: Context
 ) -> bytes:
-    return (await answer(parsed(request, data))).SerializeToString()
+    return (await answer(request_parsed(request, data))).SerializeToString()
 
 
 def _now(message: Any) -> Any:
