@@ -5,7 +5,10 @@ A row is a function and the maker of an input that is as bad for it as any of th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
+import importlib.util
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,16 +18,25 @@ import pytest
 
 from crucible_bridge.codec.metric_results import metrics_from_bytes, metrics_to_bytes
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import Metrics, TrajectoryBatch
+from crucible_bridge.types import Metrics, SampleResult, TrajectoryBatch, Verdict
 from crucible_bridge.v1 import metrics_pb2
+from crucible_worker.backends.openai.documents import read_document
+from crucible_worker.backends.openai.failures import Asked, of_status, retry_after
+from crucible_worker.backends.openai.scoring import Scorer
+from crucible_worker.evaluators.inspect.allowed import parse_task
+from crucible_worker.evaluators.inspect.answers import Answers
+from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
+from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.grading.code.assertions import read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
 from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.metrics.trajectory import trajectory_metrics
+from crucible_worker.rendering.thinking import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
 SCHEMA = JsonSchema.parse('{"uniqueItems": true}', "schema")
+KEY = "canary-0123456789"
 RESPONSE = metrics_pb2.ComputeTrajectoryMetricsResponse
 
 
@@ -104,6 +116,116 @@ ROWS = {
         size=30_000,
     ),
 }
+
+
+def _answered(body: bytes) -> object:
+    return read_document(body, len(body), "s")
+
+
+def _uncollected(run: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    """Work without the collector, whose passes over all of a process are linear over many calls, not within one."""
+
+    def apart(body: bytes) -> None:
+        gc.disable()
+        try:
+            run(body)
+        finally:
+            gc.enable()
+
+    return apart
+
+
+def _prompt_logprobs(entries: int) -> dict[str, Any]:
+    told = [None, *({"7": {"logprob": -1.0, "rank": 2}, "8": {"logprob": -0.5, "rank": 1}} for _ in range(entries - 1))]
+    return {"choices": [{"text": "", "finish_reason": "length", "prompt_logprobs": told}]}
+
+
+def _scored(given: tuple[dict[str, Any], list[int]]) -> object:
+    document, tokens = given
+
+    async def ask(body: dict[str, Any], count: int) -> dict[str, Any]:
+        return document
+
+    return asyncio.run(Scorer("s", "m", ask).likeliest(tokens))
+
+
+def _refusal(body: bytes) -> object:
+    return of_status(Asked(server="s", model="m", path="/p", key=KEY), 400, {}, body)
+
+
+def _task_results(count: int) -> list[SampleResult]:
+    """Of tasks that were not run, whose names differ beyond what is shown of a name."""
+    names = ("x" * 300 + str(number) for number in range(count))
+    return [SampleResult(evaluator="inspect", sample_id=name, repeat=0, verdict=Verdict.ERROR) for name in names]
+
+
+def _scores(count: int) -> dict[str, Any]:
+    metrics = {"x" * 300 + str(number): 1.0 for number in range(count)}
+    message = {"op": "found", "headline": None, "records": [], "records_left_out": 0, "first_error": ""}
+    counts = {"samples": 1, "errored": 0, "truncated": 0}
+    return {**message, **counts, "scores": [{"scorer": "s", "reducer": None, "unscored": 0, "metrics": metrics}]}
+
+
+def _found(message: dict[str, Any]) -> object:
+    return outcome_of("t", message, Answers({}, {}, seed=0, keep_thinking=True))
+
+
+ROWS |= {
+    "server: lists in lists": Row(make=lambda n: b"[" * n, run=lambda body: refused(_answered, body), size=20_000),
+    "server: empty lists": Row(make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=_uncollected(_answered), size=5_000),
+    "server: one number of many digits": Row(
+        make=lambda n: b'{"a":' + b"9" * n + b"}", run=lambda body: refused(_answered, body), size=100_000
+    ),
+    "server: one fraction of many digits": Row(
+        make=lambda n: b'{"a":0.' + b"1" * n + b"}", run=_answered, size=100_000
+    ),
+    "server: numbers as long as they are read": Row(
+        make=lambda n: b'{"a":[' + (b"9" * 4_300 + b",") * n + b"0]}", run=_answered, size=50
+    ),
+    "server: one key over and over": Row(make=lambda n: b"{" + b'"a":1,' * n + b'"b":1}', run=_answered, size=20_000),
+    "server: halves of surrogate pairs": Row(
+        make=lambda n: b'{"a":"' + b"\\ud800" * n + b'"}', run=_answered, size=50_000
+    ),
+    "server: log-probabilities of a prompt": Row(
+        make=lambda n: (_prompt_logprobs(n), [7] * n), run=_scored, size=2_000
+    ),
+    "server: a refusal of blanks": Row(make=lambda n: b'{"error":"' + b" " * n + b'"}', run=_refusal, size=50_000),
+    "server: a refusal that begins the words it is searched for": Row(
+        make=lambda n: b'{"error":{"message":"x","code":"' + b"maximum contex prompt is too lon " * n + b'"}}',
+        run=_refusal,
+        size=2_000,
+    ),
+    "server: a refusal of keys": Row(make=lambda n: KEY.encode() * n, run=_refusal, size=5_000),
+    "server: Retry-After of many digits": Row(
+        make=lambda n: {"Retry-After": "Thu, " + "1" * n + " Jan 2026 00:00:00 GMT"}, run=retry_after, size=100_000
+    ),
+    "answer: thoughts that are opened and never closed": Row(
+        make=lambda n: "<think>" * n, run=without_thinking, size=5_000
+    ),
+    "answer: thoughts that are closed and never opened": Row(
+        make=lambda n: " </think>" * n, run=without_thinking, size=5_000
+    ),
+    "inspect: a name of a task": Row(
+        make=lambda n: "a/" * n + "!", run=lambda text: refused(parse_task, text), size=2_000
+    ),
+    "inspect: a file of a task": Row(
+        make=lambda n: ".py" * n + "@", run=lambda text: refused(parse_task, text), size=2_000
+    ),
+    "inspect: a message of lists": Row(
+        make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=_uncollected(unpack), size=5_000
+    ),
+    "inspect: metrics of one name": Row(make=_scores, run=_found, size=1_000),
+    "inspect: tasks of one name": Row(make=_task_results, run=task_metrics, size=300),
+}
+
+if importlib.util.find_spec("tinker") is not None:
+    from crucible_worker.backends.tinker.failures import told
+
+    ROWS |= {
+        "tinker: what is like keys": Row(
+            make=lambda n: "tml-eyJ" * n + " " + "tml" * n, run=lambda text: told(text, KEY), size=10_000
+        ),
+    }
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -25,10 +25,10 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Bound, SampleContext
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
-from crucible_worker.evaluators.inspect.allowed import Allowed, parse_task
+from crucible_worker.evaluators.inspect.allowed import MAX_NAME_CHARS, Allowed, parse_task
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import MAX_METRICS, outcome_of, task_metrics
-from crucible_worker.evaluators.inspect.frames import HEADER, pack, unpack
+from crucible_worker.evaluators.inspect.frames import HEADER, MAX_CONTAINERS, pack, unpack
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import failing
@@ -82,6 +82,7 @@ def test_a_task_is_named_by_its_package_or_its_file(text: str, place: str, task:
         "p/../x",
         "p/x.py",
         "p//x",
+        "p/" + "x" * (MAX_NAME_CHARS - 1),
     ],
 )
 def test_what_names_no_task_is_refused(text: str) -> None:
@@ -90,6 +91,11 @@ def test_what_names_no_task_is_refused(text: str) -> None:
         create().check_sample(Sample(input=text))
 
     assert caught.value.field == "input"
+
+
+def test_a_name_has_a_bounded_length() -> None:
+    """One character below the first that is refused."""
+    create().check_sample(Sample(input="p/" + "x" * (MAX_NAME_CHARS - 2)))
 
 
 def test_only_what_the_operator_names_is_run(tasks: Allowed) -> None:
@@ -505,9 +511,11 @@ def test_messages_come_back_equal(message: dict[str, Any]) -> None:
     assert unpack(frame[HEADER.size :]) == message | {"lone": "\ud800"}
 
 
-@pytest.mark.parametrize("body", [b"[]", b"1", b"{", b"\xff", b""])
+@pytest.mark.parametrize(
+    "body", [b"[]", b"1", b"{", b"\xff", b"", b'{"a":' + b"[" * 100_000, b'{"a":[' + b"{}," * MAX_CONTAINERS + b"0]}"]
+)
 def test_what_is_no_message_is_refused(body: bytes) -> None:
-    """A message is a map."""
+    """A message is a map, of bounded depth and number of parts."""
     with pytest.raises(ValueError, match=r".*"):
         unpack(body)
 
@@ -516,6 +524,20 @@ def test_numbers_that_are_not_finite_are_not_sent() -> None:
     """JSON has none."""
     with pytest.raises(ValueError, match="JSON"):
         pack({"value": float("nan")})
+
+
+def test_names_that_differ_too_late_are_numbered() -> None:
+    """Each task has its own keys, as many as there are whose names are alike as far as they are told."""
+    label = "x" * 300
+    results = [
+        SampleResult(evaluator="inspect", sample_id=f"{label}{number}", repeat=0, verdict=Verdict.ERROR)
+        for number in range(3)
+    ]
+
+    keys = {key.rpartition("/")[0] for key in task_metrics(results).undefined}
+
+    assert len(keys) == 3
+    assert sorted(key.rpartition("#")[2] for key in keys if "#" in key) == ["2", "3"]
 
 
 async def test_records_stand_in_the_output() -> None:

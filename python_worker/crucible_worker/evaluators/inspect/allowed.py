@@ -13,6 +13,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, P
 from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
+    "MAX_NAME_CHARS",
     "Allowed",
     "TaskName",
     "missing_extra",
@@ -23,6 +24,8 @@ __all__ = [
 _FILE = re.compile(r"(?P<file>[^@\0\n]+\.py)@(?P<task>[A-Za-z_]\w*)")
 # Without dots: Inspect looks for what it does not find in the package among files.
 _INSTALLED = re.compile(r"(?P<package>[\w-]+)/(?P<task>[\w-]+(/[\w-]+)*)")
+MAX_NAME_CHARS = 16_384
+"""Of a task's name; no path is as long."""
 _MAX_SHOWN = 200  # characters of a name that an error repeats
 
 
@@ -49,6 +52,8 @@ def parse_task(text: str) -> TaskName:
     Raises:
         InvalidField: it is neither.
     """
+    if len(text) > MAX_NAME_CHARS:
+        raise InvalidField("input", f"has {len(text):,} characters, a task's name at most {MAX_NAME_CHARS:,}")
     if found := _FILE.fullmatch(text):
         return TaskName(place=found["file"], task=found["task"], in_file=True)
     if found := _INSTALLED.fullmatch(text):

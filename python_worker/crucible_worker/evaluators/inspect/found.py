@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -38,12 +38,12 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stop
             return not_run(label, stopped)
         text = shorten(message["message"], MAX_PROBLEM_BYTES)
         return not_run(label, Problem(reason="INSPECT_FAILED", message=text))
-    named = _named(message["scores"])
     measurements: dict[str, float] = {key: float(message[key.partition("_")[0]]) for key in COUNTS}
-    if len(named) > MAX_METRICS:
-        text = f"the task has {len(named):,} metrics, at most {MAX_METRICS:,} are kept"
+    if (count := _count(message["scores"])) > MAX_METRICS:
+        text = f"the task has {count:,} metrics, at most {MAX_METRICS:,} are kept"
         problem = Problem(reason="TOO_MANY_METRICS", message=text)
         return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, measurements=measurements)
+    named = _named(message["scores"])
     for key, (_, value) in named.items():
         measurements[key if value is not None else f"{key}/{_UNDEFINED}"] = 1.0 if value is None else value
     headline = next((key for key, (place, _) in named.items() if place == message["headline"]), "")
@@ -77,10 +77,9 @@ def task_metrics(results: Iterable[SampleResult]) -> Metrics:
     names = collections.Counter(label for label, _ in found)
     values: dict[str, float] = {}
     undefined: dict[str, str] = {}
-    taken: set[str] = set()
+    keys = _Keys()
     for label, result in found:
-        task = _unused(label if names[label] == 1 else f"{label}[{_part(result.sample_id)}]", taken)
-        taken.add(task)
+        task = keys.unused(label if names[label] == 1 else f"{label}[{_part(result.sample_id)}]")
         for name in COUNTS:
             if name not in result.measurements:
                 undefined[f"{task}/{name}"] = _why_not_run(result)
@@ -93,9 +92,14 @@ def task_metrics(results: Iterable[SampleResult]) -> Metrics:
     return Metrics.of(values, undefined)
 
 
-def _named(scores: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[Any], float | None]]:
+def _count(scores: Sequence[Mapping[str, Any]]) -> int:
+    """Metrics of all scorers, with the counts of what has no score."""
+    return sum(len(score["metrics"]) + bool(score["unscored"]) for score in scores)
+
+
+def _named(scores: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], float | None]]:
     """Every metric by its key, with its place in the log, and its value where it has one."""
-    scores = list(scores)
+    keys = _Keys()
     views = collections.Counter(score["scorer"] for score in scores)
     named: dict[str, tuple[list[Any], float | None]] = {}
     for score in scores:
@@ -105,19 +109,30 @@ def _named(scores: Iterable[Mapping[str, Any]]) -> dict[str, tuple[list[Any], fl
             scorer = f"{scorer}[{_part(score['reducer'] or 'all')}]"
         for metric, value in score["metrics"].items():
             place = [score["scorer"], score["reducer"], metric]
-            named[_unused(f"{scorer}/{_part(metric)}", named)] = (place, value)
+            named[keys.unused(f"{scorer}/{_part(metric)}")] = (place, value)
         if score["unscored"]:
-            key = _unused(f"{scorer}/unscored_samples", named)
+            key = keys.unused(f"{scorer}/unscored_samples")
             named[key] = ([score["scorer"], score["reducer"], None], float(score["unscored"]))
     return named
 
 
-def _unused(key: str, taken: Container[str]) -> str:
-    """The key, or where it is taken the first one of those with a number behind it that is not."""
-    number, free = 2, key
-    while free in taken:
-        free, number = f"{key}#{number}", number + 1
-    return free
+class _Keys:
+    """Keys that are given once; one that is taken gets a number behind it, the first that is free."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unused(self, key: str) -> str:
+        """The key, or one made of it."""
+        free = key
+        if key in self._taken:
+            number = self._next.get(key, 2)
+            while (free := f"{key}#{number}") in self._taken:
+                number += 1
+            self._next[key] = number + 1
+        self._taken.add(free)
+        return free
 
 
 def _part(text: str) -> str:

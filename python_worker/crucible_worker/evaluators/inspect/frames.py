@@ -11,12 +11,14 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["HEADER", "MAX_FRAME_BYTES", "pack", "unpack"]
+__all__ = ["HEADER", "MAX_CONTAINERS", "MAX_FRAME_BYTES", "pack", "unpack"]
 
 HEADER = struct.Struct("<I")
 """Length of the body that follows, bytes."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """A longer frame is neither sent nor read: no prompt that a model has room for is."""
+MAX_CONTAINERS = 1 << 20
+"""Lists and maps in a frame that is read, brackets and braces in texts among them."""
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
@@ -35,9 +37,15 @@ def unpack(body: bytes) -> dict[str, Any]:
     """A frame's body as a map.
 
     Raises:
-        ValueError: it is no map in JSON.
+        ValueError: it is no map in JSON, or holds more lists and maps than any message.
     """
-    message = json.loads(body)
+    # A list costs thirty times the bytes that it is written in, and reading JSON holds the interpreter's lock.
+    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
+        raise ValueError(f"a message of more than {MAX_CONTAINERS:,} lists and maps")
+    try:
+        message = json.loads(body)
+    except RecursionError:
+        raise ValueError("a message that is nested too deeply") from None
     if not isinstance(message, dict):
         raise ValueError(f"a message that is a {type(message).__name__}")
     return message
