@@ -44,8 +44,9 @@ defmodule CrucibleBridge.MixProject do
       path = Path.dirname(path)
 
       # A command that does nothing: Mix links what it compiled by a command into _build, but not what it did not compile.
-      compile = if File.regular?(Path.join(path, "mix.exs")), do: [], else: [compile: "exit 0"]
-      {path |> Path.basename() |> String.to_atom(), [path: path, override: true] ++ compile}
+      # With the manager rebar3, which its files would suggest, Mix would fetch rebar3.
+      compiled = if File.regular?(Path.join(path, "mix.exs")), do: [], else: [compile: "exit 0", manager: :make]
+      {path |> Path.basename() |> String.to_atom(), [path: path, override: true] ++ compiled}
     end
   end
 end

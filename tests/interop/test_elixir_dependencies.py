@@ -46,6 +46,7 @@ def test_a_folder_of_dependencies_is_enough_for_a_clean_build(tmp_path: Path) ->
         "defmodule Used do\n  require Grpc\n  @answer Grpc.value()\n  def answer, do: @answer\nend"
     )
 
+    run(project, {"BRIDGE_ELIXIR_DEPS": str(folder)}, mix, "deps.get")
     said = run(
         project,
         {"BRIDGE_ELIXIR_DEPS": str(folder)},
@@ -70,8 +71,9 @@ def source(folder: Path, version: str, deps: list[str], value: str, more: str = 
 
 
 def compiled(folder: Path, version: str) -> None:
-    """A dependency of Erlang's own build tools, compiled."""
+    """A dependency of Erlang's own build tools, compiled; these tools need not be there."""
     (folder / "ebin").mkdir(parents=True)
+    (folder / "rebar.config").write_text("{deps, []}.")
     (folder / "ebin" / f"{folder.name}.app").write_text(
         f'{{application, {folder.name}, [{{vsn, "{version}"}}, {{modules, []}}, {{applications, [kernel, stdlib]}}]}}.'
     )
