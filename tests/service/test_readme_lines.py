@@ -20,6 +20,7 @@ import crucible_bridge
 from crucible_bridge.types import Metrics, Verdict
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli import app
+from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.requests import Asked
 from crucible_worker.cli.running import Ran
 from crucible_worker.config import Settings
@@ -112,12 +113,13 @@ def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def run(
         _settings: Settings, asked: Sequence[Asked], _evaluators: Sequence[str], ended: list[Ran], *, quiet: bool
-    ) -> None:
+    ) -> Sequence[Compared]:
         async with crucible_bridge.connect(shared.address) as bridge:
             for each in asked:
                 evaluation = await bridge.evaluation.evaluate(each.request)
-                told.append(Ran(name=each.name, evaluation=evaluation, first_unscored={}))
+                told.append(Ran(model=each.model, name=each.name, evaluation=evaluation, first_unscored={}))
         ended.extend(told)
+        return ()
 
     monkeypatch.setattr("crucible_worker.cli.running.run", run)
     monkeypatch.chdir(folder)
