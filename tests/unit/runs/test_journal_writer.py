@@ -8,7 +8,9 @@ import pytest
 
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_worker.runs.journal import queries
+from crucible_worker.runs.journal.copies import read_marks
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.runs.journal.told import Told
 from crucible_worker.runs.journal.writer import MAX_BATCH, JournalUnavailable
 from tests.unit.runs.journals import append, claim, event, open_journal, owner_locks
 
@@ -234,3 +236,35 @@ async def test_journal_that_was_moved_away_is_unwritable_until_it_is_back(tmp_pa
 
         assert await journal.submit(lambda transaction: transaction.append(0, [event()])) == 1
         assert journal.writable
+
+
+async def test_a_bug_of_the_writer_fails_its_batch_alone(journal, monkeypatch):
+    """The thread that writes lives on: what is submitted meanwhile is refused, and what comes later is written."""
+
+    def broken(self, source, log):
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Told, "check", broken)
+        with pytest.raises(JournalUnavailable, match="a bug"):
+            await append(journal, 1)
+    await append(journal, 1)
+    assert (await journal.read(queries.head)).sequence == 1
+
+
+async def test_the_mark_follows_every_commit(journal, tmp_path):
+    """It says up to which sequence events were committed, and never more than that."""
+    for count in (1, 5, 1):
+        await append(journal, count)
+        (mark,) = read_marks(tmp_path).values()
+        log = await journal.read(queries.head)
+        assert (mark.log_id, mark.sequence) == (log.log_id, log.sequence)
+
+    def fails(transaction):
+        transaction.append(0, [event()] * 9)
+        raise KeyError("undone")
+
+    with pytest.raises(KeyError):
+        await journal.submit(fails)
+    (mark,) = read_marks(tmp_path).values()
+    assert mark.sequence == 7

@@ -201,6 +201,12 @@ class Writer:
             self._roll_back()
             for submission in batch:
                 submission.error = JournalUnavailable(f"the journal cannot be written: {error}")
+        except Exception as error:  # a bug: it must not end the one thread that writes, for which all others would wait
+            _log.exception("writer_failed")
+            failure = repr(error)
+            self._roll_back()
+            for submission in batch:
+                submission.error = JournalUnavailable(f"the journal cannot be written: {failure}")
         try:
             self._loop.call_soon_threadsafe(self._answer, batch, failure, written)
         except RuntimeError:
@@ -218,7 +224,7 @@ class Writer:
             if transaction.sequence != before:
                 execute("UPDATE head SET sequence = ?", (transaction.sequence,))
             execute("COMMIT")
-        except sqlite3.Error:
+        except Exception:
             for action in transaction._if_undone:
                 action()
             raise
