@@ -8,6 +8,8 @@ connection of some clients (elixir-grpc, from about 26 KB).
 from __future__ import annotations
 
 import math
+import re
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,6 +83,11 @@ _RETRYABLE = "retryable"
 # What a broken connection, a killed or a stopping server look like: the call may or may not have been handled.
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
 _TRANSPORT_REASON = "TRANSPORT"
+# gRPC's own words, of this process, if there is no socket or no process that listens on it.
+_NOT_THERE = re.compile(
+    r"^failed to connect to all addresses; last error: \w+: (?:ipv[46]:)?(?P<address>\S+): "
+    r".*(?P<why>Connection refused|No such file or directory) \(\d+\)$"
+)
 _TOO_LARGE_REASON = "MESSAGE_TOO_LARGE"
 # Base64 grows by groups, so the size is off by less than this.
 _BASE64_STEP = 4
@@ -169,6 +176,9 @@ def _without_details(code: Code, text: str) -> BridgeError:
     text = text or f"the call ended with {code}"
     if code is Code.RESOURCE_EXHAUSTED and "larger than max" in text:
         return ResourceExhausted(text, reason=_TOO_LARGE_REASON, retryable=False)
+    if code is Code.UNAVAILABLE and (found := _NOT_THERE.search(text)):
+        address = urllib.parse.unquote(found["address"])
+        text = f"nothing listens on {address} ({found['why']}); crucible-worker serve starts a worker"
     retryable = code in _RETRYABLE_WITHOUT_DETAILS
     if code is Code.INVALID_ARGUMENT:
         return InvalidField("", text)

@@ -395,7 +395,7 @@ def test_the_number_of_grading_processes_is_taken(count: int):
 @pytest.mark.parametrize("count", [-1, 1, 65])
 def test_other_numbers_of_grading_processes_are_refused(count: int):
     """The bounds are told."""
-    with pytest.raises(SettingsError, match=rf"grading_processes is {count}, neither 0 nor 2 to 64"):
+    with pytest.raises(SettingsError, match=rf"--grading-processes is {count}, neither 0 nor 2 to 64"):
         load_settings({"grading_processes": count}, {})
 
 
@@ -409,7 +409,7 @@ def test_the_number_of_code_sandboxes_is_taken(count: int):
 @pytest.mark.parametrize("count", [-1, 65])
 def test_other_numbers_of_code_sandboxes_are_refused(count: int):
     """The bounds are told."""
-    with pytest.raises(SettingsError, match=rf"code_sandboxes is {count}, not 0 to 64"):
+    with pytest.raises(SettingsError, match=rf"--code-sandboxes is {count}, not 0 to 64"):
         load_settings({"code_sandboxes": count}, {})
 
 
@@ -417,3 +417,20 @@ def test_a_limit_is_given_once():
     """The last of two would count without a word."""
     with pytest.raises(SettingsError, match="--limit max_streams is given twice"):
         load_settings({"limits": ["max_streams=1", "max_streams=2"]}, {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "told"),
+    [
+        ({"grading_processes": 1}, {}, "--grading-processes is 1, neither"),
+        ({"port": 70000}, {}, "--port is 70000, not 0 to 65535"),
+        ({}, {"CRUCIBLE_CODE_SANDBOXES": "1000"}, "CRUCIBLE_CODE_SANDBOXES is 1000, not"),
+        ({"port": 70000}, {"CRUCIBLE_PORT": "1"}, "--port is 70000"),
+    ],
+)
+def test_a_value_that_is_refused_is_called_as_it_was_given(
+    flags: dict[str, object], environment: dict[str, str], told: str
+):
+    """By flag or variable, whichever counts: an operator looks for what was typed."""
+    with pytest.raises(SettingsError, match=f"^{told}"):
+        load_settings(flags, environment)

@@ -50,7 +50,15 @@ def load_settings(
     Raises:
         SettingsError: a source is unreadable, a name unknown, a value of the wrong kind, or the whole is refused.
     """
-    return read_settings(flags, environment, config_file).validate()
+    settings, origins = _read_all(flags, environment, config_file)
+    try:
+        return settings.validate()
+    except SettingsError as error:
+        name, _, rest = str(error).partition(" ")
+        if name not in origins:
+            raise
+        # As it was typed, not as the setting is called.
+        raise SettingsError(f"{origins[name]} {rest}") from None
 
 
 def read_settings(
@@ -61,15 +69,24 @@ def read_settings(
     Raises:
         SettingsError: a source is unreadable, a name unknown, or a value of the wrong kind.
     """
+    return _read_all(flags, environment, config_file)[0]
+
+
+def _read_all(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None
+) -> tuple[Settings, Mapping[str, str]]:
+    """Settings, and by field the flag or variable that gave it."""
     if config_file is None and (named := environment.get(CONFIG_VARIABLE)):
         config_file = _path(named, Path.cwd())
     fields, limits = _from_file(config_file) if config_file is not None else ({}, {})
     fields_there, limits_there = _from_environment(environment)
     fields.update(fields_there)
+    origins = {name: f"{ENVIRONMENT_PREFIX}{_OPTIONS.get(name, name).upper()}" for name in fields_there}
     limits.update(limits_there)
     for name, value in flags.items():
         if name != "limits" and value is not None:
-            fields[name] = _read(_FIELDS, name, value, f"--{_OPTIONS.get(name, name).replace('_', '-')}")
+            origins[name] = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+            fields[name] = _read(_FIELDS, name, value, origins[name])
     given: set[str] = set()
     for setting in flags.get("limits") or ():
         name, separator, value = setting.partition("=")
@@ -79,7 +96,7 @@ def read_settings(
             raise SettingsError(f"--limit {name} is given twice; only one value can count")
         given.add(name)
         limits[name] = _read(_LIMITS, name, value, "--limit")
-    return Settings(**fields, limits=WorkerLimits(**limits))
+    return Settings(**fields, limits=WorkerLimits(**limits)), origins
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:

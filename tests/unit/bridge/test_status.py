@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,8 +14,16 @@ from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge import errors
-from crucible_bridge.errors import BackendError, BridgeError, Code, InternalError, InvalidField, ResourceExhausted
+from crucible_bridge import connect, errors
+from crucible_bridge.errors import (
+    BackendError,
+    BridgeError,
+    Code,
+    InternalError,
+    InvalidField,
+    ResourceExhausted,
+    Unavailable,
+)
 from crucible_bridge.status import (
     DETAILS_KEY,
     MAX_FACTS_BYTES,
@@ -197,3 +208,18 @@ def test_messages_that_fit_survive(message: str):
     """Short ASCII messages come back as they were."""
     if message.isascii() and message:
         assert over_the_wire(BridgeError(message)).message == message
+
+
+@pytest.mark.parametrize("kind", ["port", "socket"])
+async def test_an_address_where_nothing_listens_is_named_with_the_cure(kind: str, tmp_path: Path):
+    """A newcomer who has not started a worker reads so, in place of gRPC's account; the call may be made again."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        free = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = free if kind == "port" else f"unix:{tmp_path / 'none'}"
+    why = "Connection refused" if kind == "port" else "No such file or directory"
+    async with connect(address) as bridge:
+        with pytest.raises(Unavailable) as caught:
+            await bridge.worker.get_info()
+
+    assert str(caught.value) == f"nothing listens on {address} ({why}); crucible-worker serve starts a worker"
+    assert (caught.value.reason, caught.value.retryable) == ("TRANSPORT", True)
