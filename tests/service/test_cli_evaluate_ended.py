@@ -21,7 +21,7 @@ from tests.service.logging_kit import restored_logging
 from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("openai") is None, reason="the extra `openai` is not installed: no server can be asked"
+    importlib.util.find_spec("aiohttp") is None, reason="the extra `openai` is not installed: no server can be asked"
 )
 
 TYPED = Typed(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import BackendError
-from crucible_bridge.types import EvaluatorSpec, Limits, Sample, Verdict
+from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, Verdict
 from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect import folders as folders_of_tasks
 from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
@@ -286,6 +286,25 @@ async def test_what_was_scored_stands_when_the_time_of_a_task_is_over(
     assert len(json.loads(result.output)["samples"]) == 1
     assert evaluation.metrics.values["stops/s/m"] == 0.5
     assert evaluation.metrics.values["stops/samples"] == 1
+
+
+@pytest.mark.torture
+async def test_what_was_scored_stands_at_the_deadline_of_the_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shortly before it the task stops, and the evaluation completes with what there is; it waits for 18 s."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    limits = Limits(deadline_ms=20_000)
+
+    async with rig(None, inspect_roots=[tmp_path]) as r:
+        request = asked(evaluators=["inspect"], dataset=[Sample(input="words.py@stops")], limits=limits)
+        evaluation = await r.evaluation.evaluate(request)
+        (result,) = await samples_of(r.worker.bridge)
+
+    assert result.problem is not None
+    assert (evaluation.state, result.problem.reason) == (EvaluationState.COMPLETED, "DEADLINE_EXCEEDED")
+    assert evaluation.metrics.values["stops/s/m"] == 0.5
 
 
 async def test_it_dies_with_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

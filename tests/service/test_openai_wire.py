@@ -299,7 +299,7 @@ async def test_what_an_answer_may_hold_grows_with_what_was_asked(max_tokens: int
     monkeypatch.setattr(documents, "_FREE_CONTAINERS", 100)
     params = SamplingParams(max_tokens=max_tokens)
     for bound, most, script, told in (
-        (documents.max_bytes(max_tokens), 1000 + 1024 * max_tokens, filled, "longer than"),
+        (documents.max_bytes(max_tokens), 1000 + 512 * max_tokens, filled, "longer than"),
         (documents.max_containers(max_tokens), 100 + 16 * max_tokens, listed, "lists and objects"),
     ):
         assert bound == most

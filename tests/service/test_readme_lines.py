@@ -183,7 +183,7 @@ def test_a_calls_line_gives_an_answer(name: str, shared: Shared):
 
 
 def _skip_without_what_it_needs(line: str) -> None:
-    if "openai:" in line and importlib.util.find_spec("openai") is None:
+    if "openai:" in line and importlib.util.find_spec("aiohttp") is None:
         pytest.skip("the extra `openai` is not installed: no judge can be asked")
     if "grade_code" in line and MISSING:
         pytest.skip(MISSING)
