@@ -1,7 +1,6 @@
 """The host process dies, hangs, or loses its worker: real signals on real processes."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -16,30 +15,13 @@ from crucible_bridge.errors import BackendError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationState, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
-from crucible_worker.limits import WorkerLimits
+from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
 
 PROMPT = ModelInput.of([4, 5, 13, 6, 7, 14])
 GREEDY = SamplingParams(max_tokens=8)
-WAIT_SECONDS = 30
-DRAIN_SECONDS = WorkerLimits().drain_seconds + 0.5
-"""From SIGTERM to the end of a worker, whatever runs; the half second is the process's own end."""
-
-
-def hosts_of(parent):
-    """Process ids of the hosts that are children of a process."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(child) for child in children if b"backends.local.host" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-def wait_until(condition, what):
-    """Wait for a condition of the operating system, which has nothing to await."""
-    until = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < until, f"waited in vain until {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -138,21 +120,7 @@ async def test_a_worker_that_is_killed_leaves_no_host():
         finally:
             worker.kill()  # leaving the block waits for its end
 
-    await asyncio.to_thread(wait_until, lambda: not _runs(host), "the host has ended")
-
-
-@contextlib.contextmanager
-def serving(folder):
-    """A worker in a process of its own, and its address."""
-    ready = folder / "ready"
-    command = [sys.executable, "-m", "crucible_worker", "serve", "--port=0", "--log-level=error", "--device=cpu"]
-    with subprocess.Popen([*command, f"--state-dir={folder / 'state'}", f"--ready-file={ready}"]) as worker:
-        try:
-            wait_until(lambda: ready.exists() or worker.poll() is not None, "the worker serves")
-            assert worker.poll() is None
-            yield worker, ready.read_text()
-        finally:
-            worker.kill()  # leaving the block waits for its end
+    await asyncio.to_thread(wait_until, lambda: not runs(host), "the host has ended")
 
 
 def evaluate(bridge):
@@ -170,7 +138,7 @@ async def end(worker, host):
     """Send SIGTERM; the worker has to end with 0 in time, and its host with it."""
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, DRAIN_SECONDS) == 0
-    await asyncio.to_thread(wait_until, lambda: not _runs(host), "the host has ended")
+    await asyncio.to_thread(wait_until, lambda: not runs(host), "the host has ended")
 
 
 async def test_a_worker_told_to_go_while_a_model_loads_goes(tmp_path):
@@ -232,12 +200,5 @@ async def test_a_host_whose_worker_is_gone_does_not_start():
 def _imports_torch(pid):
     try:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
-    except FileNotFoundError:
-        return False
-
-
-def _runs(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False

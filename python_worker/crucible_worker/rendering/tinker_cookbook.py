@@ -6,6 +6,8 @@ before.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +17,7 @@ from crucible_bridge.problems import shorten
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered
 
-__all__ = ["check_installed", "render"]
+__all__ = ["check_installed", "preload", "render"]
 
 _MAX_SHOWN_BYTES = 300
 """Of what tinker-cookbook says of an error."""
@@ -29,6 +31,12 @@ def check_installed() -> None:
     """
     if importlib.util.find_spec("tinker_cookbook") is None:
         raise _not_installed("tinker_cookbook")
+
+
+def preload() -> None:
+    """Import it if it is there: `render` says what is missing. Takes a second or two the first time."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tinker_cookbook.renderers")
 
 
 def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None) -> Rendered:

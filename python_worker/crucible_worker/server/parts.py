@@ -81,7 +81,7 @@ async def build(settings: Settings) -> Parts:
     Raises:
         FailedPrecondition: the state directory cannot be used.
     """
-    local = LocalBackend(settings.model_roots, settings.device)
+    local = LocalBackend(settings.model_roots, settings.device, settings.limits)
     openai = OpenAIBackend(settings.openai_servers)
     tinker = TinkerBackend(settings.tinker_services)
     return await build_with(

@@ -16,6 +16,7 @@ from crucible_worker.backends.local.model import HostedModel, HostedModels
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
+from crucible_worker.limits import WorkerLimits
 
 __all__ = ["LocalBackend"]
 
@@ -33,12 +34,15 @@ class LocalBackend:
     Args:
         model_roots: directories below which local models may lie; without one, only embedded models open.
         device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
+        limits: of the worker; the defaults if None.
     """
 
-    def __init__(self, model_roots: Sequence[Path] = (), device: str = "auto") -> None:
+    def __init__(
+        self, model_roots: Sequence[Path] = (), device: str = "auto", limits: WorkerLimits | None = None
+    ) -> None:
         self._roots = tuple(model_roots)
         self._device = device
-        self._host = HostProcess(device)
+        self._host = HostProcess(device, limits)
         self._models = HostedModels(self._host)
 
     def info(self, kind: Kind = "local") -> BackendInfo:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgpack
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = [
     "floats_from_bytes",
     "floats_to_bytes",
     "pack",
+    "read_frame",
     "tokens_from_bytes",
     "tokens_to_bytes",
     "unpack",
@@ -54,6 +55,16 @@ def pack(message: Mapping[str, Any]) -> bytes:
 def unpack(body: bytes) -> dict[str, Any]:
     """A frame's body as a map."""
     return msgpack.unpackb(body)
+
+
+def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
+    """The next frame of a blocking stream; None at its end, within a frame too."""
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (length,) = HEADER.unpack(header)
+    body = stream.read(length)
+    return unpack(body) if len(body) == length else None
 
 
 def error_to_map(error: BridgeError) -> dict[str, Any]:

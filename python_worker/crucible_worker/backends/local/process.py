@@ -1,7 +1,7 @@
 """The host as the worker sees it: one child process that holds the models, started when it is first needed.
 
 It dies with the worker. When it dies alone, every call in flight fails with a retryable BackendError, and the next call
-starts another one.
+starts another one. A host that does not answer while calls wait for it is killed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ import sys
 from typing import Any
 
 from crucible_bridge.errors import BackendError, InvalidField, Unavailable
+from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, error_from_map, pack, unpack
+from crucible_worker.limits import WorkerLimits
 
 __all__ = ["HostProcess"]
 
 HOST_DIED = "HOST_DIED"
 """Reason of the error of every call that was in flight when the host ended."""
 
+START_SECONDS = 300.0
+"""How long a host may take to its first answer: on a cold disk the import of torch takes a minute."""
+_LOOKS = 10
+"""How often the host is looked at before it counts as silent."""
 _EXIT_SECONDS = 0.5
 """How long the host may take to end at the end of its input, before it is killed."""
 # Weights and tokenizers come from disk alone, and nothing may draw a progress bar into the worker's log.
@@ -36,7 +42,7 @@ _ENVIRONMENT = {
 class _Connection:
     """One life of the host: its process, its pipes, the calls that wait for it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, silence_seconds: float) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self.process = process
@@ -46,7 +52,11 @@ class _Connection:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
         self.dead = False
+        self._silence_seconds = silence_seconds
+        self._silent = False
+        self._frames = 0
         self._reader = asyncio.create_task(self._read(), name="local model host")
+        self._watcher = asyncio.create_task(self._watch(), name="watch over the local model host")
 
     async def call(self, op: str, fields: dict[str, Any]) -> Any:
         self._last_id += 1
@@ -76,15 +86,38 @@ class _Connection:
                 if length > MAX_FRAME_BYTES:
                     raise ConnectionError(f"the host sent a frame of {length} bytes")
                 self._answer(unpack(await self._stdout.readexactly(length)))
+                self._frames += 1
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
             # Whatever ended the reading, a cancelled loop included: no process stays, and nobody waits for ever.
+            self._watcher.cancel()
             self.kill()
             self._stdin.close()
             await self.process.wait()
             os.close(self._pidfd)
             self._fail_all()
+
+    async def _watch(self) -> None:
+        """Kill the host if it answers nothing, not even that it is there, for as long as calls wait for it.
+
+        What counts is how often it was looked at, not the clock: this loop may have been held up itself.
+        """
+        asked = looks = 0
+        pause = self._silence_seconds / _LOOKS
+        while True:
+            await asyncio.sleep(pause)
+            if not self._waiting:
+                looks = 0
+            elif self._frames != asked or not looks:
+                asked, looks = self._frames, 1
+                self._stdin.write(pack({"id": 0, "op": "ping"}))
+            elif looks < (_LOOKS if self._frames else max(_LOOKS, START_SECONDS / pause)):
+                looks += 1
+            else:
+                self._silent = True
+                self.kill()
+                return
 
     def _answer(self, message: dict[str, Any]) -> None:
         future = self._waiting.get(message["id"])
@@ -98,6 +131,8 @@ class _Connection:
     def _fail_all(self) -> None:
         code = self.process.returncode
         ending = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+        if self._silent:
+            ending = f"it did not answer for {self._silence_seconds:g} s (max_host_silence_seconds), and was killed"
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(BackendError(f"the model host ended ({ending})", reason=HOST_DIED, retryable=True))
@@ -123,10 +158,12 @@ class HostProcess:
 
     Args:
         device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
+        limits: of the worker.
     """
 
-    def __init__(self, device: str = "auto") -> None:
+    def __init__(self, device: str = "auto", limits: WorkerLimits | None = None) -> None:
         self._device = device
+        self._limits = limits or WorkerLimits()
         self._connection: _Connection | None = None
         self._starting = asyncio.Lock()
         self._closed = False
@@ -172,10 +209,11 @@ class HostProcess:
                 "crucible_worker.backends.local.host",
                 f"--parent={os.getpid()}",
                 f"--device={self._device}",
+                f"--bounds={HostBounds.of(self._limits).to_json()}",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, **_ENVIRONMENT},
             )
-            return _Connection(process)
+            return _Connection(process, self._limits.max_host_silence_seconds)
         except OSError as error:
             raise BackendError(f"the model host cannot be started: {error}", reason="HOST_NOT_STARTED") from error

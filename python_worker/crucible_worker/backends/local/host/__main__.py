@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import signal
@@ -11,8 +12,10 @@ import threading
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.backends.local.frames import HEADER, error_to_map, pack, unpack
+from crucible_worker.backends.local.bounds import HostBounds
+from crucible_worker.backends.local.frames import error_to_map, pack, read_frame
 from crucible_worker.lifetime import die_with
+from crucible_worker.limits import WorkerLimits
 
 
 def main() -> None:
@@ -20,7 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="crucible_worker.backends.local.host", description=__doc__)
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--device", metavar="auto|cpu|cuda|cuda:N", default="auto")
+    parser.add_argument("--bounds", type=HostBounds.from_json, default=HostBounds.of(WorkerLimits()), help="as JSON")
     arguments = parser.parse_args()
+    bounds: HostBounds = arguments.bounds
     die_with(arguments.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the worker's
     requests, replies = _claim_pipes()
@@ -28,12 +33,16 @@ def main() -> None:
     # Only now: these take seconds, and what they print must not get between the frames.
     from transformers.utils import logging as transformers_logging
 
+    from crucible_worker.backends.local.host import text_child
     from crucible_worker.backends.local.host.engine import Engine
+    from crucible_worker.backends.local.host.fork_server import ForkServer
 
     transformers_logging.disable_progress_bar()
-    engine = Engine(arguments.device, _Replies(replies).send)
+    # Before the first thread.
+    fork_server = ForkServer(functools.partial(text_child.serve, bounds=bounds))
+    engine = Engine(arguments.device, bounds, fork_server, _Replies(replies).send)
     threading.Thread(target=_end_if_it_ends, args=(engine.run,), name="compute", daemon=True).start()
-    while (message := _read(requests)) is not None:
+    while (message := read_frame(requests)) is not None:
         engine.submit(message)
     # The worker has closed its end. Nothing here is worth waiting for, least of all a thread amid a large product.
     os._exit(0)
@@ -46,15 +55,6 @@ def _claim_pipes() -> tuple[BinaryIO, BinaryIO]:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     return os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
-
-
-def _read(stream: BinaryIO) -> dict[str, Any] | None:
-    header = stream.read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
-    (length,) = HEADER.unpack(header)
-    body = stream.read(length)
-    return unpack(body) if len(body) == length else None
 
 
 def _end_if_it_ends(run: Any) -> None:

@@ -77,6 +77,7 @@ def apply_adapter(model: Any, directory: Path) -> None:
         config = json.loads((directory / ADAPTER_CONFIG).read_bytes())
         _check_config(directory, config, LoraConfig().to_dict())
         weights = load_file(directory / ADAPTER_WEIGHTS)
+        _check_ranks(directory, config, max((max(tensor.shape, default=1) for tensor in weights.values()), default=0))
         wrapped = PeftModel(model, LoraConfig(**{key: config[key] for key in _TAKEN & config.keys()}))
         missing = get_peft_model_state_dict(wrapped, save_embedding_layers=False).keys() - weights.keys()
         unknown = set_peft_model_state_dict(wrapped, weights).unexpected_keys
@@ -119,6 +120,15 @@ def _check_values(directory: Path, config: dict[str, Any]) -> None:
     for name in sorted(_FLAGS & config.keys()):
         if not isinstance(config[name], bool):
             raise _refused(directory, f"has {name} {str(config[name])[:60]!r}, neither true nor false")
+
+
+def _check_ranks(directory: Path, config: dict[str, Any], widest: int) -> None:
+    """Refuse ranks that no weight has: peft would make layers of them, of any size."""
+    ranks = {"r": config.get("r", 1), **(config.get("rank_pattern") or {})}
+    for name, rank in ranks.items():
+        if rank > widest:
+            path = name if name == "r" else f"rank_pattern[{name[:60]!r}]"
+            raise _refused(directory, f"has {path} {rank:,}; its widest tensor has {widest:,}")
 
 
 def _is_rank(value: Any) -> bool:

@@ -10,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import numpy as np
 import torch
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError, InvalidField
-from crucible_bridge.types import ChatMessage
-from crucible_worker.backends.local.frames import NOT_OPEN, tokens_from_bytes, tokens_to_bytes
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
+from crucible_worker.backends.local.bounds import HostBounds
+from crucible_worker.backends.local.frames import NOT_OPEN
+from crucible_worker.backends.local.host.fork_server import ForkServer
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
+from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, to_backend_error
-from crucible_worker.rendering import tinker_cookbook
+from crucible_worker.backends.local.host.sizes import read_config
+from crucible_worker.backends.local.host.text_process import TextProcess
 
 __all__ = ["MAX_OPEN_MODELS", "Engine"]
 
@@ -29,25 +30,50 @@ MAX_OPEN_MODELS = 4
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(slots=True)
+class _Opened:
+    """What is held of a model."""
+
+    scheduler: Scheduler
+    texts: TextProcess | None
+    """None if it has no tokenizer."""
+
+    @property
+    def busy(self) -> bool:
+        return self.scheduler.busy
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of it has ended."""
+        return self.texts is None or not self.texts.dead
+
+    def close(self) -> None:
+        if self.texts is not None:
+            self.texts.close()
+
+
 class Engine:
     """Takes requests from the pipe's thread, and answers them from whichever thread has the result.
 
-    Models load in one thread and compute in another; tokenizers answer at once, in the caller's.
+    Models load in one thread and compute in another. Chat templates and tokenizers run in processes of their own, as
+    they may take any time and memory; here tokens become text alone, which `check_tokenizer` has found to be linear.
 
     Args:
         device: where models compute that name none: "auto", "cpu", "cuda" or "cuda:N".
+        bounds: of those processes.
+        fork_server: makes them.
         answer: sends a result or an error; called from several threads.
     """
 
-    def __init__(self, device: str, answer: Answer) -> None:
+    def __init__(self, device: str, bounds: HostBounds, fork_server: ForkServer, answer: Answer) -> None:
         self._device_name = device
         self._threads = torch.get_num_threads()
+        self._bounds = bounds
+        self._fork_server = fork_server
         self._answer = answer
         self._inbox: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
-        self._models: OrderedDict[str, Scheduler] = OrderedDict()
+        self._models: OrderedDict[str, _Opened] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
-        # The first one imports tinker-cookbook, a second or two in which the pipe has to be read.
-        self._renderer = ThreadPoolExecutor(1, thread_name_prefix="renderer")
 
     def submit(self, message: dict[str, Any]) -> None:
         """Take a request; it is answered in any case."""
@@ -56,15 +82,16 @@ class Engine:
             match op:
                 case "open":
                     self._loader.submit(self._load, identity, message)
-                case "encode":
-                    self._answer(identity, self._encode(message))
-                case "encode_chat":
-                    self._answer(identity, self._encode_chat(message))
-                case "render":
-                    self._renderer.submit(self._render, identity, message)
-                case "decode":
-                    self._answer(identity, self._decode(message))
-                case "score" | "continue" | "greedy" | "sample" | "abort" | "close":
+                case "ping":
+                    self._answer(identity, None)
+                case "encode" | "encode_chat" | "render" | "decode":
+                    self._texts_of(message).submit(identity, message)
+                case "abort":
+                    for opened in list(self._models.values()):
+                        if opened.texts is not None:
+                            opened.texts.abort(identity)
+                    self._inbox.put((op, identity, message))
+                case "score" | "continue" | "greedy" | "sample" | "close":
                     self._inbox.put((op, identity, message))
                 case _:
                     raise InternalError(f"the host has no operation {op!r}")
@@ -76,7 +103,7 @@ class Engine:
         with torch.inference_mode():
             while True:
                 self._receive()
-                for scheduler in [one for one in self._models.values() if one.busy]:
+                for scheduler in [one.scheduler for one in self._models.values() if one.busy]:
                     self._use_threads(scheduler.loaded.threads)
                     scheduler.step()
 
@@ -87,7 +114,7 @@ class Engine:
 
     def _receive(self) -> None:
         """Handle what has come; wait for something where there is nothing to compute."""
-        wait = not any(scheduler.busy for scheduler in self._models.values())
+        wait = not any(opened.busy for opened in self._models.values())
         while wait or not self._inbox.empty():
             op, identity, content = self._inbox.get()
             wait = False
@@ -99,8 +126,8 @@ class Engine:
     def _handle(self, op: str, identity: int, content: Any) -> None:
         match op:
             case "loaded":
-                key, loaded = content
-                self._install(key, loaded)
+                key, loaded, texts = content
+                self._install(key, loaded, texts)
                 self._answer(identity, {"key": key, **loaded.facts()})
             case "score":
                 self._open(content).add_scoring(identity, content)
@@ -111,113 +138,79 @@ class Engine:
             case "sample":
                 self._open(content).add_sampling(identity, content)
             case "abort":
-                for scheduler in self._models.values():
-                    scheduler.abort(identity)
+                for opened in self._models.values():
+                    opened.scheduler.abort(identity)
             case "close":
-                scheduler = self._models.get(content["model"])
-                if scheduler is not None and not scheduler.busy:
-                    del self._models[content["model"]]
+                opened = self._models.get(content["model"])
+                if opened is not None and not opened.busy:
+                    self._models.pop(content["model"]).close()
                 self._answer(identity, None)
 
     def _open(self, message: dict[str, Any]) -> Scheduler:
-        scheduler = self._models.get(message["model"])
-        if scheduler is None:
-            raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+        opened = self._opened(message)
         self._models.move_to_end(message["model"])
-        return scheduler
+        return opened.scheduler
+
+    def _texts_of(self, message: dict[str, Any]) -> TextProcess:
+        texts = self._opened(message).texts
+        if texts is None:
+            raise FailedPrecondition("the model has no tokenizer", reason="NO_TOKENIZER")
+        return texts
+
+    def _opened(self, message: dict[str, Any]) -> _Opened:
+        opened = self._models.get(message["model"])
+        if opened is None:
+            raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+        return opened
 
     def _load(self, identity: int, message: dict[str, Any]) -> None:
         try:
             device = resolve_device(message["device"] or self._device_name)
             key = f"{message['fingerprint']} on {device}"
-            scheduler = self._models.get(key)
-            loaded = (
-                scheduler.loaded
-                if scheduler
-                else load(
-                    Path(message["path"]),
-                    device,
-                    adapter=None if message["adapter"] is None else Path(message["adapter"]),
-                    dtype=message["dtype"],
-                )
-            )
+            opened = self._models.get(key)
+            if opened is not None and opened.complete:
+                content = (key, opened.scheduler.loaded, opened.texts)
+            else:
+                content = (key, *self._made(message, device, opened))
         except Exception as error:  # whatever it is, it is answered; the host goes on
             self._answer_error(identity, error)
         else:
-            self._inbox.put(("loaded", identity, (key, loaded)))
+            self._inbox.put(("loaded", identity, content))
 
-    def _install(self, key: str, loaded: LoadedModel) -> None:
-        if key not in self._models:
-            idle = [name for name, scheduler in self._models.items() if not scheduler.busy]
-            for name in idle[: max(0, len(self._models) + 1 - MAX_OPEN_MODELS)]:
-                del self._models[name]
-            self._models[key] = Scheduler(loaded, self._answer)
-        self._models.move_to_end(key)
-
-    def _render(self, identity: int, message: dict[str, Any]) -> None:
+    def _made(
+        self, message: dict[str, Any], device: torch.device, opened: _Opened | None
+    ) -> tuple[LoadedModel, TextProcess | None]:
+        """A model and its texts; those alone if only they have ended."""
+        directory = Path(message["path"])
+        with refusing(directory, "MODEL_REFUSED"):
+            model_type = read_config(directory).get("model_type")
+        texts = TextProcess(self._fork_server.fork(str(model_type)), self._bounds, self._answer)
+        # First: what it finds out is that the host can load the rest.
+        has_texts = texts.load(directory)
+        if opened is not None:
+            return opened.scheduler.loaded, texts
+        adapter = None if message["adapter"] is None else Path(message["adapter"])
         try:
-            messages = [ChatMessage(**plain) for plain in message["messages"]]
-            rendered = tinker_cookbook.render(
-                self._tokenizer(message), message["renderer"], messages, train_on=message["train_on"]
-            )
-        except Exception as error:  # whatever it is, it is answered; the host goes on
-            self._answer_error(identity, error)
-        else:
-            self._answer(identity, dataclasses.asdict(rendered))
+            loaded = load(directory, device, adapter=adapter, dtype=message["dtype"])
+        except BaseException:
+            texts.close()
+            raise
+        return loaded, texts if has_texts else None
 
-    def _tokenizer(self, message: dict[str, Any]) -> Any:
-        scheduler = self._models.get(message["model"])
-        if scheduler is None:
-            raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
-        return scheduler.loaded.tokenizer
-
-    def _encode(self, message: dict[str, Any]) -> list[bytes]:
-        wholes = _encode_texts(self._tokenizer(message), message["texts"], special=message["special"])
-        return [_packed(tokens) for tokens in wholes]
-
-    def _encode_chat(self, message: dict[str, Any]) -> bytes:
-        tokenizer = self._tokenizer(message)
-        return _packed(_encode_chat(tokenizer, message["messages"], generation_prompt=message["generation_prompt"]))
-
-    def _decode(self, message: dict[str, Any]) -> str:
-        tokens = tokens_from_bytes(message["tokens"]).tolist()
-        return self._tokenizer(message).decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    def _install(self, key: str, loaded: LoadedModel, texts: TextProcess | None) -> None:
+        opened = self._models.get(key)
+        if opened is None:
+            idle = [name for name, one in self._models.items() if not one.busy]
+            for name in idle[: max(0, len(self._models) + 1 - MAX_OPEN_MODELS)]:
+                self._models.pop(name).close()
+            self._models[key] = _Opened(Scheduler(loaded, self._answer), texts)
+        elif opened.texts is not texts:
+            opened.close()
+            opened.texts = texts
+        self._models.move_to_end(key)
 
     def _answer_error(self, identity: int, error: Exception) -> None:
         if not isinstance(error, BridgeError):
             _log.error("a request failed", exc_info=error)
             error = to_backend_error(error)
         self._answer(identity, error)
-
-
-def _packed(tokens: list[int]) -> bytes:
-    return tokens_to_bytes(np.array(tokens, dtype=np.int64))
-
-
-def _encode_texts(tokenizer: Any, texts: list[str], *, special: bool) -> list[list[int]]:
-    wholes = _encoded(tokenizer, texts, special=special)
-    if special:
-        # Some tokenizers close a text as well; a prompt has to stay open.
-        end = [tokenizer.eos_token_id]
-        closed = [index for index, tokens in enumerate(wholes) if tokens[-1:] == end]
-        bares = _encoded(tokenizer, [texts[index] for index in closed], special=False)
-        for index, bare in zip(closed, bares, strict=True):
-            if bare[-1:] != end:
-                wholes[index].pop()
-    return wholes
-
-
-def _encoded(tokenizer: Any, texts: list[str], *, special: bool) -> list[list[int]]:
-    if not texts:
-        return []
-    asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    return tokenizer(texts, add_special_tokens=special, **asked)["input_ids"]
-
-
-def _encode_chat(tokenizer: Any, messages: list[dict[str, str]], *, generation_prompt: bool) -> list[int]:
-    try:
-        return tokenizer.apply_chat_template(
-            messages, add_generation_prompt=generation_prompt, tokenize=True, return_dict=False
-        )
-    except jinja2.TemplateError as error:
-        raise InvalidField("messages", f"are refused by the chat template: {error}") from error

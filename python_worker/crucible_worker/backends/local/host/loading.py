@@ -15,7 +15,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.backends.local.host.adapters import apply_adapter
 from crucible_worker.backends.local.host.refusals import refusing
 
-__all__ = ["LoadedModel", "load", "resolve_device"]
+__all__ = ["LoadedModel", "load", "load_tokenizer", "resolve_device"]
 
 _CACHE_ARGUMENTS = ("past_key_values", "cache_params")
 """Of attention (and of what is mixed with it), and of recurrent models."""
@@ -168,11 +168,12 @@ def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, l
             output_loading_info=True,
         )
         model, report = loaded
-        tokenizer = _load_tokenizer(directory)
+        tokenizer = load_tokenizer(directory)
     return model, tokenizer, sorted(report["missing_keys"])
 
 
-def _load_tokenizer(directory: Path) -> Any | None:
+def load_tokenizer(directory: Path) -> Any | None:
+    """The tokenizer beside the weights, if there is one."""
     names = {file.name for file in directory.iterdir()}
     if names.isdisjoint({"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt"}):
         return None

@@ -1,0 +1,128 @@
+"""Whether the configuration of a checkpoint describes what its weights hold, before a model is built of it.
+
+A configuration is a few bytes, and may describe a model of any size. It is compared with the names and shapes in the
+safetensors, whose bytes are on disk. Building the described model takes no memory for weights (device "meta"), but it
+may take time: this runs in a process whose time and memory are bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from crucible_bridge.errors import FailedPrecondition
+
+__all__ = ["CONFIG", "MAX_BUFFER_BYTES", "MAX_CONFIG_BYTES", "MAX_UNSAVED_WEIGHTS", "check_sizes"]
+
+CONFIG = "config.json"
+"""What a model is."""
+MAX_CONFIG_BYTES = 16 * 1024 * 1024
+"""Of that file."""
+MAX_UNSAVED_WEIGHTS = 64 * 1024 * 1024
+"""Weights that a model may have beside those of its files: tables that are computed, or weights that are missing."""
+MAX_BUFFER_BYTES = 1024 * 1024 * 1024
+"""Tables that are computed from the configuration, of positions above all."""
+
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers")
+_WIDTHS = ("vocab_size", "hidden_size", "n_embd", "d_model")
+_PACKED = 16
+"""Weights in one element of a quantized checkpoint, at most."""
+_Shapes = Mapping[str, tuple[int, ...]]
+_NUMBER = re.compile(r"\.(\d+)\.")
+
+
+def check_sizes(directory: Path) -> None:
+    """Refuse a configuration that describes a larger model than the safetensors hold.
+
+    Raises:
+        FailedPrecondition: names the field of config.json (MODEL_REFUSED).
+    """
+    config = read_config(directory)
+    shapes = _shapes(directory)
+    packed = _PACKED if "quantization_config" in config else 1
+    _check_fields(directory, config, shapes, packed)
+    held = packed * sum(map(math.prod, shapes.values()))
+    described = AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    if weights > held + MAX_UNSAVED_WEIGHTS:
+        layers = f"; they have {_layers(shapes)} layers" if _layers(shapes) else ""
+        raise _refused(directory, f"describes a model of {weights:,} weights, the safetensors hold {held:,}{layers}")
+    tables = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    if tables > MAX_BUFFER_BYTES:
+        raise _refused(
+            directory,
+            f"asks for tables of {tables:,} bytes, {MAX_BUFFER_BYTES:,} are accepted: "
+            "see max_position_embeddings, or what it is called there",
+        )
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The configuration as it stands.
+
+    Raises:
+        FailedPrecondition: it is larger than `MAX_CONFIG_BYTES`, or no JSON object (MODEL_REFUSED).
+    """
+    file = directory / CONFIG
+    with file.open("rb") as stream:
+        text = stream.read(MAX_CONFIG_BYTES + 1)
+    if len(text) > MAX_CONFIG_BYTES:
+        raise _refused(directory, f"has more than {MAX_CONFIG_BYTES:,} bytes")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _refused(directory, f"is malformed JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise _refused(directory, "is no JSON object")
+    return config
+
+
+def _shapes(directory: Path) -> _Shapes:
+    """Of every tensor, by name; the library makes sure that the files have the bytes of each."""
+    found: dict[str, tuple[int, ...]] = {}
+    for file in sorted(directory.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                found[name] = tuple(tensors.get_slice(name).get_shape())
+    return found
+
+
+def _check_fields(
+    directory: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], packed: int
+) -> None:
+    widest = packed * max((max(shape, default=1) for shape in shapes.values()), default=0)
+    for path, name, value in _sizes(config, ""):
+        if name in _LAYERS and value > len(shapes):
+            found = f"{len(shapes):,} tensors" + (f" of {_layers(shapes)} layers" if _layers(shapes) else "")
+            raise _refused(directory, f"says {path} is {value:,}; the safetensors hold {found}")
+        if name in _WIDTHS and value > widest:
+            raise _refused(
+                directory, f"says {path} is {value:,}; no tensor of the safetensors has a side above {widest:,}"
+            )
+
+
+def _sizes(config: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, int]]:
+    """Path, name and value of the numbers that are sizes; of a text model within another one, too."""
+    for name, value in config.items():
+        if name in _LAYERS + _WIDTHS and isinstance(value, int):
+            yield path + name, name, value
+        elif name == "text_config" and isinstance(value, dict):
+            yield from _sizes(value, f"{path}{name}.")
+
+
+def _layers(shapes: _Shapes) -> int:
+    """Layers that the names of tensors number; 0 if they number none."""
+    return max((int(number) + 1 for name in shapes for number in _NUMBER.findall(name)), default=0)
+
+
+def _refused(directory: Path, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"{CONFIG} of {directory.name!r} {why}", reason="MODEL_REFUSED")

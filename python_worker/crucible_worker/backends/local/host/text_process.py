@@ -1,0 +1,199 @@
+"""The process of one checkpoint's texts as the host sees it: asked by one thread, and killed when it takes too long."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_worker.backends.local.bounds import HostBounds
+from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, NOT_OPEN, error_from_map, pack, unpack
+from crucible_worker.backends.local.host.fork_server import Child
+from crucible_worker.backends.local.host.text_child import IMPORT_COOKBOOK, LOAD
+from crucible_worker.backends.local.host.texts import RENDERING_LIMIT
+
+__all__ = ["CHARS_PER_SECOND", "TextProcess"]
+
+CHARS_PER_SECOND = 250_000
+"""A long text has a second more for each so many characters: a slow tokenizer reads twice as many."""
+_IMPORT_SECONDS = 120.0
+"""For the import of tinker-cookbook, which is no checkpoint's fault."""
+
+_log = logging.getLogger(__name__)
+
+
+class TextProcess:
+    """Texts of one checkpoint. A request that exceeds its time costs itself and the process.
+
+    Requests that wait then are answered that the model is not open: whoever asks opens it again, which starts another
+    process, from files that are looked at again.
+
+    Args:
+        child: to be used by this alone.
+        bounds: of each request.
+        answer: sends a result or an error for the request of that id.
+    """
+
+    def __init__(self, child: Child, bounds: HostBounds, answer: Callable[[int, Any], None]) -> None:
+        self._child = child
+        self._bounds = bounds
+        self._answer = answer
+        self._waiting: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._changed = threading.Condition()
+        self._dead = False
+        self._cookbook = False
+
+    @property
+    def dead(self) -> bool:
+        """Whether it answers no more."""
+        return self._dead
+
+    def load(self, directory: Path) -> bool:
+        """Have a checkpoint checked, and its tokenizer read; whether there is one. Requests are taken from then on.
+
+        Raises:
+            FailedPrecondition: the checkpoint is refused, or takes longer than a limit grants.
+        """
+        seconds = self._bounds.max_checkpoint_seconds
+        found = False
+        try:
+            found = self._ask({"op": LOAD, "path": str(directory)}, seconds)
+        except TimeoutError:
+            raise _refused(directory, f"cannot be read in {seconds:g} s (max_checkpoint_seconds)") from None
+        except EOFError:
+            bound = self._bounds.max_rendering_bytes
+            raise _refused(directory, f"cannot be read in {bound:,} bytes (max_rendering_bytes)") from None
+        finally:
+            if found:
+                threading.Thread(target=self._run, name="texts", daemon=True).start()
+            else:
+                self.close()
+                self._child.close()
+        return found
+
+    def submit(self, identity: int, message: dict[str, Any]) -> None:
+        """Take a request; it is answered in any case.
+
+        Raises:
+            FailedPrecondition: the process is gone (the reason NOT_OPEN).
+        """
+        with self._changed:
+            if self._dead:
+                raise _not_open()
+            self._waiting[identity] = message
+            self._changed.notify()
+
+    def abort(self, identity: int) -> None:
+        """Forget a request that has not begun."""
+        with self._changed:
+            self._waiting.pop(identity, None)
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        with self._changed:
+            if self._dead:
+                return
+            self._dead = True
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._child.pidfd, signal.SIGKILL)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (request := self._next()) is not None:
+            identity, message = request
+            try:
+                result = self._result(message)
+            except BridgeError as error:
+                result = error
+            self._answer(identity, result)
+        with self._changed:
+            waiting, self._waiting = self._waiting, OrderedDict()
+        for identity in waiting:
+            self._answer(identity, _not_open())
+        self._child.close()
+
+    def _next(self) -> tuple[int, dict[str, Any]] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._dead or self._waiting)
+            return None if self._dead else self._waiting.popitem(last=False)
+
+    def _result(self, message: dict[str, Any]) -> Any:
+        seconds = self._bounds.max_rendering_seconds + _chars(message) / CHARS_PER_SECOND
+        try:
+            if message["op"] == "render" and not self._cookbook:
+                self._ask({"op": IMPORT_COOKBOOK}, _IMPORT_SECONDS)
+                self._cookbook = True
+            return self._ask(message, seconds)
+        except TimeoutError:
+            if self._dead:
+                return _not_open()
+            why = f"take longer than {seconds:g} s (max_rendering_seconds)"
+        except EOFError:
+            if self._dead:
+                return _not_open()
+            why = f"ended the process, or need more than {self._bounds.max_rendering_bytes:,} bytes of memory"
+            why += " (max_rendering_bytes)"
+        _log.warning("the tokenizer or chat template of a checkpoint %s", why)
+        self.close()
+        return BackendError(f"the model's tokenizer or chat template {why}", reason=RENDERING_LIMIT, retryable=False)
+
+    def _ask(self, message: dict[str, Any], seconds: float) -> Any:
+        """Send a request and wait for its answer.
+
+        Raises:
+            TimeoutError: it takes longer.
+            EOFError: the process has ended.
+            BridgeError: what it answers.
+        """
+        until = time.monotonic() + seconds
+        try:
+            self._child.endpoint.settimeout(seconds)
+            self._child.endpoint.sendall(pack(message))
+            (length,) = HEADER.unpack(self._receive(HEADER.size, until))
+            if length > MAX_FRAME_BYTES:
+                raise EOFError
+            answer = unpack(self._receive(length, until))
+        except ConnectionError as error:
+            raise EOFError from error
+        if (error := answer.get("error")) is not None:
+            raise error_from_map(error)
+        return answer["result"]
+
+    def _receive(self, size: int, until: float) -> bytes:
+        found = bytearray(size)
+        view = memoryview(found)
+        while view:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._child.endpoint.settimeout(left)
+            count = self._child.endpoint.recv_into(view)
+            if not count:
+                raise EOFError
+            view = view[count:]
+        return bytes(found)
+
+
+def _chars(message: dict[str, Any]) -> int:
+    match message["op"]:
+        case "encode":
+            return sum(map(len, message["texts"]))
+        case "decode":
+            return len(message["tokens"])
+        case _:
+            return sum(len(one["content"]) for one in message["messages"])
+
+
+def _not_open() -> FailedPrecondition:
+    return FailedPrecondition("the model is not open", reason=NOT_OPEN)
+
+
+def _refused(directory: Path, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"the configuration or tokenizer of {directory.name!r} {why}", reason="MODEL_REFUSED")

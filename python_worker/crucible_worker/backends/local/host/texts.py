@@ -1,0 +1,142 @@
+"""Chat templates, tokenizers and renderers of one checkpoint: programs and data of whoever made it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.problems import shorten
+from crucible_bridge.types import ChatMessage
+from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.rendering import tinker_cookbook
+
+__all__ = ["MAX_DECODERS", "MAX_TOKEN_CHARS", "RENDERING_LIMIT", "Texts", "check_tokenizer"]
+
+RENDERING_LIMIT = "RENDERING_LIMIT"
+"""Reason of the error of a request whose chat template or tokenizer needs more than a limit grants."""
+MAX_TOKEN_CHARS = 4_096
+"""Characters of a token; 128 blanks are the longest ones of common tokenizers."""
+MAX_DECODERS = 32
+"""Steps from tokens to text."""
+
+_LINEAR_DECODERS = frozenset(
+    {"BPEDecoder", "ByteFallback", "ByteLevel", "CTC", "Fuse", "Metaspace", "Replace", "Sequence", "Strip", "WordPiece"}
+)
+_MAX_SHOWN_BYTES = 300
+
+
+class Texts:
+    """What is asked of a tokenizer."""
+
+    def __init__(self, tokenizer: Any, max_rendered_chars: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_rendered_chars = max_rendered_chars
+
+    def answer(self, message: dict[str, Any]) -> Any:
+        """Answer a request: encode, encode_chat, decode or render.
+
+        Raises:
+            InvalidField: the chat template refuses the messages.
+            BackendError: a limit is exceeded (RENDERING_LIMIT).
+        """
+        match message["op"]:
+            case "encode":
+                return [_packed(tokens) for tokens in self._encode_texts(message["texts"], special=message["special"])]
+            case "encode_chat":
+                return _packed(self._encode_chat(message["messages"], prompted=message["generation_prompt"]))
+            case "decode":
+                tokens = tokens_from_bytes(message["tokens"]).tolist()
+                return self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            case _:
+                messages = [ChatMessage(**plain) for plain in message["messages"]]
+                rendered = tinker_cookbook.render(
+                    self._tokenizer, message["renderer"], messages, train_on=message["train_on"]
+                )
+                return dataclasses.asdict(rendered)
+
+    def _encode_chat(self, messages: list[dict[str, str]], *, prompted: bool) -> list[int]:
+        try:
+            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=prompted, tokenize=False)
+        except (BridgeError, MemoryError):
+            raise
+        except Exception as error:  # a program of another: whatever it raises is about these messages
+            said = shorten(f"{error}" or type(error).__name__, _MAX_SHOWN_BYTES)
+            raise InvalidField("messages", f"are refused by the chat template: {said}") from error
+        if len(text) > self._max_rendered_chars:
+            raise BackendError(
+                f"the chat template makes {len(text):,} characters of the messages, "
+                f"{self._max_rendered_chars:,} are accepted (max_rendered_chars)",
+                reason=RENDERING_LIMIT,
+                retryable=False,
+            )
+        (tokens,) = self._encoded([text], special=False)
+        return tokens
+
+    def _encode_texts(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        wholes = self._encoded(texts, special=special)
+        if special:
+            # Some tokenizers close a text as well; a prompt has to stay open.
+            end = [self._tokenizer.eos_token_id]
+            closed = [index for index, tokens in enumerate(wholes) if tokens[-1:] == end]
+            bares = self._encoded([texts[index] for index in closed], special=False)
+            for index, bare in zip(closed, bares, strict=True):
+                if bare[-1:] != end:
+                    wholes[index].pop()
+        return wholes
+
+    def _encoded(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        if not texts:
+            return []
+        asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        return self._tokenizer(texts, add_special_tokens=special, **asked)["input_ids"]
+
+
+def check_tokenizer(tokenizer: Any, directory: Path) -> None:
+    """Refuse a tokenizer whose way from tokens to text is not linear: that way is taken where models compute.
+
+    Raises:
+        FailedPrecondition: it has a token of more than `MAX_TOKEN_CHARS`, or decoders that may take any time or make
+            any text (MODEL_REFUSED).
+    """
+    longest = max(map(len, tokenizer.get_vocab()), default=0)
+    if longest > MAX_TOKEN_CHARS:
+        raise _refused(directory, f"has a token of {longest:,} characters, {MAX_TOKEN_CHARS:,} are accepted")
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = getattr(backend, "decoder", None)
+    if decoder is None:
+        return
+    decoders = _flat(json.loads(decoder.__getstate__()))
+    if len(decoders) > MAX_DECODERS:
+        raise _refused(directory, f"has {len(decoders):,} decoders, {MAX_DECODERS} are accepted")
+    for one in decoders:
+        if one["type"] not in _LINEAR_DECODERS or (one["type"] == "Replace" and not _shortens(one)):
+            raise _refused(
+                directory,
+                f"has a decoder {shorten(json.dumps(one), _MAX_SHOWN_BYTES)}: only decoders without regular "
+                "expressions are accepted, and of those that replace text, only such as do not make it longer",
+            )
+
+
+def _flat(decoder: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    if decoder["type"] != "Sequence":
+        return [decoder]
+    return [each for one in decoder["decoders"] for each in _flat(one)]
+
+
+def _shortens(decoder: dict[str, Any]) -> bool:
+    pattern = decoder["pattern"].get("String")
+    return pattern is not None and len(decoder["content"]) <= len(pattern)
+
+
+def _refused(directory: Path, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"the tokenizer of {directory.name!r} {why}", reason="MODEL_REFUSED")
+
+
+def _packed(tokens: list[int]) -> bytes:
+    return tokens_to_bytes(np.array(tokens, dtype=np.int64))

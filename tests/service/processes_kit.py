@@ -1,0 +1,50 @@
+"""Workers and their hosts as processes of the operating system."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from crucible_worker.limits import WorkerLimits
+
+WAIT_SECONDS = 120
+DRAIN_SECONDS = WorkerLimits().drain_seconds + 0.5
+"""From SIGTERM to the end of a worker, whatever runs; the half second is the process's own end."""
+
+
+def hosts_of(parent):
+    """Process ids of the hosts that are children of a process."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if b"backends.local.host" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def wait_until(condition, what):
+    """Wait for a condition of the operating system, which has nothing to await."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def serving(folder, *options):
+    """A worker in a process of its own, and its address."""
+    ready = folder / "ready"
+    command = [sys.executable, "-m", "crucible_worker", "serve", "--port=0", "--log-level=error", "--device=cpu"]
+    command += [*options, f"--state-dir={folder / 'state'}", f"--ready-file={ready}"]
+    with subprocess.Popen(command) as worker:
+        try:
+            wait_until(lambda: ready.exists() or worker.poll() is not None, "the worker serves")
+            assert worker.poll() is None
+            yield worker, ready.read_text()
+        finally:
+            worker.kill()  # leaving the block waits for its end
+
+
+def runs(pid):
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
