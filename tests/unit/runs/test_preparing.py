@@ -1,7 +1,8 @@
-"""The lock of the worker that prepares the journal: who has to wait says for whom, and not for ever."""
+"""The lock of the worker that prepares the journal: who has to wait says for whom, and not without end."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 import structlog
 
+from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker.runs.journal import preparing
+from crucible_worker.runs.journal import Journal, preparing
 from crucible_worker.runs.journal.schema import PREPARE_LOCK, prepare
+from tests.robustness.harness import until
 
 HOLD = """
 import fcntl, sys
@@ -95,3 +98,22 @@ def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, 
     (tmp_path / "state").mkdir()
     with _locked(tmp_path / "state"), pytest.raises(FailedPrecondition, match="by an unknown process"):
         prepare(tmp_path / "state")
+
+
+async def test_a_start_that_is_given_up_leaves_no_thread_waiting(tmp_path, monkeypatch):
+    """Ctrl-C and SIGTERM end a start that waits: the interpreter would wait for its thread."""
+    monkeypatch.setattr(preparing, "WAIT_SECONDS", float("inf"))
+    with _locked(tmp_path) as process:
+        opening = asyncio.create_task(Journal.open(tmp_path, event_to_record))
+        await until(lambda: (tmp_path / PREPARE_LOCK).exists() and threads() > 0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with asyncio.timeout(30):  # for a thread that waits without end: a bound, not an expectation
+            await asyncio.get_running_loop().shutdown_default_executor()
+        assert process.poll() is None, "the lock was given back"
+
+
+def threads() -> int:
+    """Threads of the loop's executor."""
+    return sum(thread.name.startswith("asyncio_") for thread in threading.enumerate())

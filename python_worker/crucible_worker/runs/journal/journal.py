@@ -65,7 +65,11 @@ class Journal:
         Raises:
             FailedPrecondition: the directory cannot be used.
         """
-        path = await asyncio.to_thread(prepare, state_dir)
+        ended = threading.Event()
+        try:
+            path = await asyncio.to_thread(prepare, state_dir, ended)
+        finally:
+            ended.set()
         try:
             return cls(path, encode_event)
         except sqlite3.Error as error:  # damaged since it was prepared

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,21 +27,25 @@ _log = structlog.get_logger(__name__)
 
 
 @contextlib.contextmanager
-def exclusively(path: Path) -> Iterator[None]:
+def exclusively(path: Path, ended: threading.Event) -> Iterator[None]:
     """Have a lock file for oneself.
 
+    Args:
+        path: the file.
+        ended: set once the start is given up: no thread may wait on.
+
     Raises:
-        FailedPrecondition: another process has it for `WAIT_SECONDS`.
+        FailedPrecondition: another process has it for `WAIT_SECONDS`, or the start was given up.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _lock(file, path)
+        _lock(file, path, ended)
         yield
     finally:
         os.close(file)
 
 
-def _lock(file: int, path: Path) -> None:
+def _lock(file: int, path: Path, ended: threading.Event) -> None:
     began, noticed = time.monotonic(), False
     while True:
         try:
@@ -57,7 +62,8 @@ def _lock(file: int, path: Path) -> None:
         if waited >= NOTICE_SECONDS and not noticed:
             noticed = True
             _log.warning("waiting_for_lock", path=str(path), locked_by=_holder(file), at_most_seconds=WAIT_SECONDS)
-        time.sleep(_POLL_SECONDS)
+        if ended.wait(_POLL_SECONDS):
+            raise FailedPrecondition(f"the start ended before {path} was free", reason="STATE_DIR_LOCKED")
 
 
 def _holder(file: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -174,8 +175,12 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def prepare(state_dir: Path) -> Path:
+def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
     """Make the state directory and the journal in it, where they do not exist; several workers may do so at once.
+
+    Args:
+        state_dir: the directory.
+        ended: set by another thread to end the wait for a worker that prepares it.
 
     Returns:
         The journal's path.
@@ -188,7 +193,7 @@ def prepare(state_dir: Path) -> Path:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The switch to WAL mode ignores SQLite's own busy time-out: a lock of our own makes the others wait.
-        with exclusively(state_dir / PREPARE_LOCK):
+        with exclusively(state_dir / PREPARE_LOCK, ended or threading.Event()):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with contextlib.closing(connect(path)) as connection:
                 _create(connection)
