@@ -35,6 +35,7 @@ from crucible_worker.grading.code.extract import program_of
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.places import Place, Places
+from crucible_worker.grading.code.reading import read_apart
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.metrics.pass_at_k import pass_at_k
 
@@ -46,7 +47,8 @@ MAX_TIMEOUTS = 3
 """Tests in which a program takes too long; it is not run against those that follow, which count as failed."""
 
 _CACHED_TESTS, _CACHED_CHARS = 1_024, 4_000_000
-_LARGE_CHARS = 20_000  # tests from here on are read by a thread
+_LARGE_CHARS = 4_000  # tests from here on are read by a thread
+_HUGE_CHARS = 50_000  # and from here on by a process, as Python's parser holds the interpreter
 
 _METHODS: Mapping[type[Any], str] = {Plain: "calls", Expected: "calls", Proxied: "tests", StdioTest: "stdio"}
 
@@ -133,8 +135,13 @@ class CodeGrader:
                 key, size = (source, prefix), len(source) + len(prefix)
                 if (known := self._read.get(key)) is not None:
                     return known
-                large = size >= _LARGE_CHARS
-                read = await asyncio.to_thread(read_assertions, *key) if large else read_assertions(*key)
+                if size >= _HUGE_CHARS:
+                    read = await read_apart(*key)
+                elif size >= _LARGE_CHARS:
+                    read = await asyncio.to_thread(read_assertions, *key)
+                else:
+                    await asyncio.sleep(0)  # an item may have a thousand
+                    read = read_assertions(*key)
                 self._read.put(key, read, size)
                 return read
 

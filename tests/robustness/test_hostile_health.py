@@ -1,0 +1,127 @@
+"""Health keeps answering while a real worker reads the worst that strangers can send it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import grpc.aio
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from crucible_bridge.client import Bridge
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.types import (
+    Assertions,
+    CallTest,
+    CodeItem,
+    FormatScorer,
+    GradeItem,
+    JsonSchemaForm,
+    TrajectoryBatch,
+)
+from crucible_bridge.v1 import evaluation_pb2
+from tests.robustness.harness import workshop
+
+HEALTH_SECONDS = 1.0
+"""A Kubernetes probe gives up after so long."""
+ATTEMPTS = 3
+"""Of one call. Whatever else the machine does may delay a probe; what blocks the worker delays it each time."""
+PAUSE_SECONDS = 0.02
+
+FENCE = "```" + "a" * 900_000 + "`"
+COLLIDING = "[" + ", ".join(str((2**61 - 1) * number) for number in range(19_000)) + "]"
+CALL = CallTest(function="f", arguments_json="[]", expected_json="1")
+FRACTION = "from fractions import Fraction\ndef f(): return Fraction(3**1_200_000, 2**1_900_000)"
+
+Call = Callable[[Bridge, str], Awaitable[object]]
+
+
+@functools.cache
+def _labels() -> bytes:
+    """A request whose labels stand in protobuf's own order."""
+    request = evaluation_pb2.StartEvaluationRequest()
+    for number in range(400_000):
+        request.request.labels[f"{number:x}"] = ""
+    return request.SerializeToString()
+
+
+async def _labelled(bridge: Bridge, address: str) -> None:
+    async with grpc.aio.insecure_channel(address) as channel:
+        start = channel.unary_unary("/crucible_bridge.v1.EvaluationService/StartEvaluation", None, None)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await start(_labels())
+
+
+def _tagged(bridge: Bridge, address: str) -> Awaitable[object]:
+    ones, counts = np.ones(2), np.ones(2, np.int64)
+    batch = TrajectoryBatch(
+        trajectories_per_group=counts,
+        transitions_per_trajectory=counts,
+        rewards=ones,
+        final_rewards=ones,
+        action_tokens=counts,
+        observation_tokens=counts,
+        tags=(tuple(f"tag {number}" for number in range(60_000)), ()),
+    )
+    return bridge.metrics.compute_trajectory_metrics(batch)
+
+
+CALLS: Mapping[str, Call] = {
+    "a fence that does not end": lambda bridge, _: bridge.grading.grade_code([CodeItem(response=FENCE, tests=(CALL,))]),
+    "a returned Fraction": lambda bridge, _: bridge.grading.grade_code([CodeItem(response=FRACTION, tests=(CALL,))]),
+    "a megabyte of tests": lambda bridge, _: bridge.grading.grade_code(
+        [CodeItem(response="def f(): pass", tests=(Assertions("a," * 490_000),))]
+    ),
+    "a thousand tests": lambda bridge, _: bridge.grading.grade_code(
+        [CodeItem(response="def f(): pass", tests=tuple(Assertions("a," * 480 + str(n)) for n in range(1_000)))]
+    ),
+    "items of one hash": lambda bridge, _: bridge.grading.score(
+        [GradeItem(response=COLLIDING)] * 4, FormatScorer(form=JsonSchemaForm('{"uniqueItems": true}'))
+    ),
+    "many labels": _labelled,
+    "many tags": _tagged,
+}
+
+
+async def _worst_probe(address: str, work: asyncio.Future[object]) -> float:
+    """The longest that health takes to answer until some work ends; at least one probe."""
+    worst = 0.0
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        await stub.Check(health_pb2.HealthCheckRequest())
+        while True:
+            ended = work.done()
+            started = time.monotonic()
+            await stub.Check(health_pb2.HealthCheckRequest())
+            worst = max(worst, time.monotonic() - started)
+            if ended:
+                return worst
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_health_answers_meanwhile(tmp_path: Path, name: str) -> None:
+    """Within a second, in the process that has the call."""
+    found: list[float] = []
+    async with workshop(tmp_path, {"m": {}}) as shop:
+        worker = await shop.start()
+        for _ in range(ATTEMPTS):
+            _labels()  # in this process, too, nothing takes long while probes are made
+            work = asyncio.ensure_future(_ended(CALLS[name](worker.bridge, worker.address)))
+            found.append(await _worst_probe(worker.address, work))
+            if found[-1] < HEALTH_SECONDS:
+                break
+
+    assert min(found) < HEALTH_SECONDS, found
+
+
+async def _ended(call: Awaitable[object]) -> object:
+    with contextlib.suppress(BridgeError):
+        return await call
+    return None
