@@ -282,11 +282,11 @@ def filled(size: int) -> Callable[[Request], Reply]:
 
 
 def listed(count: int) -> Callable[[Request], Reply]:
-    """Answers of so many lists and objects."""
+    """Answers of so many lists, objects and keys."""
 
     def script(request: Request) -> Reply:
         reply = shout(request)
-        more = count - reply.content.count(b"[") - reply.content.count(b"{") - 1
+        more = count - sum(map(reply.content.count, (b"[", b"{", b":"))) - 2
         return Reply({**reply.body, "more": [[]] * more})
 
     return script
@@ -294,13 +294,13 @@ def listed(count: int) -> Callable[[Request], Reply]:
 
 @pytest.mark.parametrize("max_tokens", [1, 100])
 async def test_what_an_answer_may_hold_grows_with_what_was_asked(max_tokens: int, monkeypatch: pytest.MonkeyPatch):
-    """Bytes, and brackets of any kind, up to a bound by the tokens asked for; one more is nonsense."""
+    """Bytes, and what takes time to read, up to a bound by the tokens asked for; one more is nonsense."""
     monkeypatch.setattr(documents, "_FREE_BYTES", 1000)
-    monkeypatch.setattr(documents, "_FREE_CONTAINERS", 100)
+    monkeypatch.setattr(documents, "_FREE_PARTS", 100)
     params = SamplingParams(max_tokens=max_tokens)
     for bound, most, script, told in (
         (documents.max_bytes(max_tokens), 1000 + 512 * max_tokens, filled, "longer than"),
-        (documents.max_containers(max_tokens), 100 + 16 * max_tokens, listed, "lists and objects"),
+        (documents.max_parts(max_tokens), 100 + 24 * max_tokens, listed, "lists, objects and keys"),
     ):
         assert bound == most
         async with remote(script(bound)) as (_, model):

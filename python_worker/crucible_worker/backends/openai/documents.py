@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from crucible_worker.backends.openai.failures import garbage
 
-__all__ = ["APART_BYTES", "MAX_ANSWER_BYTES", "apart", "max_bytes", "max_containers", "read_document"]
+__all__ = ["APART_BYTES", "MAX_ANSWER_BYTES", "apart", "max_bytes", "max_parts", "read_document"]
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer, whatever was asked."""
@@ -21,10 +21,10 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 APART_BYTES = 256 * 1024
 """Longer answers are read by a thread."""
 
-_FREE_BYTES = 8 * 1024 * 1024
+_FREE_BYTES = 4 * 1024 * 1024
 _BYTES_A_TOKEN = 512
-_FREE_CONTAINERS = 1 << 20
-_CONTAINERS_A_TOKEN = 16
+_FREE_PARTS = 1 << 18
+_PARTS_A_TOKEN = 24
 
 _T = TypeVar("_T")
 
@@ -34,9 +34,9 @@ def max_bytes(tokens: int) -> int:
     return min(MAX_ANSWER_BYTES, _FREE_BYTES + tokens * _BYTES_A_TOKEN)
 
 
-def max_containers(tokens: int) -> int:
-    """The most brackets and braces in an answer that tells of so many tokens; those in texts count, too."""
-    return _FREE_CONTAINERS + min(tokens * _CONTAINERS_A_TOKEN, MAX_ANSWER_BYTES)
+def max_parts(tokens: int) -> int:
+    """The most brackets, braces and colons in an answer that tells of so many tokens; those in texts count, too."""
+    return _FREE_PARTS + min(tokens * _PARTS_A_TOKEN, MAX_ANSWER_BYTES)
 
 
 def read_document(content: bytes, tokens: int, server: str) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def read_document(content: bytes, tokens: int, server: str) -> dict[str, Any]:
     Raises:
         BackendError: it is none, or holds more than makes sense (BACKEND_ANSWER).
     """
-    # A list costs thirty times the bytes that it is written in.
-    if content.count(b"[") + content.count(b"{") > max_containers(tokens):
-        raise garbage(server, f"more than {max_containers(tokens):,} lists and objects")
+    # They take the time: a list costs thirty times the bytes that it is written in, a new key ten times.
+    if sum(map(content.count, (b"[", b"{", b":"))) > max_parts(tokens):
+        raise garbage(server, f"more than {max_parts(tokens):,} lists, objects and keys")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
