@@ -25,10 +25,12 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def grade(folder: Path, records: list[Any], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Grade records, or lines as they are, into `graded.jsonl`."""
+    """Grade records, or lines as they are, into `graded.jsonl`, unless an argument names another file."""
     lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
     (folder / "pairs.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    files = (f"--input={folder / 'pairs.jsonl'}", f"--output={folder / 'graded.jsonl'}")
+    named = {argument.partition("=")[0] for argument in arguments}
+    defaults = {"--input": folder / "pairs.jsonl", "--output": folder / "graded.jsonl"}
+    files = [f"{option}={path}" for option, path in defaults.items() if option not in named]
     return subprocess.run(command(*files, *arguments), capture_output=True, text=True, timeout=60)
 
 
