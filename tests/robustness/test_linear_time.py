@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import importlib.util
 import random
@@ -16,10 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.metric_results import metrics_from_bytes, metrics_to_bytes
+from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import Metrics, SampleResult, TrajectoryBatch, Verdict
+from crucible_bridge.types import MathPolicy, Metrics, SampleResult, TrajectoryBatch, Verdict
 from crucible_bridge.v1 import metrics_pb2
+from crucible_bridge.v1.evaluation_pb2 import EvaluateRequest
 from crucible_worker.backends.openai.documents import read_document
 from crucible_worker.backends.openai.failures import Asked, of_status, retry_after
 from crucible_worker.backends.openai.scoring import Scorer
@@ -27,10 +31,17 @@ from crucible_worker.evaluators.inspect.allowed import parse_task
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
+from crucible_worker.evaluators.judging import judgement
 from crucible_worker.grading.code.assertions import read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
+from crucible_worker.grading.direct import DirectGrader
+from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
+from crucible_worker.grading.judge.content import says_nothing
+from crucible_worker.grading.judge.fence import readable
+from crucible_worker.grading.math.literal import literally
+from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.rendering.thinking import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
@@ -49,6 +60,19 @@ def refused(run: Callable[[Any], object], value: Any) -> None:
 def _hex(digits: int, seed: int) -> str:
     """An odd number without a pattern, in hexadecimal."""
     return random.Random(seed).randbytes(digits // 2).hex() + "1"
+
+
+def _graded(name: str, response: str, target: str = "46 a") -> object:
+    grader = create(name, {}, name_field="grader", options_field="options")
+    assert isinstance(grader, DirectGrader)
+    return grader.grade_now(response, (target,), ("46 a", "not"))
+
+
+def _labelled(count: int) -> bytes:
+    request = EvaluateRequest()
+    for number in range(count):
+        request.labels[f"{number:x}"] = ""
+    return request.SerializeToString()
 
 
 def _tagged(tags: list[str]) -> object:
@@ -101,6 +125,45 @@ ROWS = {
         make=lambda n: f"assert f(1) == {{{', '.join(str((2**61 - 1) * k) for k in range(n))}}}",
         run=read_assertions,
         size=1_000,
+    ),
+    "extract: boxes that do not end": Row(make=lambda n: r"\boxed{" * n, run=extract, size=4_000),
+    "extract: dollars": Row(make=lambda n: "$a" * n, run=extract, size=8_000),
+    "extract: markers": Row(make=lambda n: "the answer is " * n, run=extract, size=2_000),
+    "thinking: tags that do not end": Row(make=lambda n: "<think>" * n, run=without_thinking, size=8_000),
+    "thinking: tags that only end": Row(make=lambda n: "</think>" * n, run=without_thinking, size=8_000),
+    "judge: a text of marks": Row(make=lambda n: "<|" * n, run=readable, size=8_000),
+    "judge: empty blocks": Row(make=lambda n: "``` \n" * n, run=says_nothing, size=8_000),
+    "judge: a verdict behind blanks": Row(make=lambda n: "answer" + " " * n + "!", run=judgement, size=8_000),
+    "choice: letters": Row(make=lambda n: "A or " * n, run=lambda text: _graded("multiple_choice", text), size=2_000),
+    "choice: what rules out": Row(
+        make=lambda n: "not " * n + "A", run=lambda text: _graded("multiple_choice", text), size=4_000
+    ),
+    "numeric: one long number": Row(make=lambda n: "7" * n, run=lambda text: _graded("numeric", text), size=8_000),
+    "numeric: digits and commas": Row(make=lambda n: "7," * n, run=lambda text: _graded("numeric", text), size=4_000),
+    "numeric: a huge exponent": Row(
+        make=lambda n: f"1e{10**9 + n}", run=lambda text: _graded("numeric", text), size=1_000
+    ),
+    "contains: a target that nearly occurs": Row(
+        make=lambda n: ("ab " * n, "ab " * (n // 2) + "a"),
+        run=lambda texts: _graded("contains", texts[0], texts[1]),
+        size=4_000,
+    ),
+    "regex: nested repetition": Row(
+        make=lambda n: "a" * n, run=lambda text: _graded("regex", text, "(a*)*b"), size=8_000
+    ),
+    "exact_match: marks that combine": Row(
+        make=lambda n: "e" + "\u0301\u0323" * n, run=lambda text: _graded("exact_match", text), size=2_000
+    ),
+    "math: a number as it is written": Row(
+        make=lambda n: "9" * n, run=lambda text: literally(("7",), text, MathPolicy()), size=8_000
+    ),
+    "options: many keys": Row(
+        make=lambda n: options_to_v1({f"key {number}": number for number in range(n)}, "options"),
+        run=lambda message: options_from_v1(message, "options"),
+        size=2_000,
+    ),
+    "requests: labels in protobuf's own order": Row(
+        make=_labelled, run=lambda data: refused(functools.partial(request_parsed, EvaluateRequest), data), size=10_000
     ),
     "schema: items that are integers of one hash": Row(
         make=lambda n: [(2**61 - 1) * k for k in range(n)],
