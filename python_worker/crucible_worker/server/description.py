@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 
+from crucible_bridge.codec.maps import MAX_MAP_ENTRIES
 from crucible_bridge.types import MAX_GROUP_BYTES, WorkerInfo
 from crucible_worker.config import Settings
 from crucible_worker.grading import choice, direct, format, patterns
@@ -43,6 +44,8 @@ def fixed_limits() -> Mapping[str, int]:
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
     from crucible_worker.grading.judge.rubric import MAX_CRITERIA
     from crucible_worker.grading.math.lexer import MAX_CHARS
+    from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
+    from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
     from crucible_worker.runs.specification import MAX_OPTIONS_BYTES
 
     return {
@@ -61,6 +64,11 @@ def fixed_limits() -> Mapping[str, int]:
         "max_judged_chars": MAX_JUDGED_CHARS,
         "max_rubric_criteria": MAX_CRITERIA,
         "max_options_bytes": MAX_OPTIONS_BYTES,
+        "max_map_entries": MAX_MAP_ENTRIES,
+        "max_trajectory_keys": MAX_KEYS,
+        "max_metric_name_chars": MAX_NAME_CHARS,
+        "max_labels": MAX_LABELS,
+        "max_label_chars": MAX_LABEL_CHARS,
     }
 
 
