@@ -184,7 +184,7 @@ async def test_deadline_cancels_with_one_stop():
     """At deadline_ms the evaluation is CANCELLED, and no further model call is made."""
     async with rig(HeldModel()) as r:
         evaluation = await r.evaluation.evaluate(
-            asked(dataset=numbered(4), limits=Limits(deadline_ms=60, concurrency=1))
+            asked(dataset=numbered(4), limits=Limits(deadline_ms=2_000, concurrency=1))
         )
         kinds = await kinds_of(r.worker.bridge)
 
@@ -196,7 +196,7 @@ async def test_deadline_cancels_with_one_stop():
 async def test_failed_evaluation_tells_one_exception():
     """FAILED by a stall: one EXCEPTION with the problem, no STOP."""
     async with rig(ScriptedModel(fault=lambda call: STALL)) as r:
-        evaluation = await r.evaluation.evaluate(asked(limits=Limits(stall_timeout_ms=40)))
+        evaluation = await r.evaluation.evaluate(asked(limits=Limits(stall_timeout_ms=1_000)))
         kinds = await kinds_of(r.worker.bridge)
         exception = await r.told(EXCEPTION)
 

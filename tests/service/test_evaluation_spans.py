@@ -106,7 +106,7 @@ async def test_the_order_changes_no_result():
 
 
 async def test_an_end_has_the_duration_of_its_evaluator():
-    """From its own start to its own end: at least what its samples took one after another, and less than the whole."""
+    """From its own start to its own end: at least what its samples took one after another, at most the whole."""
     seconds, count = 0.01, 10
     async with rig(ScriptedModel(latency=seconds)) as r:
         evaluation = await r.evaluation.evaluate(
@@ -115,7 +115,7 @@ async def test_an_end_has_the_duration_of_its_evaluator():
         ends = [await end_of(r, label) for label in ("nll", "accuracy")]
 
     assert all(end.duration_ns >= 0.9 * count * seconds * 1e9 for end in ends)
-    assert sum(end.duration_ns for end in ends) <= evaluation.duration_ns
+    assert all(end.duration_ns <= evaluation.duration_ns for end in ends)
 
 
 @pytest.mark.parametrize("fault", ["no client", "too many unscored"])

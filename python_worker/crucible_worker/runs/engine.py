@@ -194,13 +194,13 @@ class Attempt:
             plan = self._plan = await load_others(self._plan, self._gate)
             for evaluator in self._holding():
                 await evaluator.get_ready()
-            self._last_progress = time.monotonic()
             told = await self._journal.read(told_of, number)
             before = await self._journal.read(runs_before, number)
             runs = self._runs = EvaluatorRuns(
                 self._journal, self.row, plan, self._request, told=told, before=before, active_ns=self._active_ns
             )
             items = items_left(plan, before, runs.to_run)
+            self._last_progress = time.monotonic()
             async with asyncio.TaskGroup() as group:
                 for index in runs.unfinished:
                     group.create_task(self._failing(runs.end(index)))
