@@ -2,19 +2,20 @@
 
 Worker, watchers and caller are three processes on 127.0.0.1. The watched evaluation stands in the middle of the log and
 has not ended. Its watchers attach from the beginning while GetEvaluation is called; then samples of it are written, in
-several transactions a second, and all watchers follow.
+a hundred transactions a second, and all watchers follow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,10 @@ SAMPLES = 2_000
 WATCHERS = (0, 8, 40)
 CALLS = 300
 """Of GetEvaluation, one after another, for one figure."""
-WRITES_PER_SECOND, WRITTEN = 20, 5
+WRITES_PER_SECOND, WRITTEN = 100, 2
 """Transactions of the evaluation while it is followed, and samples in each."""
+FOLLOWED = 20
+"""Events that every watcher is to have got of those that are written then."""
 MOST = 2.0
 """How many times as long GetEvaluation takes next to the most watchers as next to none."""
 UNREAD = 50
@@ -110,7 +113,7 @@ async def fill(state_dir: Path) -> None:
     journal = await Journal.open(state_dir, event_to_record)
     locks = OwnerLocks(state_dir / "owners.lock")
     request = request_of(model="embedded:m", evaluators="accuracy", dataset=[], evaluation_id=EVALUATION)
-    contents = claims.Contents(dataset_fingerprint="d", model_fingerprint="m", total=10 * SAMPLES)
+    contents = claims.Contents(dataset_fingerprint="d", model_fingerprint="m", total=10**6)
     await _others(journal)
     claimed = await journal.submit(
         lambda t: claims.claim(t, locks, request, fingerprint="f", contents=contents, worker_id="w")
@@ -149,28 +152,34 @@ async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
 
 async def next_to_watchers(address: str, state_dir: Path, count: int) -> tuple[list[float], list[float]]:
     """Seconds of calls while so many watchers attach, and while they follow what is written."""
+    journal = await Journal.open(state_dir, event_to_record)
+    row = await journal.read(find, EVALUATION)
+    assert row is not None
+    there = await journal.read(_count, row.number)
     async with crucible_bridge.connect(address) as bridge:
 
         async def get() -> None:
             await bridge.evaluation.get_evaluation(EVALUATION)
 
         await get()
-        async with _child("watch", address, count) as child:
+        async with _child("watch", address, count, there, there + FOLLOWED) as child:
             attached = await _timed(get)
-            # Each says a line when it has everything.
+            # Each prints a line when it has everything, and another when it has what was written then.
             for _ in range(count):
                 await child.readline()
-            journal = await Journal.open(state_dir, event_to_record)
-            row = await journal.read(find, EVALUATION)
-            assert row is not None
             writing = asyncio.create_task(_keep_writing(journal, row))
-            try:
-                followed = await _timed(get)
-            finally:
-                writing.cancel()
-                await asyncio.wait((writing,))
-                await journal.aclose()
+            followed = await _timed(get)
+            for _ in range(count):
+                await child.readline()
+            assert not writing.done(), writing
+            writing.cancel()
+            await asyncio.wait((writing,))
+    await journal.aclose()
     return attached, followed
+
+
+def _count(connection: sqlite3.Connection, number: int) -> int:
+    return connection.execute("SELECT COUNT(*) FROM events WHERE number = ?", (number,)).fetchone()[0]
 
 
 async def next_to_unread(address: str, count: int) -> list[float]:
@@ -204,10 +213,12 @@ async def _timed(call: Callable[[], Any], times: int = CALLS) -> list[float]:
 
 
 @contextlib.asynccontextmanager
-async def _child(what: str, address: str, count: int) -> AsyncIterator[asyncio.StreamReader]:
+async def _child(what: str, address: str, count: int, *marks: int) -> AsyncIterator[asyncio.StreamReader]:
     """This script as the process of the watchers, from when it begins; the lines that it prints."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, __file__, what, address, str(count)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        *(sys.executable, __file__, what, address, *map(str, (count, *marks))),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
     try:
         assert child.stdout is not None
@@ -218,21 +229,25 @@ async def _child(what: str, address: str, count: int) -> AsyncIterator[asyncio.S
         await child.wait()
 
 
-async def watch(address: str, count: int) -> None:
+async def watch(address: str, count: int, *marks: int) -> None:
     """Watch the evaluation so many times, each on a connection of its own; runs until it is killed."""
     channels = _channels(address, count)
     print("begins", flush=True)
-    await asyncio.gather(asyncio.Event().wait(), *map(_follow, channels))
+    await asyncio.gather(asyncio.Event().wait(), *(_follow(channel, marks) for channel in channels))
 
 
-async def _follow(channel: grpc.aio.Channel) -> None:
-    """Read every batch, without a Python object for each event: the processes share a few cores."""
+async def _follow(channel: grpc.aio.Channel, marks: Sequence[int]) -> None:
+    """Read every batch, and print a line at so many events.
+
+    No Python object is made for each event: the processes share a few cores.
+    """
     seen = 0
     stub: Any = evaluation_pb2_grpc.EvaluationServiceStub(channel)
     async for batch in stub.WatchEvaluation(evaluation_pb2.WatchEvaluationRequest(evaluation_id=EVALUATION)):
         before, seen = seen, seen + len(batch.events)
-        if before <= SAMPLES < seen:  # START and the samples
-            print("attached", flush=True)
+        for mark in marks:
+            if before < mark <= seen:
+                print(mark, flush=True)
 
 
 async def ignore(address: str, count: int) -> None:
@@ -253,6 +268,6 @@ def _channels(address: str, count: int) -> list[grpc.aio.Channel]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["watch"], ["ignore"]):
-        asyncio.run({"watch": watch, "ignore": ignore}[sys.argv[1]](sys.argv[2], int(sys.argv[3])))
+        asyncio.run({"watch": watch, "ignore": ignore}[sys.argv[1]](sys.argv[2], *map(int, sys.argv[3:])))
     else:
         asyncio.run(main())

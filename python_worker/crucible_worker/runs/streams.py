@@ -23,11 +23,14 @@ __all__ = [
     "EXAMINED_EVENTS",
     "FLUSH_SECONDS",
     "IDLE_PAGE_SECONDS",
+    "LONGEST_REST_SECONDS",
     "PAGE_EVENTS",
+    "REST_TIMES",
     "EventFilter",
     "EventPage",
     "Look",
     "follow",
+    "rest_seconds",
 ]
 
 PAGE_EVENTS = 512
@@ -36,6 +39,11 @@ EXAMINED_EVENTS = 65_536
 """Events that one read examines at most: some 10 ms, after which another stream has the thread."""
 FLUSH_SECONDS = 0.01
 """Shortest time between two pages at the log's end, so that they gather events."""
+REST_TIMES = 4.0
+"""A stream at the log's end rests so many times as long as it has waited for its page: where there are many streams, so
+that they wait for each other, each gathers more events, and together they leave the worker to its calls."""
+LONGEST_REST_SECONDS = 0.1
+"""So long at most: a drain leaves streams 0.2 s for what was written last."""
 IDLE_PAGE_SECONDS = 1.0
 """How often a stream whose filter lets nothing through says how far it has looked, and its watcher is asked."""
 
@@ -114,6 +122,7 @@ async def follow(
         due = told if now - told_at >= IDLE_PAGE_SECONDS else None
         look, page = await journal.read_stream(_read_page, position, only, log_id, pack, fresh=fresh, empty_after=due)
         log_id = look.log.log_id  # a stream is of one log, also where the journal is set back beneath it
+        read = time.monotonic()
         if page is not None:
             told, told_at = look.position, now
             yield page
@@ -125,7 +134,12 @@ async def follow(
                 yield pack(EventPage(records=(), log_id=look.log.log_id, through_sequence=position))
             return
         await journal.news.wait(seen, IDLE_PAGE_SECONDS)
-        await asyncio.sleep(FLUSH_SECONDS - (time.monotonic() - now))
+        await asyncio.sleep(rest_seconds(read - now) - (time.monotonic() - now))
+
+
+def rest_seconds(waited: float) -> float:
+    """From the request for one page at the log's end to that for the next, by how long the first took."""
+    return max(FLUSH_SECONDS, min(REST_TIMES * waited, LONGEST_REST_SECONDS))
 
 
 def _read_page(

@@ -300,3 +300,18 @@ async def test_streams_wait_for_threads_of_their_own(journal):
         gate.set()
     assert [len(pages) for pages in await asyncio.gather(*reading)] == [1] * len(reading)
     assert {name.rpartition("_")[0] for name in names} == {"stream-reader"}
+
+
+@pytest.mark.parametrize(
+    ("waited", "rest"),
+    [
+        (0.0, streams.FLUSH_SECONDS),
+        (streams.FLUSH_SECONDS / streams.REST_TIMES, streams.FLUSH_SECONDS),
+        (2 * streams.FLUSH_SECONDS / streams.REST_TIMES, 2 * streams.FLUSH_SECONDS),
+        (streams.LONGEST_REST_SECONDS / streams.REST_TIMES, streams.LONGEST_REST_SECONDS),
+        (60.0, streams.LONGEST_REST_SECONDS),
+    ],
+)
+def test_streams_that_wait_for_each_other_rest_for_longer(waited, rest):
+    """One alone gathers events for a moment; many, for which a page takes longer, gather more, within a bound."""
+    assert streams.rest_seconds(waited) == rest
