@@ -74,6 +74,8 @@ class Asked:
     """Of a suite's member."""
     path: str = ""
     """Where a suite's file has it: "evaluations[1]"."""
+    label: str
+    """What its progress is shown under."""
 
 
 def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
@@ -161,6 +163,7 @@ def _asked(typed: Typed, model: str) -> Asked:
             limits=Limits(max_unscored=typed.max_unscored),
         ),
         model=model,
+        label=model,
     )
 
 
@@ -217,7 +220,8 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
         metric_prefix=planned.metric_prefix,
         labels=planned.labels,
     )
-    return Asked(request=request, model=model, name=member.name, path=f"evaluations[{index}]")
+    label = member.name if len(typed.models) == 1 else f"{model} {member.name}"
+    return Asked(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
 
 
 def _id(typed: Typed, model: str, member: str = "") -> str:

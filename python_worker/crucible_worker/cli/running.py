@@ -89,27 +89,31 @@ async def run(
     assert current is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     log_writer = configure_logging("console", "warning")
-    # A command evaluates; it removes nothing that others left in the journal.
-    parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()))
     try:
         with progress(sys.stderr, quiet=quiet) as show:
-            for each in asked:
-                found = await _one(parts.evaluations, settings, each, evaluators, show)
-                ended.append(found)
-        return await compared(
-            parts.evaluations.comparisons, [(each.name, each.evaluation) for each in ended if isinstance(each, Ran)]
-        )
+            show.phase(asked[0].label, "starting")
+            # A command evaluates; it removes nothing that others left in the journal.
+            parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()))
+            try:
+                for each in asked:
+                    found = await _one(parts.evaluations, settings, each, evaluators, show)
+                    ended.append(found)
+                return await compared(
+                    parts.evaluations.comparisons,
+                    [(each.name, each.evaluation) for each in ended if isinstance(each, Ran)],
+                )
+            finally:
+                await parts.evaluations.drain()
+                await parts.aclose_children()
+                await parts.evaluations.aclose()
     finally:
-        await parts.evaluations.drain()
-        await parts.aclose_children()
-        await parts.evaluations.aclose()
         log_writer.close(1.0)
 
 
 async def _one(
     evaluations: Evaluations, settings: Settings, asked: Asked, evaluators: Sequence[str], show: Show
 ) -> Ran | NotRun:
-    label = asked.name or asked.model
+    label = asked.label
     show.phase(label, "opening the model")
     after: int | None = None
     while True:
