@@ -76,7 +76,7 @@ class WorkerLimits:
     max_streams: int = 256
     """Streams open at once in one service."""
     max_streams_per_peer: int = 64
-    """Streams of one service that one connection may have, so that no client takes all; not counted on a Unix socket."""
+    """Streams of one service that one connection may have, so that none takes all; not counted on a Unix socket."""
     max_health_watches: int = 256
     """Streams of Health.Watch open at once; more are refused. Health.Check is never refused."""
     max_reflection_streams: int = 16
