@@ -20,9 +20,11 @@ from crucible_bridge.types import (
     Assertions,
     CallTest,
     CodeItem,
+    CodeLimits,
     FormatScorer,
     GradeItem,
     JsonSchemaForm,
+    StdioTest,
     TrajectoryBatch,
 )
 from crucible_bridge.v1 import evaluation_pb2
@@ -80,6 +82,10 @@ CALLS: Mapping[str, Call] = {
     ),
     "a thousand tests": lambda bridge, _: bridge.grading.grade_code(
         [CodeItem(response="def f(): pass", tests=tuple(Assertions("a," * 480 + str(n)) for n in range(1_000)))]
+    ),
+    "lines of output": lambda bridge, _: bridge.grading.grade_code(
+        [CodeItem(response="print('\\n' * 9_900_000 + 'a')", tests=(StdioTest(stdin="", stdout="a"),))],
+        limits=CodeLimits(output_bytes=10_000_000),
     ),
     "items of one hash": lambda bridge, _: bridge.grading.score(
         [GradeItem(response=COLLIDING)] * 4, FormatScorer(form=JsonSchemaForm('{"uniqueItems": true}'))

@@ -35,6 +35,7 @@ from crucible_worker.evaluators.judging import judgement
 from crucible_worker.grading.code.assertions import read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
+from crucible_worker.grading.code.judging import _differs
 from crucible_worker.grading.direct import DirectGrader
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
@@ -120,6 +121,9 @@ ROWS = {
     ),
     "code: a large integer where a Decimal is returned": Row(
         make=lambda n: int(_hex(n, 1), 16), run=lambda expected: equals({"m": "0.5"}, expected), size=50_000
+    ),
+    "code: blank lines of output": Row(
+        make=lambda n: "\n" * n, run=lambda text: _differs(text.encode(), "a"), size=20_000
     ),
     "code: a set of integers of one hash": Row(
         make=lambda n: f"assert f(1) == {{{', '.join(str((2**61 - 1) * k) for k in range(n))}}}",

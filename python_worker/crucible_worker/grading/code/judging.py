@@ -17,7 +17,7 @@ from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.places import Place
-from crucible_worker.grading.code.sandbox import Bounds, Channel
+from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
 
 __all__ = ["Expected", "Finding", "run_test"]
 
@@ -194,11 +194,11 @@ async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimit
                 await talk.loaded(ended=_Ended)
     if (left := await place.program_left()) is None or left.code != 0:
         raise _Fails("the program did not end" if left is None else f"the program {left.told}")
-    wanted, got = _lines(test.stdout), _lines(output.decode(errors="replace"))
-    if got == wanted:
+    large = len(output) + len(test.stdout) >= LARGE_BYTES
+    differs = await asyncio.to_thread(_differs, output, test.stdout) if large else _differs(output, test.stdout)
+    if differs is None:
         return PASSED
-    line = next((at for at, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
-    raise _Fails(f"wrote something else on line {line + 1}")
+    raise _Fails(f"wrote something else on line {differs}")
 
 
 class _Ended(_Fails):
@@ -289,11 +289,17 @@ def _exception(answer: Mapping[str, Any]) -> str:
     return ": ".join(said)[:_MAX_TOLD]
 
 
+def _differs(output: bytes, stdout: str) -> int | None:
+    """The first line on which an output is another than the one that is wanted, from 1; None where it is none."""
+    got, wanted = _lines(output.decode(errors="replace")), _lines(stdout)
+    if got == wanted:
+        return None
+    return next((at for at, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted))) + 1
+
+
 def _lines(text: str) -> Sequence[str]:
-    lines = [line.rstrip() for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    text = text.rstrip()
+    return [line.rstrip() for line in text.split("\n")] if text else []
 
 
 def _bounds(limits: CodeLimits) -> Bounds:

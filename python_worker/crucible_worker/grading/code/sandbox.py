@@ -16,7 +16,7 @@ from typing import Any, Self
 from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import LENGTH_BYTES, MAX_ORDER_BYTES, READY, pack
 
-__all__ = ["START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
+__all__ = ["LARGE_BYTES", "START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
 
 START_SECONDS = 10.0
 """For a sandbox to be ready; it takes a tenth of a second on an idle machine."""
