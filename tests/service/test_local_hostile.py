@@ -30,6 +30,7 @@ MESSAGES = (ChatMessage("user", "12+34="),)
 ADDITION = ModelInput.of([4, 5, 13, 6, 7, 14])
 GREEDY = SamplingParams(max_tokens=8)
 CONTENT = "{{ messages[0].content }}"
+SOMETIMES = "{% if messages[0].content == '1' %}" + ENDLESS + "{% endif %}" + CONTENT
 
 TEMPLATES = {
     "loops": ENDLESS,
@@ -105,6 +106,12 @@ def status(pid, field):
     raise LookupError(field)
 
 
+def seconds_of(pid):
+    """CPU time of a process so far."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def children(pid):
     """Process ids of the children of all threads of a process."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
@@ -155,8 +162,7 @@ async def test_other_models_answer_while_a_template_loops(root):
 
 async def test_what_waits_for_a_process_that_is_killed_is_answered_by_the_next(local, root):
     """One conversation that the template loops over costs itself; the others of the model are answered."""
-    template = "{% if messages[0].content == '1' %}" + ENDLESS + "{% endif %}" + CONTENT
-    model = await load(local, made(root, "sometimes", template=template))
+    model = await load(local, made(root, "sometimes", template=SOMETIMES))
 
     slow = asyncio.create_task(chat(model, "1"))
     await asyncio.sleep(0)  # let it write its request first
@@ -260,6 +266,32 @@ async def test_a_configuration_that_takes_too_long_is_refused(root):
         (host,) = hosts_of(os.getpid())[-1:]
         (server,) = children(host)
         await asyncio.to_thread(wait_until, lambda: not any(map(runs, children(server))), "the process is killed")
+    finally:
+        await local.aclose()
+
+
+async def test_processes_that_are_killed_are_replaced(root):
+    """That of a model's texts by another one, its request retryable; the fork server with the whole host."""
+    local = LocalBackend([root], "cpu", dataclasses.replace(LIMITS, max_rendering_seconds=600.0))
+    try:
+        model = await load(local, made(root, "killed", template=SOMETIMES))
+        life = local._host.life
+        (server,) = children(life)
+        (texts,) = children(server)
+        call = asyncio.create_task(chat(model, "1"))
+        await asyncio.to_thread(wait_until, lambda: seconds_of(texts) > 1, "it loops")
+        os.kill(texts, signal.SIGKILL)
+        with pytest.raises(BackendError) as caught:
+            await call
+        assert caught.value.retryable
+        assert await answers(model)
+        assert local._host.life == life
+
+        os.kill(server, signal.SIGKILL)
+        with pytest.raises(BackendError) as caught:
+            await load(local, EmbeddedModel("arithmetic@180"))
+        assert (caught.value.reason, caught.value.retryable) == ("HOST_DIED", True)
+        assert await answers(model)
     finally:
         await local.aclose()
 

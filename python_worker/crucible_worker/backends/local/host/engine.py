@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import queue
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import torch
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.frames import NOT_OPEN
-from crucible_worker.backends.local.host.fork_server import ForkServer
+from crucible_worker.backends.local.host.fork_server import ForkServer, ForkServerEnded
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, to_backend_error
@@ -172,6 +173,9 @@ class Engine:
                 content = (key, opened.scheduler.loaded, opened.texts)
             else:
                 content = (key, *self._made(message, device, opened))
+        except ForkServerEnded:
+            _log.exception("the fork server has ended, and so does the host")
+            os._exit(1)
         except Exception as error:  # whatever it is, it is answered; the host goes on
             self._answer_error(identity, error)
         else:

@@ -13,9 +13,13 @@ from collections.abc import Callable
 
 from crucible_worker.lifetime import die_with
 
-__all__ = ["Child", "ForkServer"]
+__all__ = ["Child", "ForkServer", "ForkServerEnded"]
 
 _MAX_NAME_BYTES = 1_000
+
+
+class ForkServerEnded(Exception):
+    """There is no fork server any more: only another host gets a new one."""
 
 
 class Child:
@@ -51,16 +55,19 @@ class ForkServer:
         """A new child, which has imported the library's modules of an architecture. Called by one thread at a time.
 
         Raises:
-            OSError: the fork server has ended, or cannot fork.
+            ForkServerEnded: it was killed, or could not fork.
         """
         ours, theirs = socket.socketpair()
         with theirs:
             name = model_type.encode(errors="replace")[:_MAX_NAME_BYTES]
-            socket.send_fds(self._control, [name or b" "], [theirs.fileno()])
-            answer, fds, _, _ = socket.recv_fds(self._control, 1, 1)
-        if not answer or not fds:
+            try:
+                socket.send_fds(self._control, [name or b" "], [theirs.fileno()])
+                fds = socket.recv_fds(self._control, 1, 1)[1]
+            except ConnectionError:
+                fds = []
+        if not fds:
             ours.close()
-            raise ConnectionResetError("the fork server has ended")
+            raise ForkServerEnded
         return Child(ours, fds[0])
 
 

@@ -132,17 +132,18 @@ class TextProcess:
                 self._cookbook = True
             return self._ask(message, seconds)
         except TimeoutError:
-            if self._dead:
-                return _not_open()
-            why = f"take longer than {seconds:g} s (max_rendering_seconds)"
+            why, retryable = f"take longer than {seconds:g} s (max_rendering_seconds)", False
         except EOFError:
-            if self._dead:
-                return _not_open()
-            why = f"ended the process, or need more than {self._bounds.max_rendering_bytes:,} bytes of memory"
-            why += " (max_rendering_bytes)"
+            # Out of memory in a library's own code, or killed by chance: only another attempt can tell.
+            bound = self._bounds.max_rendering_bytes
+            why, retryable = f"ended their process, or need more than {bound:,} bytes (max_rendering_bytes)", True
+        if self._dead:
+            return _not_open()
         _log.warning("the tokenizer or chat template of a checkpoint %s", why)
         self.close()
-        return BackendError(f"the model's tokenizer or chat template {why}", reason=RENDERING_LIMIT, retryable=False)
+        return BackendError(
+            f"the model's tokenizer or chat template {why}", reason=RENDERING_LIMIT, retryable=retryable
+        )
 
     def _ask(self, message: dict[str, Any], seconds: float) -> Any:
         """Send a request and wait for its answer.
