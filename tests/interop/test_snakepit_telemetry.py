@@ -116,6 +116,8 @@ async def test_an_evaluation_is_told_as_it_happens(tmp_path: Path):
 
         assert await listening is grpc.StatusCode.OK
         last_sequence = worker.load().last_sequence
+        log_id = (await worker.describe()).log_id
+    assert {event.metadata["log_id"] for event in pool.events} == {log_id}
     assert told(pool) == NAMES_OF_AN_EVALUATION
     complete = pool.events[3]
     assert json.loads(complete.metadata["metrics"])["accuracy"] == 1.0

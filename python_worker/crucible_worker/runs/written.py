@@ -50,9 +50,7 @@ class Written:
         while True:
             await self._some.wait()
             after, through = self._spans[0]
-            records, examined = await self._journal.read_stream(
-                read_events, after=after, through=through, kinds=kinds, limit=PAGE_EVENTS
-            )
+            self.log_id, records, examined = await self._journal.read_stream(_page, after, through, kinds)
             if records:
                 return records
             self.take(examined)
@@ -79,5 +77,10 @@ class Written:
 def _page(
     connection: sqlite3.Connection, after: int, through: int, kinds: Sequence[EventKind]
 ) -> tuple[str, list[tuple[int, bytes]], int]:
-    records, examined = read_events(connection, after=after, through=through, kinds=kinds, limit=PAGE_EVENTS)
-    return head(connection).log_id, records, examined
+    # One read transaction: the identity and the events are of the same moment.
+    connection.execute("BEGIN")
+    try:
+        records, examined = read_events(connection, after=after, through=through, kinds=kinds, limit=PAGE_EVENTS)
+        return head(connection).log_id, records, examined
+    finally:
+        connection.execute("COMMIT")

@@ -51,6 +51,19 @@ async def test_what_is_not_taken_comes_again(tmp_path: Path):
     await journal.aclose()
 
 
+async def test_a_page_tells_the_identity_of_its_log(tmp_path: Path):
+    """Who takes a page learns which log its sequences belong to, also after the log has got a new identity."""
+    journal = await Journal.open(tmp_path, event_to_record)
+    written = Written(journal)
+    for log_id in (journal.log_id, "another"):
+        await journal.submit(lambda transaction: transaction.execute("UPDATE head SET log_id = ?", (log_id,)))  # noqa: B023 - awaited here
+        await write(journal, 1)
+        written.take((await sequences(written))[-1])
+
+        assert written.log_id == journal.log_id
+    await journal.aclose()
+
+
 async def test_other_workers_and_other_kinds_are_passed_over(tmp_path: Path):
     """What another worker wrote in between is not handed out here, nor is another kind."""
     journal, other = [await Journal.open(tmp_path, event_to_record) for _ in range(2)]
