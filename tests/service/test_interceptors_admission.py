@@ -17,7 +17,7 @@ from crucible_bridge.v1 import (
     events_pb2_grpc,
     worker_pb2,
 )
-from crucible_worker.interceptors.calls import LARGE_BYTES, RETRY_AFTER_SECONDS, Calls
+from crucible_worker.interceptors.calls import LARGE_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES, Calls
 from crucible_worker.limits import WorkerLimits
 from tests.service.server_kit import Rig, error_of, evaluate_request, serving, settings_for, token_file, until
 
@@ -267,19 +267,33 @@ async def test_a_call_without_a_message_is_the_callers_error(tmp_path):
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_requests_in_work_have_a_bounded_size_together(extra):
     """Up to the limit they are admitted, beyond it refused; one alone is admitted whatever its size."""
-    calls = Calls(WorkerLimits(max_request_bytes_in_flight=100))
-    with calls.working_on(60):
+    unit = SMALL_BYTES
+    calls = Calls(WorkerLimits(max_request_bytes_in_flight=5 * unit))
+    with calls.working_on(3 * unit):
         if extra == 1:
-            with pytest.raises(ResourceExhausted) as caught, calls.working_on(41):
+            with pytest.raises(ResourceExhausted) as caught, calls.working_on(2 * unit + 1):
                 pass
             assert (caught.value.reason, caught.value.retry_after) == ("TOO_MANY_REQUEST_BYTES", RETRY_AFTER_SECONDS)
         else:
-            with calls.working_on(40 + extra):
+            with calls.working_on(2 * unit + extra):
                 pass
-    with calls.working_on(1000):
+    with calls.working_on(50 * unit):
         pass
-    with calls.working_on(100):  # everything was given back
+    with calls.working_on(5 * unit):  # everything was given back
         pass
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_small_request_is_admitted_however_much_is_in_work(extra):
+    """Up to the size of a probe, a read or a cancel there is always room; one byte more, and it counts."""
+    calls = Calls(WorkerLimits(max_request_bytes_in_flight=1))
+    with calls.working_on(10 * SMALL_BYTES):
+        if extra:
+            with pytest.raises(ResourceExhausted), calls.working_on(SMALL_BYTES + extra):
+                pass
+        else:
+            with calls.working_on(SMALL_BYTES), calls.working_on(SMALL_BYTES):
+                pass
 
 
 @pytest.mark.parametrize("extra", [-1, 0])
@@ -293,11 +307,28 @@ def test_large_requests_end_the_quiet(extra):
     assert calls.quiet_seconds() >= before
 
 
+async def test_requests_in_flight_starve_no_small_call(tmp_path):
+    """One request that takes all the room is admitted, and probes, reads and cancels next to it are never refused."""
+    data = evaluate_request("held").SerializeToString() + b"\xc2\x3e\xa0\x8d\x06" + b"x" * 100_000
+    limits = WorkerLimits(max_request_bytes_in_flight=1)
+    async with serving(settings_for(tmp_path, limits=limits)) as rig:
+        held = raw(rig).unary_unary("/crucible_bridge.v1.EvaluationService/Evaluate")(data)
+        await until(lambda: rig.evaluations.waiting == 1)
+
+        for service in ("", "crucible_bridge.v1.MetricsService"):
+            probe = await rig.health.Check(health_pb2.HealthCheckRequest(service=service))
+            assert probe.status == health_pb2.HealthCheckResponse.SERVING
+        assert await rig.about.GetInfo(worker_pb2.GetInfoRequest())
+        assert await rig.evaluation.CancelEvaluation(evaluation_pb2.CancelEvaluationRequest(evaluation_id="held"))
+        rig.evaluations.gate.set()
+        assert await held
+
+
 async def test_requests_beyond_the_bytes_in_flight_are_refused_until_one_is_answered(tmp_path):
     """Refused with when to come again; a read next to them passes, and so does the same call later."""
     # A field that no version has: what is unknown is received as well.
-    data = evaluate_request("held").SerializeToString() + b"\xc2\x3e\xb8\x17" + b"x" * 3000
-    limits = WorkerLimits(max_request_bytes_in_flight=5000)
+    data = evaluate_request("held").SerializeToString() + b"\xc2\x3e\xa0\x8d\x06" + b"x" * 100_000
+    limits = WorkerLimits(max_request_bytes_in_flight=150_000)
     async with serving(settings_for(tmp_path, limits=limits)) as rig:
         evaluate = raw(rig).unary_unary("/crucible_bridge.v1.EvaluationService/Evaluate")
         held = evaluate(data)

@@ -12,10 +12,13 @@ from crucible_worker.interceptors.methods import HEALTH, REFLECTION, Method
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.admission import draining_error
 
-__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "Calls"]
+__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Calls"]
 
 LARGE_BYTES = 1024 * 1024
 """A request from here on leaves memory behind that is worth giving back."""
+
+SMALL_BYTES = 64 * 1024
+"""A request up to here is never refused for its size: a probe, a read or a cancel. The calls open bound them."""
 
 RETRY_AFTER_SECONDS = 1.0
 """When a refused caller may come again: another worker, or a call that ended, has room by then."""
@@ -78,10 +81,11 @@ class Calls:
         """Count the bytes of a request while it is in work.
 
         Raises:
-            ResourceExhausted: requests in work have too many bytes already; one alone never has.
+            ResourceExhausted: requests in work have too many bytes already; one alone never has,
+                nor a small one.
         """
         most = self._limits.max_request_bytes_in_flight
-        if self._bytes and self._bytes + size > most:
+        if size > SMALL_BYTES and self._bytes and self._bytes + size > most:
             message = f"the request has {size:,} bytes, and those in work {self._bytes:,} of at most {most:,}"
             raise _exhausted(message, "TOO_MANY_REQUEST_BYTES")
         return _Work(self, size)
