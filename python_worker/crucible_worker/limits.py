@@ -88,7 +88,7 @@ class WorkerLimits:
     connection_idle_seconds: float = 1_800.0
     """How long a connection without a call or a stream stays open."""
     max_request_bytes_in_flight: int = 512 * 1024 * 1024
-    """Requests that have arrived and are not answered, together; more are refused, but not one alone or up to 64 KiB."""
+    """Requests in work, together; more are refused, except one that is alone or has at most 64 KiB."""
     request_seconds: float = 120.0
     """How long the message of a call may take to arrive, once the call has been admitted."""
     health_request_seconds: float = 5.0
