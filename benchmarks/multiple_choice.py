@@ -1,11 +1,11 @@
 """`multiple_choice` against lm-evaluation-harness: the same log-probabilities, and how fast.
 
 Two cases: additions on the embedded model, with four sums to choose from; and questions of 200 tokens on a model of 14
-million parameters, whose weights are random. Each choice's log-probability has to be the rival's to 1e-4, and each
-accuracy exactly. The rival is timed in its own process with the model loaded, with the batch size and the number of
+million parameters, whose weights are random. Each choice's log-probability has to be the baseline's to 1e-4, and each
+accuracy exactly. The baseline is timed in its own process with the model loaded, with the batch size and the number of
 threads that serve it best. Ours is the whole remote call on a worker that has loaded the model, with 128 questions at a
 time: journal, events and reply. Each of our questions has a separate pass, so that its numbers do not depend on the
-other questions. The rival shares passes: on the embedded model its evaluation alone is faster, and is printed only.
+other questions. The baseline shares passes: on the embedded model its evaluation alone is faster, and is printed only.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ FOLLOWED = 20
 MOST = 2.0
 """How many times as long GetEvaluation takes next to the most watchers as next to none."""
 UNREAD = 50
-"""Subscriptions that nobody reads."""
+"""Subscriptions that are never read."""
 PROBES = 300
 EVALUATION = "watched"
 
@@ -183,7 +183,7 @@ def _count(connection: sqlite3.Connection, number: int) -> int:
 
 
 async def next_to_unread(address: str, count: int) -> list[float]:
-    """Seconds of probes while so many subscriptions are open, of which nobody reads one."""
+    """Seconds of probes while so many subscriptions are open that are never read."""
     async with crucible_bridge.connect(address) as bridge:
 
         async def probe() -> None:

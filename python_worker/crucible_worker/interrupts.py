@@ -26,7 +26,7 @@ class _End:
         self._code = code
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        # Nothing of ours runs yet: there is nothing to clean up, and interpreters that end by themselves import more.
+        # No worker runs yet: there is nothing to clean up, and interpreters that end by themselves import more.
         os._exit(self._code)
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz --seconds 3600
 
-It is no test of the suite: it runs as long as it is told to, on a machine that does nothing else. Exit code 1, with a
+It is no test of the suite: it runs for `--seconds`, on a machine that does nothing else. Exit code 1, with a
 line for each, if a probe took more than a second, an answer was INTERNAL, a worker did not end within 5.5 s, or a
 process of it was left behind.
 """

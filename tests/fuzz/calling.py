@@ -47,7 +47,7 @@ __all__ = ["call_for_ever", "write_checkpoints"]
 ITEMS = 4
 """At most, of a batch."""
 CALL_SECONDS = 10.0
-"""For one call; what takes longer is given up here, and is to harm nobody there."""
+"""For one call; what takes longer is given up here, and must not harm other calls there."""
 CHECKPOINTS = 12
 """With templates of all kinds, and one that is as it should be."""
 _TEMPLATES = (
@@ -102,7 +102,7 @@ async def _call(results: Connection, address: str, seed: int, folder: Path, only
                     results.send(("found", f"{name} of {seed}/{number}: {error}"))
                 elif error.code is Code.UNAVAILABLE:
                     await asyncio.sleep(0.05)
-            except Exception:  # a fault of the client's, or of this program: it is told as one
+            except Exception:  # a fault of the client's, or of this program: it is reported as one
                 results.send(("found", f"{name} of {seed}/{number}: {traceback.format_exc()[-2000:]}"))
 
 

@@ -1,4 +1,4 @@
-"""kill -9 between the ends of two evaluators: what has ended stands, and nothing of it is told twice."""
+"""kill -9 between the ends of two evaluators: what has ended stands, and no event of it is written twice."""
 
 from __future__ import annotations
 

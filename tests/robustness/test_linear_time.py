@@ -266,10 +266,10 @@ ROWS |= {
     "server: Retry-After of many digits": Row(
         make=lambda n: {"Retry-After": "Thu, " + "1" * n + " Jan 2026 00:00:00 GMT"}, run=retry_after, size=100_000
     ),
-    "answer: thoughts that are opened and never closed": Row(
+    "answer: reasoning that is opened and never closed": Row(
         make=lambda n: "<think>" * n, run=without_thinking, size=5_000
     ),
-    "answer: thoughts that are closed and never opened": Row(
+    "answer: reasoning that is closed and never opened": Row(
         make=lambda n: " </think>" * n, run=without_thinking, size=5_000
     ),
     "inspect: a name of a task": Row(

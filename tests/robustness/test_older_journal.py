@@ -101,7 +101,7 @@ async def test_what_was_interrupted_is_resumed(state_dir):
         events = [event for event in log if event.evaluation_id == "interrupted"]
         count = collections.Counter((event.kind, event.evaluator, event.metadata.get("sample_id")) for event in events)
         del count[EventKind.EVALUATION_PROGRESS, "", None]
-        assert set(count.values()) == {1}, "nothing is told twice"
+        assert set(count.values()) == {1}, "no event is written twice"
         assert sum(kind is EventKind.SAMPLE_COMPLETE for kind, *_ in count) == 24
         assert {evaluator for kind, evaluator, _ in count if kind is EventKind.EVALUATOR_COMPLETE} == {
             *("accuracy", "nll"),

@@ -49,7 +49,7 @@ async def test_an_evaluation_that_runs_programs_is_refused_where_none_may_run() 
 
 
 async def test_a_worker_that_ends_takes_nothing_from_another_one() -> None:
-    """Its processes are its own; neither has those of whoever was started last."""
+    """Its processes are its own; neither has those of the worker that started last."""
     async with rig(grading_processes=2) as first:
         async with rig(grading_processes=2) as second:
             await second.evaluation.evaluate(_math())

@@ -185,7 +185,7 @@ async def test_a_duration_counts_all_attempts(tmp_path: Path):
 
 
 async def test_an_evaluator_whose_samples_are_done_ends_in_the_next_attempt(monkeypatch: pytest.MonkeyPatch):
-    """Its worker was lost between its last sample and its end: nothing is run again, and the end is told once."""
+    """Its worker was lost between its last sample and its end: nothing is run again, and the end is one event."""
     troubles = [JournalUnavailable("the disk is full")]
 
     def troubled(*arguments: Any) -> None:

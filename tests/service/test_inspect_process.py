@@ -91,7 +91,7 @@ async def test_the_last_word_ends_it_whatever_is_still_asked() -> None:
 
 
 async def test_one_that_is_stopped_has_the_last_word() -> None:
-    """The process is told to stop, and ends with what it has by then."""
+    """The process receives the request to stop, and ends with what it has by then."""
     stop = asyncio.Event()
 
     async def answer(question: Any) -> dict[str, Any]:

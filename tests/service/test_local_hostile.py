@@ -144,7 +144,7 @@ async def test_a_template_that_fails_refuses_its_messages(local, root):
 
 
 async def test_other_models_answer_while_a_template_loops(root):
-    """Its process computes, and goes on to compute, while each way of asking the other model is answered."""
+    """Its process computes without end while each way of asking the other model is answered."""
     local = LocalBackend([root], "cpu", dataclasses.replace(LIMITS, max_rendering_seconds=600.0))
     try:
         good = await load(local, made(root, "good-beside", template=CONTENT))

@@ -326,7 +326,7 @@ async def test_a_long_answer_is_read_as_a_short_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_authorities_are_not_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Who may vouch for a server is for the settings to say, not for whoever sets SSL_CERT_FILE."""
+    """The settings say which authorities are trusted; the variable SSL_CERT_FILE does not."""
     usual = tls_context(None).cert_store_stats()
     empty = tmp_path / "none.pem"
     empty.touch()

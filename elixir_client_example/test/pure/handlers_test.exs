@@ -90,7 +90,7 @@ defmodule CrucibleBridge.HandlersTest do
     Code.compile_quoted(definition)
   end
 
-  # What a handler may get: of every kind of this name, with everything and with nothing; and what somebody else executes.
+  # What a handler may get: of every kind of this name, with everything and with nothing; and what another program executes.
   defp events(name) do
     kinds = for kind <- Event.kinds(), Event.name(kind) == name, do: kind
 

@@ -83,7 +83,7 @@ defmodule CrucibleBridge.Telemetry.EventTest do
     end
   end
 
-  test "a count of the event is told from a metric of the same name" do
+  test "a count of the event and a metric of the same name are distinguished" do
     {values, measurements} = measured(["sample_count", "p/sample_count", "p/n"], "p/")
     assert measurements == %{:sample_count => 1.0, "p/sample_count" => values["p/sample_count"], "p/n" => values["p/n"]}
   end

@@ -31,7 +31,7 @@ class Show(Protocol):
 
 
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
-"""What an evaluation is at goes on behind these: the model is still to be loaded."""
+"""Events after which the phase is still shown: the model is not yet loaded."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
 
 

@@ -96,7 +96,7 @@ def _flag(error: BridgeError, evaluators: Sequence[str]) -> str:
 
 
 def _flag_of(field: str, evaluators: Sequence[str]) -> str:
-    """The flag that gives a field; a field that no flag gives is told as it is."""
+    """The flag that gives a field; a field that no flag gives keeps its name."""
     if (found := _EVALUATOR.match(field)) and (typed := _typed(field, evaluators)):
         label = typed.partition("=")[0]
         if found["key"]:

@@ -40,9 +40,9 @@ class Bound:
     """When a sample has to end, of an evaluator that `stops_itself`."""
 
     seconds: float
-    """From the beginning of its run: it is told to stop."""
+    """From the beginning of its run; then it receives the request to stop."""
     wind_up_seconds: float
-    """From then on: what does not stop is killed."""
+    """From then on; then it is killed."""
     problem: Problem
     """What it ends with if it is not done by then."""
 

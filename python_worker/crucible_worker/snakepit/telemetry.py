@@ -32,7 +32,7 @@ NAMES: Mapping[EventKind, tuple[str, ...]] = {
     EventKind.METRICS_COMPUTED: ("python", "call", "stop"),
     EventKind.GRADING_COMPLETE: ("python", "call", "stop"),
 }
-"""Names that Snakepit knows, by the kinds that are told: an attempt at an evaluation is a start and its end,
+"""Names that Snakepit knows, by the kinds that it receives: an attempt at an evaluation is a start and its end,
 and so is an evaluator."""
 
 MAX_TEXT_BYTES = 4096

@@ -84,7 +84,7 @@ def test_many_small_maps_are_fine() -> None:
 
 @pytest.mark.parametrize("end", [b"\x0b", b"\x0c", b"\x00", b"\x52\xff", b"\xff" * 11])
 def test_what_hides_entries_is_no_message(end: bytes) -> None:
-    """Groups, which no field of ours is, and bytes that end amid a field."""
+    """Groups, which no field of these messages is, and bytes that end amid a field."""
     data = labelled(LARGE_BYTES // 16).SerializeToString() + end
 
     with pytest.raises(InvalidField, match="not a message"):

@@ -80,7 +80,7 @@ def test_a_wrong_value_is_named_by_its_field(fields: dict[str, Any], said: str):
 
 
 def test_a_mapping_of_kinds_keeps_their_options():
-    """Evaluators by kind are taken with what each is told; none at all is an empty mapping or None."""
+    """A mapping of evaluators by kind keeps the options of each; none at all is an empty mapping or None."""
     evaluators = {"accuracy": {"grader": "numeric", "grader_options": {"tolerance": 0.1}}, "nll": {}, "rollout": None}
 
     request = request_of(model="embedded:a@1", evaluators=evaluators, dataset="builtin:arithmetic")

@@ -74,7 +74,7 @@ def test_on_a_terminal_there_is_a_bar():
 
 
 def test_the_bar_keeps_the_evaluations_total():
-    """An evaluator's total is told beside the bar, and is not the bar's."""
+    """An evaluator's total is shown next to the bar, and is not the bar's."""
     text = _shown(_Terminal(), START, HALF, NLL_START)
 
     assert "10/20" in text

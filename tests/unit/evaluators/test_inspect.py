@@ -527,7 +527,7 @@ def test_numbers_that_are_not_finite_are_not_sent() -> None:
 
 
 def test_names_that_differ_too_late_are_numbered() -> None:
-    """Each task has its own keys, as many as there are whose names are alike as far as they are told."""
+    """Each task has its own keys, also if the names of tasks are equal after they are shortened."""
     label = "x" * 300
     results = [
         SampleResult(evaluator="inspect", sample_id=f"{label}{number}", repeat=0, verdict=Verdict.ERROR)

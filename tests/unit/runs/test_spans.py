@@ -79,7 +79,7 @@ async def test_an_end_has_its_result_and_its_duration(journal, locks, result, ki
 
 
 async def test_a_duration_counts_over_attempts(journal, locks):
-    """What the first attempt took since the start, and all of the second one: the time between them is nobody's."""
+    """What the first attempt took since the start, and all of the second one: the time between them is not counted."""
     row = (await claim(journal, locks)).row
     await begin(journal, row, active_ns=30)
     row = await taken_over(journal, locks, row, 100)

@@ -260,7 +260,7 @@ async def test_a_watch_from_the_beginning_does_not_read_what_others_wrote(tmp_pa
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 async def test_one_read_examines_a_bounded_stretch(journal, monkeypatch, extra):
-    """A filter that lets little through does not keep its thread: others read before it goes on."""
+    """A filter that lets little through does not keep its thread: others read before it resumes."""
     monkeypatch.setattr(streams, "EXAMINED_EVENTS", 100)
     await append(journal, 100 + extra, run_id="other")
     await append(journal, 1, run_id="mine")

@@ -278,7 +278,7 @@ async def test_a_stream_loses_nothing_at_its_end(tools: Tools):
 
 
 def test_events_of_unknown_kinds_are_left_out():
-    """A newer worker of the journal may write kinds that have no name here: the rest is told, and the position."""
+    """A newer worker of the journal may write kinds that have no name here: the rest is sent, and the position."""
     events = [events_pb2.Event(kind=kind, sequence=n) for n, kind in enumerate((99, 13, 1), 1)]  # type: ignore[arg-type]
     batch = events_pb2.EventBatch(events=events, log_id="log", through_sequence=3)
 

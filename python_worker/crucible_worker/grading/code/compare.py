@@ -21,7 +21,7 @@ __all__ = ["equals", "equals_json"]
 _CONTAINERS = frozenset({"t", "s", "z", "d"})
 _MAX_KEY_ITEMS = 1_000  # of a frozenset that is a key
 _MAX_DECIMAL_DIGITS = 4_300
-"""Before and behind the point; as many as Python reads of an integer. A Decimal with more equals nothing."""
+"""Before and after the point; as many as Python reads of an integer. A Decimal with more equals nothing."""
 
 
 class _Other:

@@ -92,7 +92,7 @@ class CodeGrader:
         return CodeGrades(grades=ordered, problems=problems, metrics=metrics_of(problems, request.k))
 
     async def _graded(self, item: CodeItem, limits: CodeLimits) -> Grade:
-        """As `grade`; a fault of ours in one item costs the others nothing."""
+        """As `grade`; the worker's own fault in one item does not affect the others."""
         try:
             return await self.grade(item, limits)
         except BridgeError:

@@ -21,7 +21,7 @@ from crucible_worker.lifetime import die_with
 __all__ = ["READ_SECONDS", "read_apart"]
 
 READ_SECONDS = 30
-"""For a process to read tests, of its processor time and of ours; a megabyte takes some 5 s."""
+"""For a process to read tests, in processor time and in wall-clock time; a megabyte takes some 5 s."""
 _MEMORY_BYTES = 4 << 30  # a megabyte of statements takes half of one
 
 _COMMAND = (sys.executable, "-P", "-m", "crucible_worker.grading.code.reading")

@@ -109,7 +109,7 @@ def recognize(connection: sqlite3.Connection, path: Path) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Again, inside the transaction: nobody writes, so all marks and the log are of one moment.
+        # Again, inside the transaction: no other worker writes, so all marks and the log are of one moment.
         if not _is_recognized(connection, path):
             _settle(connection, path)
         connection.execute("COMMIT")

@@ -16,7 +16,7 @@ __all__ = ["RENAME_SECONDS", "Told"]
 RENAME_SECONDS = 60.0
 """How often the mark is named after its sequence: what an older directory copied over this one does not overwrite."""
 
-_SEQUENCE_AT = 33  # behind the log's identity and a blank
+_SEQUENCE_AT = 33  # after the log's identity and a blank
 _log = structlog.get_logger(__name__)
 
 

@@ -22,5 +22,5 @@ from crucible_worker.grading.code.judging import _differs
     ],
 )
 def test_lines_are_compared_but_for_white_space_at_their_ends(output: bytes, stdout: str, line: int | None) -> None:
-    """And for blank lines at the end; the first other line is told."""
+    """And for blank lines at the end; the first other line is named."""
     assert _differs(output, stdout) == line

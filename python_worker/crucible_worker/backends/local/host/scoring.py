@@ -136,7 +136,7 @@ def _of_rows(
     read: int = 0,
     greedy: bool = False,
 ) -> np.ndarray:
-    """What stands behind the last m tokens of each row, shape (k, m).
+    """Log-probabilities or likeliest tokens of the last m tokens of each row, shape (k, m).
 
     Args:
         loaded: the model.

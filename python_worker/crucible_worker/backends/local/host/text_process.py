@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 class TextProcess:
     """Texts of one checkpoint. A request that exceeds its time costs itself and the process.
 
-    Requests that wait then are answered that the model is not open: whoever asks opens it again, which starts another
-    process, from files that are looked at again.
+    Requests that wait then get the answer that the model is not open. The caller opens it again, which reads the files
+    again and starts another process.
 
     Args:
         child: to be used by this alone.

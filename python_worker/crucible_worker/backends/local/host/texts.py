@@ -1,4 +1,4 @@
-"""Chat templates, tokenizers and renderers of one checkpoint: programs and data of whoever made it."""
+"""Chat templates, tokenizers and renderers of one checkpoint: programs and data that are not trusted."""
 
 from __future__ import annotations
 
