@@ -8,12 +8,14 @@ import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
@@ -24,11 +26,15 @@ from crucible_bridge.types import (
     FormatScorer,
     GradeItem,
     JsonSchemaForm,
+    SamplingParams,
     StdioTest,
     TrajectoryBatch,
 )
 from crucible_bridge.v1 import evaluation_pb2
+from crucible_worker.backends.openai.documents import QUICK_PARTS
 from tests.robustness.harness import workshop
+from tests.service.openai_kit import Reply, Request, ScriptedServer, shout
+from tests.service.serving import serving
 
 HEALTH_SECONDS = 1.0
 """A Kubernetes probe gives up after so long."""
@@ -95,7 +101,7 @@ CALLS: Mapping[str, Call] = {
 }
 
 
-async def _worst_probe(address: str, work: asyncio.Future[object]) -> float:
+async def _worst_probe(address: str, work: asyncio.Future[Any]) -> float:
     """The longest that health takes to answer until some work ends; at least one probe."""
     worst = 0.0
     async with grpc.aio.insecure_channel(address) as channel:
@@ -123,6 +129,48 @@ async def test_health_answers_meanwhile(tmp_path: Path, name: str) -> None:
             found.append(await _worst_probe(worker.address, work))
             if found[-1] < HEALTH_SECONDS:
                 break
+
+    assert min(found) < HEALTH_SECONDS, found
+
+
+MANY_TOKENS = 250_000
+MEBIBYTE = 1024 * 1024
+ANSWERS: Mapping[str, Callable[[], bytes]] = {
+    "many keys": lambda: b"{" + b",".join(b'"%x":1' % number for number in range(4_500_000)) + b"}",
+    "many lists": lambda: b'{"a":[' + b"[]," * 6_000_000 + b"0]}",
+    "much of one token": lambda: (
+        b'{"choices":[{"prompt_logprobs":[{' + b",".join(b'"%d":0' % n for n in range(4_000_000)) + b"}]}]}"
+    ),
+    "many numbers": lambda: b'{"choices":[{"token_ids":[' + b"0," * (30 * MEBIBYTE) + b"0]}]}",
+    "as many keys as are read at once": lambda: (
+        b"{" + b",".join(b'"%x":1' % number for number in range(QUICK_PARTS - 1)) + b"}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_health_answers_while_a_server_says_nonsense(tmp_path: Path, name: str) -> None:
+    """Within a second, whatever an OpenAI-compatible server answers that was asked for many tokens."""
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+    nonsense = Reply(ANSWERS[name]())
+    left: list[Reply] = []
+
+    def script(request: Request) -> Reply:
+        return left.pop() if request.method == "POST" and left else shout(request)
+
+    found: list[float] = []
+    async with ScriptedServer(script).serving() as server:
+        settings = f'grading_processes = 0\n[openai_servers.s]\nbase_url = "{server.url}"\n'
+        async with serving(tmp_path, settings) as worker, crucible_bridge.connect(worker.address) as bridge:
+            for _ in range(ATTEMPTS):
+                left.append(nonsense)
+                asked = bridge.models.sample("openai:s/m", ["hi"], SamplingParams(max_tokens=MANY_TOKENS))
+                work = asyncio.ensure_future(asked)
+                found.append(await _worst_probe(worker.address, work))
+                assert work.result().items[0].problem is None
+                assert len(server.asked) == 2 * len(found)  # what is nonsense is asked for once more
+                if found[-1] < HEALTH_SECONDS:
+                    break
 
     assert min(found) < HEALTH_SECONDS, found
 

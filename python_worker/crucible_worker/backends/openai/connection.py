@@ -9,7 +9,8 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
-from crucible_worker.backends.openai.documents import apart, max_bytes, read_document
+from crucible_worker.backends.openai.documents import apart, max_bytes, read_document, takes_long
+from crucible_worker.backends.openai.reading import read_apart
 from crucible_worker.backends.openai.servers import OpenAIServer
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ __all__ = ["CLOSE_SECONDS", "Connection", "missing"]
 
 CLOSE_SECONDS = 0.5
 """Connections that do not let themselves be closed in this time are left to the end of the process."""
+
+_READERS = 2
+"""Long answers of one server that are read at once: each may take a processor and a few GB."""
 
 _DECISIVE = frozenset(
     {
@@ -45,6 +49,7 @@ class Connection:
         self.server = server
         self._client: Client | None = None
         self._making = asyncio.Lock()
+        self._readers = asyncio.Semaphore(_READERS)
         self._turns = asyncio.Semaphore(server.max_connections)
         self._reached = False
         self._closed = False
@@ -84,7 +89,10 @@ class Connection:
             if self._closed:  # while this one waited for its turn
                 raise _closed()
             content = await client.send(path, body, model, max_bytes(tokens))
-        return await apart(len(content), read_document, content, tokens, self.server.name)
+        if not takes_long(content):
+            return await apart(len(content), read_document, content, tokens, self.server.name)
+        async with self._readers:
+            return await read_apart(content, tokens, self.server.name)
 
     async def aclose(self) -> None:
         """Close the connections; requests under way fail. Idempotent."""

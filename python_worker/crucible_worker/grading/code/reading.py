@@ -6,17 +6,14 @@ Run as a program, it reads tests from its standard input and writes what they as
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
-import os
-import resource
 import sys
 from typing import Any
 
 from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.inside.values import NotPlain, decode, encode
-from crucible_worker.lifetime import die_with
+from crucible_worker.programs import Unanswered, ask_program, command_of, limit_program
 
 __all__ = ["READ_SECONDS", "read_apart"]
 
@@ -24,7 +21,7 @@ READ_SECONDS = 30
 """For a process to read tests, in processor time and in wall-clock time; a megabyte takes some 5 s."""
 _MEMORY_BYTES = 4 << 30  # a megabyte of statements takes half of one
 
-_COMMAND = (sys.executable, "-P", "-m", "crucible_worker.grading.code.reading")
+_COMMAND = command_of("crucible_worker.grading.code.reading")
 
 
 async def read_apart(source: str, prefix: str) -> Plain | Proxied:
@@ -34,26 +31,12 @@ async def read_apart(source: str, prefix: str) -> Plain | Proxied:
         BadTests: as that; or they take too long, or too much memory.
     """
     order = json.dumps([source, prefix]).encode("ascii")
-    process = await asyncio.create_subprocess_exec(
-        *_COMMAND,
-        str(os.getpid()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ},
-    )
     try:
-        async with asyncio.timeout(READ_SECONDS):
-            said, _ = await process.communicate(order)
+        said = await ask_program(_COMMAND, order, seconds=READ_SECONDS)
     except TimeoutError:
         raise BadTests(f"the tests take longer than {READ_SECONDS} s to be read") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise BadTests("the tests take too much time or memory to be read")
+    except Unanswered:
+        raise BadTests("the tests take too much time or memory to be read") from None
     return await asyncio.to_thread(_read_answer, said)
 
 
@@ -85,7 +68,5 @@ def _fields(call: Call) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[1]))
-    resource.setrlimit(resource.RLIMIT_CPU, (READ_SECONDS, READ_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    limit_program(int(sys.argv[1]), seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)
     json.dump(_answer(*json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,153 @@
+"""Reads long answers in a process of its own: the JSON decoder holds the interpreter's lock for up to 6 s over 64 MiB.
+
+Run as a program, it reads an answer from its standard input and writes what the worker looks at to its standard output:
+a line with the document, its long lists empty, then lines of their items, none longer than can be read at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from crucible_worker.backends.openai.documents import Nonsense, parse
+from crucible_worker.backends.openai.failures import garbage
+from crucible_worker.programs import Unanswered, ask_program, command_of, limit_program
+
+__all__ = ["READ_SECONDS", "read_apart"]
+
+READ_SECONDS = 60
+"""For a process to read an answer, of its processor time and of the clock's; 64 MiB take some 5 s."""
+_MEMORY_BYTES = 4 << 30
+_COMMAND = command_of("crucible_worker.backends.openai.reading")
+
+_ITEM_CHARS = 64 * 1024
+"""Of what is said of one token."""
+_SPARE_ITEMS = 1024
+"""A list may have so many more items than the answer may tell of tokens."""
+
+# What is read: objects by their fields, lists by their one shape; `_ANY` is each key. All else is left out.
+_ANY = ""
+_SCALAR = None
+_PROMPT_LOGPROBS = [{_ANY: {"logprob": _SCALAR, "rank": _SCALAR}}]
+_LOGPROBS = {"token_logprobs": [_SCALAR], "content": [{"logprob": _SCALAR}], "top_logprobs": [{_ANY: _SCALAR}]}
+_CHOICE = {
+    "text": _SCALAR,
+    "message": {"content": _SCALAR},
+    "finish_reason": _SCALAR,
+    "token_ids": [_SCALAR],
+    "logprobs": _LOGPROBS,
+    "prompt_logprobs": _PROMPT_LOGPROBS,
+}
+_DOCUMENT = {
+    "usage": {"prompt_tokens": _SCALAR, "completion_tokens": _SCALAR},
+    "prompt_logprobs": _PROMPT_LOGPROBS,
+}
+_Path = tuple[str | int, ...]
+
+
+async def read_apart(content: bytes, tokens: int, server: str) -> dict[str, Any]:
+    """As `read_document`, without holding up whatever else the worker does; fields that no code reads are left out.
+
+    Raises:
+        BackendError: as that; or it takes too long, too much memory, or says too much of one token (BACKEND_ANSWER).
+    """
+    order = b"%d\n%b" % (tokens, content)
+    try:
+        said = await ask_program(_COMMAND, order, seconds=READ_SECONDS)
+    except (TimeoutError, Unanswered):
+        raise garbage(server, f"{len(content):,} bytes that take too much time or memory to be read") from None
+    return await asyncio.to_thread(_together, said, server)
+
+
+def _together(said: bytes, server: str) -> dict[str, Any]:
+    # Line by line: between two of them other threads have their turn.
+    lines = iter(said.decode("utf-8", "surrogatepass").split("\n"))
+    first = json.loads(next(lines))
+    if "nonsense" in first:
+        raise garbage(server, first["nonsense"])
+    document = first["document"]
+    for line in lines:
+        path, items = json.loads(line)
+        place = document
+        for step in path:
+            place = place[step]
+        place.extend(items)
+    return document
+
+
+def _answer(order: bytes) -> Iterator[str]:
+    tokens, _, content = order.partition(b"\n")
+    try:
+        lists: list[tuple[_Path, list[str]]] = []
+        document = _read_part(parse(content, int(tokens)), int(tokens), lists)
+    except Nonsense as error:
+        yield _written({"nonsense": str(error)})
+        return
+    yield _written({"document": document})
+    for path, items in lists:
+        for packed in _packed(items):
+            yield f"[{_written(path)},[{packed}]]"
+
+
+def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, list[str]]]) -> dict[str, Any]:
+    """What is looked at; `lists` gets the items of the lists, as JSON."""
+    most = tokens + _SPARE_ITEMS
+
+    def part(value: Any, shape: Any, path: _Path) -> Any:
+        if isinstance(value, dict) and isinstance(shape, dict):
+            return {key: part(value[key], inner, (*path, key)) for key, inner in shape.items() if key in value}
+        if isinstance(value, list) and isinstance(shape, list):
+            if len(value) > most:
+                raise Nonsense(f"a list of {path[-1]} of more than {most:,} items")
+            lists.append((path, [_item(_cut(item, shape[0]), path) for item in value]))
+            return []
+        return _cut(value, _SCALAR)
+
+    found = part(document, _DOCUMENT, ())
+    if "choices" in document:
+        choices = document["choices"]
+        if isinstance(choices, list):  # one is read, and two are one too many
+            choices = [part(choice, _CHOICE, ("choices", index)) for index, choice in enumerate(choices[:2])]
+        found["choices"] = choices if isinstance(choices, list) else _cut(choices, _SCALAR)
+    return found
+
+
+def _cut(value: Any, shape: Any) -> Any:
+    """What a shape says of a value; a list or an object in a wrong place keeps its kind alone."""
+    if isinstance(value, dict) and isinstance(shape, dict):
+        if _ANY in shape:
+            return {key: _cut(inner, shape[_ANY]) for key, inner in value.items()}
+        return {key: _cut(value[key], inner) for key, inner in shape.items() if key in value}
+    return type(value)() if isinstance(value, dict | list) else value
+
+
+def _item(item: Any, path: _Path) -> str:
+    text = _written(item)
+    if len(text) > _ITEM_CHARS:
+        raise Nonsense(f"{path[-1]} that say more than {_ITEM_CHARS:,} characters of one token")
+    return text
+
+
+def _packed(items: list[str]) -> Iterator[str]:
+    start = size = 0
+    for index, item in enumerate(items):
+        size += len(item)
+        if size > _ITEM_CHARS:
+            yield ",".join(items[start : index + 1])
+            start, size = index + 1, 0
+    if start < len(items):
+        yield ",".join(items[start:])
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    limit_program(int(sys.argv[1]), seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)
+    for number, line in enumerate(_answer(sys.stdin.buffer.read())):
+        sys.stdout.buffer.write((b"\n" if number else b"") + line.encode("utf-8", "surrogatepass"))
+    sys.stdout.buffer.flush()
