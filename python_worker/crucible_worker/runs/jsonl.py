@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.types import ChatMessage, Conversation, Sample
 from crucible_worker.below_roots import LeadsOut, find_below
+from crucible_worker.parsing import uncollected
 
 __all__ = [
     "LINE_PROBLEM",
@@ -204,9 +205,10 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
     except UnicodeDecodeError as error:
         raise MalformedLine(f"is not UTF-8, at byte {error.start + 1}") from error
     try:
-        record = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite, parse_int=_whole
-        )
+        with uncollected(len(raw)):
+            record = json.loads(
+                text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite, parse_int=_whole
+            )
     except MalformedLine:
         raise
     except json.JSONDecodeError as error:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import LENGTH_BYTES, MAX_ORDER_BYTES, READY, pack
+from crucible_worker.parsing import uncollected
 
 __all__ = ["LARGE_BYTES", "START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
 
@@ -223,7 +224,8 @@ class Sandbox:
 
 
 def _parsed(data: bytes) -> Any:
-    return json.loads(data, parse_constant=_refused)
+    with uncollected(len(data)):
+        return json.loads(data, parse_constant=_refused)
 
 
 def _refused(constant: str) -> None:
