@@ -21,6 +21,7 @@ NLL = "--evaluator nll"
 NEEDED = {
     "models": ("torch", "transformers"),
     "tinker": ("tinker",),
+    "datasets": ("datasets", "torch"),
 }
 """What an extra needs to be seen to refuse."""
 
@@ -166,6 +167,28 @@ CASES = {
         "--model embedded:arithmetic@600: {cuda}",
         needs="no CUDA",
     ),
+    "option of no evaluator": _evaluate(
+        f"{MODEL} {DATA} {NLL} --evaluator mine=accuracy --option accuracy.grader=numeric",
+        "--option accuracy.grader is of no --evaluator; there are nll, mine",
+    ),
+    "id without a journal": _evaluate(
+        f"{MODEL} {DATA} {NLL} --id y",
+        "--id needs --state-dir: without it there is nothing to resume later",
+    ),
+    "value of a limit": Case(
+        typed="serve --limit max_streams=many",
+        told="crucible-worker: --limit max_streams is 'many', not a whole number\n",
+    ),
+    "value of a rule": Case(
+        typed="grade --input pairs.jsonl --output graded.jsonl --policy rounding_digits=true",
+        told="crucible-worker: --policy rounding_digits is True, not of type integer\n",
+    ),
+    "hub is away": _evaluate(
+        f"{MODEL} --data hub:acme/absent?split=test {NLL} --hub-network",
+        "--data names a data set of the Hugging Face hub, which cannot be reached",
+        exit_code=1,
+        needs="datasets",
+    ),
     "nothing listens": Case(
         typed="health --port {free}",
         told="crucible-worker: 127.0.0.1:{free}: nothing listens there; crucible-worker serve starts a worker\n",
@@ -190,6 +213,8 @@ def folder(tmp_path: Path) -> Path:
 def _typed(words: Sequence[str], folder: Path, without: str = "") -> "subprocess.CompletedProcess[str]":
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CRUCIBLE_")}
     environment.pop(without, None)
+    # The hub is never queried: nothing listens there.
+    environment["HF_ENDPOINT"] = "http://127.0.0.1:9"
     command = [sys.executable, "-m", "crucible_worker", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from crucible_worker.grading.pool import GradingPool
 
 __all__ = ["Batches", "CodeBatches", "MathBatches", "batches_of"]
+
+_RULE_FIELD = re.compile(r"policy\[\"([^\"]*)\"\]")
+"""Path of a rule in the options, as errors have it."""
 
 
 class Batches(Protocol):
@@ -106,7 +110,10 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool) -> 
     from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
 
-    checked = checked_options(_read(options), LIMITS_SCHEMA if code else MATH_SCHEMA, "--policy")
+    try:
+        checked = checked_options(_read(options), LIMITS_SCHEMA if code else MATH_SCHEMA, "policy")
+    except InvalidField as error:
+        raise InvalidField(_RULE_FIELD.sub(r"--policy \1", error.field), error.message) from None
     try:
         if code:
             return CodeBatches(Places(processes), limits_of(checked))

@@ -16,7 +16,7 @@ from crucible_bridge.errors import (
 )
 from crucible_worker.config import Settings
 
-__all__ = ["Refused", "refusing"]
+__all__ = ["Refused", "in_flags", "refusing"]
 
 _REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition, AlreadyExists)
 
@@ -82,13 +82,20 @@ def refusing(settings: Settings, evaluators: Sequence[str], path: str = "", *, m
     try:
         yield
     except _REFUSALS as error:
-        flag = _flag(error, evaluators) if not path else _place(error, path)
-        if flag == "--model" and not error.field and model:
-            # Of several, which.
-            flag = f"--model {model}"
-        message = _with_flags(error, evaluators)
-        text = message if not flag else f"{flag} {message}" if error.field else f"{flag}: {message}"
-        raise Refused(error, text + _cure(error, settings)) from error
+        raise Refused(error, in_flags(error, settings, evaluators, path, model=model)) from error
+
+
+def in_flags(
+    error: BridgeError, settings: Settings, evaluators: Sequence[str], path: str = "", *, model: str = ""
+) -> str:
+    """The text of an error with what was typed in place of the request's field; arguments as of `refusing`."""
+    flag = _flag(error, evaluators) if not path else _place(error, path)
+    if flag == "--model" and not error.field and model:
+        # Of several, which.
+        flag = f"--model {model}"
+    message = _with_flags(error, evaluators)
+    text = message if not flag else f"{flag} {message}" if error.field else f"{flag}: {message}"
+    return text + _cure(error, settings)
 
 
 def _flag(error: BridgeError, evaluators: Sequence[str]) -> str:

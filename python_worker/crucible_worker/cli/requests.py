@@ -85,7 +85,7 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
         InvalidField: at the flag that is wrong, by its field in a request, or at the path in a suite's file.
     """
     if typed.evaluation_id is not None and not typed.kept:
-        raise InvalidField("--id", "needs --state-dir: without it nothing is kept to go on with")
+        raise InvalidField("--id", "needs --state-dir: without it there is nothing to resume later")
     if typed.evaluation_id == "":
         # A shell's variable that is not set: what is to be gone on with would be lost.
         raise InvalidField("--id", "is empty")
@@ -124,7 +124,10 @@ def read_evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[Evalu
         label = name if separator else kind
         specs.append(EvaluatorSpec(kind=kind, name=name if separator else None, options=by_label.pop(label, {})))
     if by_label:
-        raise InvalidField("option", f"names {', '.join(sorted(by_label))}, which --evaluator does not")
+        label, given = next(iter(by_label.items()))
+        labels = ", ".join(spec.name or spec.kind for spec in specs)
+        there_are = f"there are {labels}" if labels else "there is none"
+        raise InvalidField(f"--option {label}.{next(iter(given))}", f"is of no --evaluator; {there_are}")
     return tuple(specs)
 
 

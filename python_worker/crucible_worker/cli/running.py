@@ -15,7 +15,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict
 from crucible_worker.cli.compared import Compared, compared
 from crucible_worker.cli.progress import Show, progress
-from crucible_worker.cli.refusals import Refused, refusing
+from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import Asked
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
@@ -123,7 +123,8 @@ async def _one(
         except Refused as refused:
             return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)
         except BridgeError as error:
-            return NotRun(model=asked.model, name=asked.name, error=error, message=str(error), refused=False)
+            message = in_flags(error, settings, evaluators, asked.path, model=asked.model)
+            return NotRun(model=asked.model, name=asked.name, error=error, message=message, refused=False)
         if after is None:
             # What was told of it before is not told again.
             after = evaluation.last_sequence if existed else 0

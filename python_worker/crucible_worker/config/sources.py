@@ -95,7 +95,7 @@ def _read_all(
         if name in given:
             raise SettingsError(f"--limit {name} is given twice; only one value can count")
         given.add(name)
-        limits[name] = _read(_LIMITS, name, value, "--limit")
+        limits[name] = _read(_LIMITS, name, value, f"--limit {name}" if name in _LIMITS else "--limit")
     return Settings(**fields, limits=WorkerLimits(**limits)), origins
 
 

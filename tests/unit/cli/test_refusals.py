@@ -13,7 +13,7 @@ from crucible_bridge.errors import (
     PermissionDenied,
     Unavailable,
 )
-from crucible_worker.cli.refusals import Refused, refusing
+from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.config import Settings
 
 SETTINGS = Settings(model_roots=(Path("/models"),), data_roots=(Path("/a"), Path("/b")))
@@ -99,6 +99,14 @@ def test_what_is_not_cached_tells_the_flag_that_fetches_it():
     error = NotFound("the worker does not ask the hub", reason="NOT_CACHED", field="dataset.hub")
 
     assert _told(error).endswith("does not ask the hub; with --hub-network it does")
+
+
+def test_what_is_away_is_named_by_the_flag_or_the_place_in_the_file():
+    """An error that may pass is no refusal, but its text names what was typed, too."""
+    error = Unavailable("names a data set that cannot be reached", reason="HUB_UNREACHABLE", field="dataset.hub")
+
+    assert in_flags(error, SETTINGS, TYPED) == "--data names a data set that cannot be reached"
+    assert in_flags(error, SETTINGS, (), "evaluations[1]").startswith("evaluations[1].dataset names a data set")
 
 
 def test_what_does_not_refuse_the_request_passes():

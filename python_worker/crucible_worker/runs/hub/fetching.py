@@ -100,7 +100,12 @@ def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
 
 
 def _unreachable() -> Unavailable:
-    return Unavailable("the hub cannot be reached", reason="HUB_UNREACHABLE", retryable=True, field=FIELD)
+    return Unavailable(
+        "names a data set of the Hugging Face hub, which cannot be reached",
+        reason="HUB_UNREACHABLE",
+        retryable=True,
+        field=FIELD,
+    )
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
