@@ -35,7 +35,10 @@ class WorkerLimits:
     max_concurrency: int = 1024
     """What a request may ask for at most."""
     default_sample_timeout_seconds: float = 300.0
-    """One sample's or item's time, its retries included, if the request does not say; not of tasks of `inspect`."""
+    """If the request does not say: an item's time, and a sample's without an answer of a model.
+
+    Not of tasks of `inspect`.
+    """
     default_stall_timeout_seconds: float = 600.0
     """Time without any progress after which an evaluation fails, where the request does not say."""
     max_events_retained: int = 1_000_000

@@ -1,6 +1,7 @@
 """What becomes of single samples: time-outs, retries, bad answers, and how many are asked at once."""
 
 import asyncio
+import json
 import math
 
 import pytest
@@ -9,10 +10,12 @@ from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits, Sample, Verdict
 from crucible_worker.grading.text import ExactMatch
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES
-from crucible_worker.testing import STALL, ScriptedModel
+from crucible_worker.testing import STALL, ScriptedModel, run_worker
 from tests.service.evaluation_kit import (
     HeldModel,
+    accuracy,
     asked,
     failing,
     log_of,
@@ -129,6 +132,23 @@ async def test_sample_time_out_covers_its_retries():
 
     assert stalled.problem is not None
     assert stalled.problem.reason == "SAMPLE_TIMEOUT"
+
+
+async def test_a_sample_that_gets_further_outlives_the_default_time():
+    """Neither the worker's default time of a sample nor that of a stall ends one whose models keep answering."""
+    seconds = 3.0
+    spec = accuracy(grader="rubric", grader_options={"judge": "embedded:j"})
+    judge = ScriptedModel(
+        answer=lambda _: json.dumps({"correct": {"reason": "So.", "score": 1}}), latency=0.6 * seconds
+    )
+    models = {"m": ScriptedModel(latency=0.6 * seconds), "j": judge}
+    limits = WorkerLimits(default_sample_timeout_seconds=seconds, default_stall_timeout_seconds=seconds)
+    async with run_worker(models, limits=limits) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(asked(evaluators=[spec], dataset=numbered(1)))
+        (result,) = await samples_of(worker.bridge)
+
+    assert (evaluation.state, result.problem) == (EvaluationState.COMPLETED, None)
+    assert result.duration_ns > seconds * 1e9
 
 
 async def test_stall_fails_the_evaluation():

@@ -57,11 +57,12 @@ class Limits:
     deadline_ms: int | None = None
     """Time with an owner, from receipt over all attempts; then it is CANCELLED. No bound if None."""
     stall_timeout_ms: int | None = None
-    """FAILED when no sample is done for so long; the worker's default_stall_timeout_seconds if None."""
+    """FAILED when no sample is done and no model answers for so long; default_stall_timeout_seconds if None."""
     sample_timeout_ms: int | None = None
-    """One sample's time, its retries included; then it is ERROR. default_sample_timeout_seconds if None.
+    """One sample's time, its retries included; then it is ERROR.
 
-    If None, a task of `inspect` has no other bound than `deadline_ms`.
+    If None, a sample is ERROR when no model has answered it for the worker's default_sample_timeout_seconds. A task of
+    `inspect` then has no other bound than `deadline_ms`.
     """
     max_unscored_share: float | None = None
     """Fail an evaluator when more than this share of its samples is unscored; never if None."""

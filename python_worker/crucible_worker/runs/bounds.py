@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import TracebackType
+from typing import Self
+
 from crucible_bridge.types import Limits, Problem
 from crucible_worker.evaluators.base import Bound
 
-__all__ = ["WIND_UP_SECONDS", "bound_of_task", "sample_timed_out"]
+__all__ = ["WIND_UP_SECONDS", "Patience", "bound_of_task", "sample_timed_out"]
 
 WIND_UP_SECONDS = 10.0
 """Time that an evaluator which `stops_itself` has for that; before a deadline at most a tenth of what is left."""
@@ -15,6 +19,51 @@ def sample_timed_out(seconds: float) -> Problem:
     """What a sample ends with that took longer than its time."""
     message = f"took longer than sample_timeout_ms, {seconds * 1000:.0f}"
     return Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True)
+
+
+class Patience:
+    """A sample's time: ends the block as `asyncio.timeout` does.
+
+    Args:
+        seconds: of the request, for the whole sample; None if it names none.
+        default_seconds: the worker's, which begin again with each answer of a model: a sample of many calls may take
+            as long as it gets further.
+    """
+
+    def __init__(self, seconds: float | None, default_seconds: float) -> None:
+        self._seconds, self._default_seconds = seconds, default_seconds
+        self._timer = asyncio.timeout(None)
+        self._within = False
+
+    @property
+    def problem(self) -> Problem | None:
+        """What the sample ends with, if its time is over."""
+        if not self._timer.expired():
+            return None
+        if self._seconds is not None:
+            return sample_timed_out(self._seconds)
+        message = f"had no answer of a model for default_sample_timeout_seconds, {self._default_seconds:g}"
+        return Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True)
+
+    def answered(self) -> None:
+        """A model has answered."""
+        if self._within and self._seconds is None and not self._timer.expired():
+            self._begin(self._default_seconds)
+
+    async def __aenter__(self) -> Self:
+        await self._timer.__aenter__()
+        self._within = True
+        self._begin(self._default_seconds if self._seconds is None else self._seconds)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self._within = False
+        return await self._timer.__aexit__(kind, error, traceback)
+
+    def _begin(self, seconds: float) -> None:
+        self._timer.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def bound_of_task(limits: Limits, left: float | None) -> Bound | None:

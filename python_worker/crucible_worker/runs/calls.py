@@ -109,11 +109,13 @@ def _backoff(attempt: int) -> float:
 class GatedModel:
     """A model as one sample sees it: each call passes the gate, and `calls` counts those made."""
 
-    __slots__ = ("_gate", "_model", "calls", "sampling", "tokenizer", "training")
+    __slots__ = ("_answered", "_gate", "_model", "calls", "sampling", "tokenizer", "training")
 
-    def __init__(self, model: Model, gate: CallGate) -> None:
+    def __init__(self, model: Model, gate: CallGate, answered: Callable[[], None] | None = None) -> None:
+        """Of a model; `answered` is called after each call that succeeds."""
         self._model = model
         self._gate = gate
+        self._answered = answered
         self.calls = 0
         self.sampling: SamplingClient | None = _gated(self, model.sampling)
         self.training: TrainingClient | None = _gated_training(self, model.training)
@@ -137,12 +139,17 @@ class GatedModel:
 
     async def pass_gate(self, function: Callable[[], Awaitable[T]]) -> T:
         """Make one call."""
-        return await self._gate.call(function, self._count)
+        answer = await self._gate.call(function, self._count)
+        if self._answered is not None:
+            self._answered()
+        return answer
 
 
-def gated_models(models: Mapping[str, Model], gate: CallGate) -> Mapping[str, GatedModel]:
+def gated_models(
+    models: Mapping[str, Model], gate: CallGate, answered: Callable[[], None] | None = None
+) -> Mapping[str, GatedModel]:
     """Further models as one sample sees them, by name."""
-    return {name: GatedModel(model, gate) for name, model in models.items()}
+    return {name: GatedModel(model, gate, answered) for name, model in models.items()}
 
 
 def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:

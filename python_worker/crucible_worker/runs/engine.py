@@ -34,7 +34,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
-from crucible_worker.runs.bounds import bound_of_task, sample_timed_out
+from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
@@ -115,7 +115,6 @@ class Attempt:
         self._to_write: list[Kept] = []
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
-        self._sample_seconds = _seconds(request.limits.sample_timeout_ms, limits.default_sample_timeout_seconds)
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
 
     @property
@@ -236,8 +235,10 @@ class Attempt:
     async def _run(self, place: Place) -> SampleResult:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
-        model = GatedModel(self._plan.model, self._gate)
-        others = others_of(self._plan, place.evaluator, self._gate)
+        patience = self._patience()
+        answered = functools.partial(self._answered, patience)
+        model = GatedModel(self._plan.model, self._gate, answered)
+        others = others_of(self._plan, place.evaluator, self._gate, answered)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -252,7 +253,7 @@ class Attempt:
                 bound=bound_of_task(self._request.limits, self._left()) if stops_itself(evaluator) else None,
                 progressed=self._progressed,
             )
-            outcome = await self._outcome(evaluator, sample, context)
+            outcome = await self._outcome(evaluator, sample, context, patience)
         return SampleResult(
             evaluator=spec.label,
             sample_id=sample.id,
@@ -271,18 +272,20 @@ class Attempt:
             group=outcome.group,
         )
 
-    async def _outcome(self, evaluator: Evaluator, sample: Sample, context: SampleContext) -> Outcome:
-        timer = asyncio.timeout(None if stops_itself(evaluator) else self._sample_seconds)
+    async def _outcome(
+        self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience
+    ) -> Outcome:
         try:
-            async with timer:
+            async with contextlib.nullcontext() if stops_itself(evaluator) else patience:
                 outcome = await evaluator.run(sample, context)
         except BridgeError as error:
             return _error(problem_of(error))
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Rust, for one, is no Exception
-            if timer.expired():  # until Python 3.11.3 it may come as the cancel by which it ended another one's wait
-                return _error(sample_timed_out(self._sample_seconds))
+            # Until Python 3.11.3 it may come as the cancel by which it ended another one's wait.
+            if (late := patience.problem) is not None:
+                return _error(late)
             if isinstance(error, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -296,6 +299,14 @@ class Attempt:
             return _error(Problem(reason="EVALUATOR_FAILED", message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
+
+    def _patience(self) -> Patience:
+        wanted = self._request.limits.sample_timeout_ms
+        return Patience(None if wanted is None else wanted / 1000, self._limits.default_sample_timeout_seconds)
+
+    def _answered(self, patience: Patience) -> None:
+        patience.answered()
+        self._progressed()
 
     def _progressed(self) -> None:
         self._last_progress = time.monotonic()
@@ -339,7 +350,9 @@ class Attempt:
             now, done = time.monotonic(), self._done_now
             active_ns, number = self._active_ns(), self.row.number
             if self._last_progress and now - self._last_progress > self._stall_seconds:
-                message = f"no sample was done for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
+                message = (
+                    f"no sample was done and no model answered for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
+                )
                 self.stop(Ending.STALL, Problem(reason="STALLED", message=message, retryable=True))
                 return
             if now - told_at < PROGRESS_SECONDS or (done == told and now - told_at < KEEP_TIME_SECONDS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
@@ -89,11 +89,13 @@ async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeEr
     return None
 
 
-def others_of(plan: Plan, index: int, gate: CallGate) -> Mapping[str, GatedModel | Unloaded]:
+def others_of(
+    plan: Plan, index: int, gate: CallGate, answered: Callable[[], None]
+) -> Mapping[str, GatedModel | Unloaded]:
     """The further models of an evaluator as one sample sees them, by name."""
     models = plan.others.get(index)
     if not models:  # as a rule, and for every sample
         return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
-    return {**unloaded, **gated_models(loaded, gate)}
+    return {**unloaded, **gated_models(loaded, gate, answered)}

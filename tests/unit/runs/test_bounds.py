@@ -1,9 +1,12 @@
-"""How long one sample may take whose evaluator stops itself: never the default time of a sample."""
+"""How long one sample may take: without an answer by default, as a whole if the request says so."""
+
+import asyncio
+import contextlib
 
 import pytest
 
 from crucible_bridge.types import Limits
-from crucible_worker.runs.bounds import WIND_UP_SECONDS, bound_of_task
+from crucible_worker.runs.bounds import WIND_UP_SECONDS, Patience, bound_of_task
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,48 @@ def test_a_task_ends_at_its_own_time_or_before_the_deadline(
     if bound is not None:
         assert bound.wind_up_seconds <= WIND_UP_SECONDS
         assert left is None or reason == "SAMPLE_TIMEOUT" or bound.seconds + bound.wind_up_seconds == max(0.0, left)
+
+
+async def _lasted(patience: Patience, answers: int) -> float:
+    """Seconds until a block ends in which models answer so often, each time after most of the time there is."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    with contextlib.suppress(TimeoutError):  # `problem` says whether it came
+        async with patience:
+            for _ in range(answers):
+                await asyncio.sleep(0.5)
+                patience.answered()
+            await asyncio.Event().wait()
+    return loop.time() - started
+
+
+async def test_answers_renew_the_default_time_of_a_sample():
+    """Without one more the sample ends, and says for how long it had none."""
+    patience = Patience(None, 1.5)
+
+    assert await _lasted(patience, answers=3) >= 3 * 0.5 + 1.5
+    problem = patience.problem
+    assert problem is not None
+    assert (problem.reason, problem.retryable) == ("SAMPLE_TIMEOUT", True)
+    assert problem.message == "had no answer of a model for default_sample_timeout_seconds, 1.5"
+
+
+async def test_answers_do_not_renew_a_time_of_the_request():
+    """It is for the sample as a whole."""
+    patience = Patience(1.5, 60.0)
+
+    await _lasted(patience, answers=1_000)
+
+    assert patience.problem is not None
+    assert patience.problem.message == "took longer than sample_timeout_ms, 1500"
+
+
+async def test_an_answer_outside_of_its_sample_changes_nothing():
+    """As one that comes to a group which has been given up."""
+    patience = Patience(None, 60.0)
+    patience.answered()
+    async with patience:
+        patience.answered()
+    patience.answered()
+
+    assert patience.problem is None
