@@ -12,9 +12,11 @@ import contextlib
 import json
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.children import FORKSERVER_VARIABLE
 from crucible_worker.grading.pool_folder import keep_sockets_in_own_folder
@@ -45,12 +47,27 @@ async def forkserver_loaded(modules: Sequence[str]) -> None:
     keep_sockets_in_own_folder()
     try:
         multiprocessing.get_context("forkserver").set_forkserver_preload([_PRELOAD])
-        multiprocessing.forkserver.ensure_running()
+        multiprocessing.resource_tracker.ensure_running()  # it unblocks Ctrl-C once it runs
+        with _interrupts_blocked():
+            multiprocessing.forkserver.ensure_running()
     finally:
         del os.environ[FORKSERVER_VARIABLE]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOAD_SECONDS):
             await _readable(_news)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """What this thread starts meanwhile never hears Ctrl-C, which reaches every process of a terminal.
+
+    multiprocessing has its forkserver ignore it, but only once all is loaded: until then it would end with a traceback.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 async def _readable(news: socket.socket) -> None:

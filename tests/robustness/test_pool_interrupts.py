@@ -1,0 +1,41 @@
+"""Ctrl-C in a terminal reaches every process of the worker: those that grade leave it to the worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+LOADS = """
+import asyncio, sys
+from crucible_worker.grading.pool_forkserver import forkserver_loaded
+asyncio.run(forkserver_loaded(["interrupted_while_loaded"]))
+print("loaded")
+"""
+INTERRUPTED = """
+import os, pathlib, signal
+os.kill(os.getpid(), signal.SIGINT)
+pathlib.Path("survived").write_text("")
+"""
+
+
+def test_ctrl_c_while_the_mathematics_is_loaded_is_left_to_the_worker(tmp_path: Path):
+    """The forkserver loads on, and says nothing: a worker that is told to go in its first second shows no traceback."""
+    (tmp_path / "interrupted_while_loaded.py").write_text(INTERRUPTED)
+
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+    assert (ended.stdout, ended.stderr) == ("loaded\n", "")
+    assert (tmp_path / "survived").exists()
