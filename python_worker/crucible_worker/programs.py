@@ -20,7 +20,7 @@ class Unanswered(Exception):
 
 
 def command_of(module: str) -> tuple[str, ...]:
-    """The command that runs a module of ours; the process id of its parent is added."""
+    """The command that runs a module of this package; the process id of its parent is added."""
     return (sys.executable, "-P", "-m", module)
 
 

@@ -22,7 +22,7 @@ pathlib.Path("survived").write_text("")
 
 
 def test_ctrl_c_while_the_mathematics_is_loaded_is_left_to_the_worker(tmp_path: Path):
-    """The forkserver loads on, and says nothing: a worker that is told to go in its first second shows no traceback."""
+    """The forkserver loads on, and says nothing: Ctrl-C in the first second of a worker shows no traceback."""
     (tmp_path / "interrupted_while_loaded.py").write_text(INTERRUPTED)
 
     ended = subprocess.run(
