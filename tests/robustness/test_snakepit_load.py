@@ -88,7 +88,7 @@ async def test_a_pool_of_three_shares_one_journal(tmp_path: Path):
             *(next(turns).execute("evaluate", evaluation(identity, model="openai:s/m")) for identity in ids)
         )
         again = [await next(turns).execute("get_evaluation", {"evaluation_id": identity}) for identity in ids]
-        chunks = [chunk async for chunk in pools[0].execute_stream("subscribe", {"until_now": True})]
+        chunks = [chunk async for chunk in pools[0].execute_stream("subscribe", {"until_now": True, "new_kinds": True})]
         told = [event for chunk in chunks for event in chunk.get("events", ())]
         async with asyncio.timeout(20):
             while sum(len(pool.events) for pool in pools) < 4 * len(ids):

@@ -135,12 +135,12 @@ def test_without_a_shell_the_guard_still_ends_the_process(guard: Guard):
 
 async def test_a_worker_ends_in_time_while_the_gil_is_held(tmp_path: Path):
     """SIGTERM ends a worker and its children within 5.5 s even then, and the next worker takes its evaluation over."""
-    calls = tmp_path / "calls"
+    calls, wanted = tmp_path / "calls", request("stopped", evaluators=("accuracy",))
     async with workshop(tmp_path, {"m": {"hold_gil": True, "call_file": str(calls)}}) as shop:
         worker = await shop.start()
         assert WorkerLimits().drain_seconds + FORCE_SECONDS < DRAIN_SECONDS
         with contextlib.suppress(BridgeError):  # the event loop may stop before the answer has left
-            await worker.bridge.evaluation.start_evaluation(request("stopped"), timeout=1.0)
+            await worker.bridge.evaluation.start_evaluation(wanted, timeout=1.0)
         await until(lambda: count_lines(calls) > 0)
         children = _children(worker.pid)
 
@@ -151,5 +151,5 @@ async def test_a_worker_ends_in_time_while_the_gil_is_held(tmp_path: Path):
             _wait_for_end(child)
         shop.models = {"m": {"call_file": str(calls)}}
         other = await shop.start()
-        ended = await other.bridge.evaluation.evaluate(request("stopped"))
+        ended = await other.bridge.evaluation.evaluate(wanted)
         assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 2)

@@ -72,15 +72,3 @@ async def test_the_policy_is_an_option_of_the_grader():
         )
 
     assert result.verdict is Verdict.CORRECT
-
-
-async def test_a_worker_without_processes_says_so():
-    """Every sample is an error with the reason, none is wrong."""
-    async with rig(model(), grading_processes=0) as worker:
-        evaluation = await worker.evaluation.evaluate(math(SAMPLES[:1]))
-        (result,) = await samples_of(worker.worker.bridge)
-
-    assert result.verdict is Verdict.ERROR
-    assert result.problem is not None
-    assert "grading" in result.problem.message
-    assert evaluation.results[0].n_unscored == 1
