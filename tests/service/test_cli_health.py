@@ -1,6 +1,7 @@
 """`crucible-worker health`: what a supervisor is told of a worker."""
 
 import asyncio
+import datetime
 import os
 import signal
 import subprocess
@@ -11,6 +12,11 @@ from types import MappingProxyType
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
 from crucible_worker.cli import app
@@ -149,6 +155,29 @@ async def test_a_probe_needs_the_certificate_of_the_authority_alone(tmp_path: Pa
     assert [each.exit_code for each in (trusted, itself, variable)] == [0, 0, 0], trusted.stderr + variable.stderr
     assert [each.exit_code for each in (distrusted, plain)] == [1, 1]
     assert "no TLS connection to" in distrusted.stderr
+    assert plain.stderr.endswith("; if the worker serves with TLS: --tls-ca FILE\n")
+
+
+async def test_a_certificate_with_a_common_name_alone_is_enough(tmp_path: Path):
+    """It is what `openssl req -x509 -subj /CN=worker` makes."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "worker")])
+    now = datetime.datetime.now(datetime.UTC)
+    issued = (
+        x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    cert.write_bytes(issued.public_bytes(Encoding.PEM))
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+    async with serving(settings_for(tmp_path, tls_cert=cert, tls_key=key)) as rig:
+        result = await ask("--port", port_of(rig), "--tls-ca", str(cert))
+
+    assert result.exit_code == 0, result.stderr
 
 
 async def test_a_certificate_that_is_not_there_is_named(tmp_path: Path):

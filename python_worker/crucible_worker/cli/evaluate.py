@@ -96,7 +96,7 @@ _Id = Annotated[
     typer.Option(
         "--id",
         metavar="ID",
-        help="Identity in the journal of --state-dir: asked again, what is there goes on, or is shown. ID-NAME in a "
+        help="Identity in the journal of --state-dir: given again, the evaluation resumes, or is shown. ID-NAME in a "
         "suite, ID-MODEL with several models. [default: made]",
     ),
 ]

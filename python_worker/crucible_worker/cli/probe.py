@@ -25,6 +25,9 @@ _MAX_SERVICE_BYTES = 127
 """Of a length that is one byte."""
 _NOBODY = ("Connection refused", "No such file or directory")
 """What gRPC's details hold if there is no socket, or no process that listens on it."""
+_ENDED = "Socket closed"
+"""What they hold if the other side ended the connection, as one with TLS does when it reads plain text."""
+_HINT_TLS = "; if the worker serves with TLS: --tls-ca FILE"
 
 
 class NoAnswer(Exception):
@@ -60,7 +63,8 @@ def serves(settings: Settings, service: str, *, seconds: float, ca: Path | None)
         try:
             return check(request, timeout=seconds) == _SERVING
         except grpc.RpcError as error:
-            raise NoAnswer(_why(error, seconds)) from None
+            wants_tls = ca is None and settings.unix_socket is None and _ENDED in (error.details() or "")  # pyright: ignore[reportAttributeAccessIssue] - every one is a call
+            raise NoAnswer(_why(error, seconds) + (_HINT_TLS if wants_tls else "")) from None
 
 
 def _channel(settings: Settings, ca: Path | None, seconds: float) -> grpc.Channel:
@@ -116,4 +120,8 @@ def _certified_name(settings: Settings, ca: Path, seconds: float) -> str | None:
     ):
         certificate = peer.getpeercert() or {}
     names = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
+    if not names:
+        # As gRPC does: `openssl req -x509 -subj /CN=worker` makes one with this name alone.
+        subject = (part for parts in certificate.get("subject", ()) for part in parts)
+        names = [str(part[1]) for part in subject if part[0] == "commonName"]
     return names[0].replace("*", "worker", 1) if names else None
