@@ -58,16 +58,18 @@ class WorkerLimits:
     max_samples_per_item: int = 1_000
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
     max_rendered_chars: int = 4_000_000
-    """Characters that a local model's chat template makes of a conversation; with more, the sample is ERROR."""
+    """Characters that the chat template of a local or Tinker model makes of a conversation; with more, the sample is
+    ERROR."""
     max_rendering_seconds: float = 10.0
-    """For a local model's chat template and tokenizer, each request, and a second more for each 250,000 characters of
-    it; then their process is killed, and the sample is ERROR."""
+    """For the chat template and tokenizer of a local or Tinker model, each request, and a second more for each 250,000
+    characters of it; then their process is killed, and the sample is ERROR."""
     max_rendering_bytes: int = 2 * 1024 * 1024 * 1024
-    """Memory of the process of a local model's chat template and tokenizer; with more, the sample is ERROR."""
+    """Memory of the process of such a chat template and tokenizer; with more, the sample is ERROR."""
     max_checkpoint_seconds: float = 60.0
-    """For the configuration and the tokenizer of a local model, before its weights are loaded; then it is refused."""
+    """For the configuration and the tokenizer of a local model, before its weights are loaded; then it is refused.
+    For the tokenizer of a Tinker model, which may be downloaded; then the model has none."""
     max_host_silence_seconds: float = 30.0
-    """The process of the local models is killed and started again if it does not answer for so long."""
+    """The process of the local models, or of Tinker's tokenizers, is replaced if it does not answer for so long."""
     max_inspect_tasks: int = 4
     """Tasks of Inspect at work at once, each in a process of its own; more wait, which is part of a sample's time."""
     max_orchestrator_window: int = 1_024

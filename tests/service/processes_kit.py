@@ -1,6 +1,7 @@
 """Workers and their hosts as processes of the operating system."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,10 +14,31 @@ DRAIN_SECONDS = WorkerLimits().drain_seconds + 0.5
 """From SIGTERM to the end of a worker, whatever runs; the half second is the process's own end."""
 
 
-def hosts_of(parent):
-    """Process ids of the hosts that are children of a process."""
+def hosts_of(parent, kind="local"):
+    """Process ids of a backend's hosts that are children of a process."""
+    module = f"backends.{kind}.host".encode()
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(child) for child in children if b"backends.local.host" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in children if module in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def status(pid, field):
+    """A number of /proc/PID/status, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)
+
+
+def seconds_of(pid):
+    """CPU time of a process so far."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid):
+    """Process ids of the children of all threads of a process."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def wait_until(condition, what):

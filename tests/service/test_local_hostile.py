@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -17,7 +16,17 @@ from crucible_bridge.types import ChatMessage, EmbeddedModel, LocalModel, ModelI
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
-from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
+from tests.service.processes_kit import (
+    DRAIN_SECONDS,
+    WAIT_SECONDS,
+    children,
+    hosts_of,
+    runs,
+    seconds_of,
+    serving,
+    status,
+    wait_until,
+)
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -96,26 +105,6 @@ async def answers(model):
     assert tokens == tuple(ADDITION.tokens())
     assert (await model.sample(ModelInput.of(tokens), GREEDY))[0].text == "46"
     return True
-
-
-def status(pid, field):
-    """A number of /proc/PID/status, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError(field)
-
-
-def seconds_of(pid):
-    """CPU time of a process so far."""
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-
-
-def children(pid):
-    """Process ids of the children of all threads of a process."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -14,6 +14,7 @@ from tests.service.tinker_kit import (
     STATE,
     Call,
     Fault,
+    HereLoaded,
     ScriptedLibrary,
     sampled,
     served,
@@ -34,7 +35,7 @@ def datum(*tokens: int) -> Datum:
 async def test_clients_are_made_once_and_shared(tmp_path):
     """One session a service and one client a model, however many open it and ask at once; finished when it closes."""
     library = ScriptedLibrary()
-    backend = TinkerBackend([service(tmp_path)], library)
+    backend = TinkerBackend([service(tmp_path)], library, tokenizers=HereLoaded(library))
     models = [await backend.open(TinkerModel(model_path=SAMPLER)) for _ in range(3)]
     models.append(await backend.open(TinkerModel(model_path=SAMPLER, service="default")))
     await asyncio.gather(*(model.load() for model in models for _ in range(3)))

@@ -25,11 +25,16 @@ from tinker.types import RequestErrorCategory  # noqa: E402
 
 import crucible_bridge  # noqa: E402
 from crucible_bridge.client import Bridge  # noqa: E402
+from crucible_bridge.errors import FailedPrecondition  # noqa: E402
 from crucible_bridge.types import TinkerModel  # noqa: E402
+from crucible_worker.backends.local.host.texts import Texts  # noqa: E402
+from crucible_worker.backends.local.tokenizer import HostedTokenizer  # noqa: E402
 from crucible_worker.backends.tinker.backend import TinkerBackend  # noqa: E402
 from crucible_worker.backends.tinker.model import ServedModel  # noqa: E402
 from crucible_worker.backends.tinker.services import TinkerService  # noqa: E402
+from crucible_worker.backends.tinker.tokenizer import TokenizerName  # noqa: E402
 from crucible_worker.config import Settings  # noqa: E402
+from crucible_worker.limits import WorkerLimits  # noqa: E402
 from crucible_worker.server import Worker  # noqa: E402
 from crucible_worker.server.parts import build_with  # noqa: E402
 
@@ -114,9 +119,41 @@ class Characters:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [ord(character) for character in text]
 
+    def __call__(self, texts: list[str], **options: bool) -> dict[str, list[list[int]]]:
+        return {"input_ids": [self.encode(text) for text in texts]}
+
     def decode(self, tokens: list[int], **options: bool) -> str:
         assert options == {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return "".join(chr(token) for token in tokens if token != EOS)
+
+
+class HereLoaded:
+    """The tokenizers of a scripted library, which do no harm and are queried in this process."""
+
+    def __init__(self, library: ScriptedLibrary) -> None:
+        self._library = library
+
+    async def load(self, name: TokenizerName) -> HostedTokenizer:
+        assert name.base_model == self._library.base_model
+        try:
+            tokenizer = self._library.tokenizer()
+        except Exception as error:
+            why = f"that of {name.base_model!r} cannot be loaded ({type(error).__name__})"
+            raise FailedPrecondition(why, reason="NO_TOKENIZER") from error
+        texts = Texts(tokenizer, WorkerLimits().max_rendered_chars)
+
+        async def call(op: str, **fields: Any) -> Any:
+            return texts.answer({"op": op, **fields})
+
+        return HostedTokenizer(
+            call=call,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            has_chat_template=bool(tokenizer.chat_template),
+        )
+
+    async def aclose(self) -> None:
+        """Nothing was started."""
 
 
 class ScriptedLibrary:
@@ -178,9 +215,6 @@ class ScriptedLibrary:
 class _Client:
     def __init__(self, library: ScriptedLibrary) -> None:
         self._library = library
-
-    def get_tokenizer(self) -> Any:
-        return self._library.tokenizer()
 
     def get_base_model(self) -> str:
         return self._library.base_model
@@ -318,7 +352,7 @@ async def served(
 ) -> AsyncIterator[tuple[ScriptedLibrary, ServedModel]]:
     """A model of a scripted service, not loaded: its sampler weights unless another is named."""
     library = ScriptedLibrary(script)
-    backend = TinkerBackend([service(folder, **settings)], library)
+    backend = TinkerBackend([service(folder, **settings)], library, tokenizers=HereLoaded(library))
     try:
         yield library, await backend.open(ref or TinkerModel(model_path=SAMPLER))
     finally:
@@ -328,7 +362,7 @@ async def served(
 @contextlib.asynccontextmanager
 async def worker_on(library: ScriptedLibrary, folder: Path, **settings: Any) -> AsyncIterator[Bridge]:
     """A client of a worker that knows the scripted service as its default one."""
-    backend = TinkerBackend([service(folder, **settings)], library)
+    backend = TinkerBackend([service(folder, **settings)], library, tokenizers=HereLoaded(library))
 
     async def build(told: Settings) -> Any:
         return await build_with(told, backends={TinkerModel: backend}, infos=lambda: (backend.info(),))

@@ -83,7 +83,7 @@ async def build(settings: Settings) -> Parts:
     """
     local = LocalBackend(settings.model_roots, settings.device, settings.limits)
     openai = OpenAIBackend(settings.openai_servers)
-    tinker = TinkerBackend(settings.tinker_services)
+    tinker = TinkerBackend(settings.tinker_services, limits=settings.limits)
     return await build_with(
         settings,
         backends={EmbeddedModel: local, LocalModel: local, OpenAIModel: openai, TinkerModel: tinker},

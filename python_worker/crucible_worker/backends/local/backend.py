@@ -24,6 +24,9 @@ Kind = Literal["local", "embedded"]
 
 _NEEDED = ("torch", "transformers")
 _NEEDED_BY_ADAPTERS = ("peft",)
+_HOST = "crucible_worker.backends.local.host"
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+"""Weights and tokenizers come from disk alone."""
 
 
 class LocalBackend:
@@ -42,7 +45,7 @@ class LocalBackend:
     ) -> None:
         self._roots = tuple(model_roots)
         self._device = device
-        self._host = HostProcess(device, limits)
+        self._host = HostProcess(_HOST, [f"--device={device}"], _OFFLINE, limits)
         self._models = HostedModels(self._host)
 
     def info(self, kind: Kind = "local") -> BackendInfo:

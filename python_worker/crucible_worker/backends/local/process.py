@@ -1,4 +1,4 @@
-"""The host as the worker sees it: one child process that holds the models, started when it is first needed.
+"""A host as the worker sees it: a child process, started when it is first needed, that holds models or tokenizers.
 
 It dies with the worker. When it dies alone, every call in flight fails with a retryable BackendError, and the next call
 starts another one. A host that does not answer while calls wait for it is killed.
@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BackendError, InvalidField, Unavailable
@@ -29,10 +30,8 @@ _LOOKS = 10
 """How often the host is looked at before it counts as silent."""
 _EXIT_SECONDS = 0.5
 """How long the host may take to end at the end of its input, before it is killed."""
-# Weights and tokenizers come from disk alone, and nothing may draw a progress bar into the worker's log.
+# Nothing may draw a progress bar into the worker's log.
 _ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -154,15 +153,25 @@ class _Connection:
 
 
 class HostProcess:
-    """The child process that runs models, and calls to it.
+    """The child process, and calls to it.
 
     Args:
-        device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
+        module: which it runs.
+        arguments: of the module, besides its parent and its bounds.
+        environment: of the process, besides the worker's.
         limits: of the worker.
     """
 
-    def __init__(self, device: str = "auto", limits: WorkerLimits | None = None) -> None:
-        self._device = device
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        limits: WorkerLimits | None = None,
+    ) -> None:
+        self._module = module
+        self._arguments = tuple(arguments)
+        self._environment = {**_ENVIRONMENT, **(environment or {})}
         self._limits = limits or WorkerLimits()
         self._connection: _Connection | None = None
         self._starting = asyncio.Lock()
@@ -206,13 +215,13 @@ class HostProcess:
                 # The directory that the worker happens to stand in is no place to import from.
                 "-P",
                 "-m",
-                "crucible_worker.backends.local.host",
+                self._module,
                 f"--parent={os.getpid()}",
-                f"--device={self._device}",
                 f"--bounds={HostBounds.of(self._limits).to_json()}",
+                *self._arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **self._environment},
             )
             return _Connection(process, self._limits.max_host_silence_seconds)
         except OSError as error:

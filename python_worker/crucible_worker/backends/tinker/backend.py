@@ -13,6 +13,8 @@ from crucible_bridge.types import BackendInfo, ModelRef, TinkerModel
 from crucible_worker.backends.tinker.model import ServedModel
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
 from crucible_worker.backends.tinker.session import Session, missing
+from crucible_worker.backends.tinker.tokenizer import TextHost, Tokenizers
+from crucible_worker.limits import WorkerLimits
 
 __all__ = ["MAX_MODELS", "TinkerBackend"]
 
@@ -29,13 +31,22 @@ class TinkerBackend:
     Args:
         services: by settings; where none is called "default", the environment's is (TINKER_API_KEY).
         library: makes the tinker library's client of `base_url` and `api_key`; the library's own if None.
+        limits: of the worker; the defaults if None.
+        tokenizers: loads tokenizers; children of a text host if None.
     """
 
-    def __init__(self, services: Sequence[TinkerService] = (), library: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        services: Sequence[TinkerService] = (),
+        library: Callable[..., Any] | None = None,
+        limits: WorkerLimits | None = None,
+        tokenizers: Tokenizers | None = None,
+    ) -> None:
         known = {service.name: service for service in services}
         known.setdefault(DEFAULT, default_service())
         self._configured = bool(services)
         self._sessions = {name: Session(service, library) for name, service in known.items()}
+        self._tokenizers = TextHost(limits) if tokenizers is None else tokenizers
         self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
 
     def info(self) -> BackendInfo:
@@ -69,15 +80,15 @@ class TinkerBackend:
             raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
         session.key()
         ref = dataclasses.replace(model.checked("model"), service=name)
-        opened = self._models.setdefault(ref, ServedModel(session, ref))
+        opened = self._models.setdefault(ref, ServedModel(session, ref, self._tokenizers))
         self._models.move_to_end(ref)
         if len(self._models) > MAX_MODELS:
             self._models.popitem(last=False)
         return opened
 
     async def aclose(self) -> None:
-        """Finish every session, within a second. Idempotent."""
-        await asyncio.gather(*(session.aclose() for session in self._sessions.values()))
+        """Finish every session, and end the text host, within a second. Idempotent."""
+        await asyncio.gather(self._tokenizers.aclose(), *(session.aclose() for session in self._sessions.values()))
 
     def _no_default(self) -> str:
         try:

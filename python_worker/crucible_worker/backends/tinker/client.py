@@ -26,6 +26,7 @@ from crucible_bridge.errors import BackendError
 from crucible_bridge.types import SamplingParams
 from crucible_worker.backends.openai.failures import garbage
 from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.backends.tinker.tokenizer import TokenizerName
 
 __all__ = ["Sampled", "Sampler", "Service", "Trainer"]
 
@@ -88,14 +89,9 @@ class Sampler:
         self._service = service
 
     @property
-    def load_tokenizer(self) -> Any:
-        """Loads the tokenizer, which blocks."""
-        return self._client.get_tokenizer
-
-    @property
-    def base_model(self) -> str:
-        """The model that its weights belong to."""
-        return self._client.get_base_model()
+    def tokenizer_name(self) -> TokenizerName:
+        """Which tokenizer is that of its base model."""
+        return TokenizerName(self._client.get_base_model())
 
     def sample(self, tokens: list[int], params: SamplingParams, num_samples: int) -> Future[tinker.SampleResponse]:
         """Begin to sample."""
@@ -211,14 +207,10 @@ class Trainer:
         self._service = service
 
     @property
-    def load_tokenizer(self) -> Any:
-        """Loads the tokenizer, which blocks."""
-        return self._client.get_tokenizer
-
-    @property
-    def base_model(self) -> str:
-        """The model that its weights belong to."""
-        return self._client.get_info().model_data.model_name or ""
+    def tokenizer_name(self) -> TokenizerName:
+        """Which tokenizer is that of its base model."""
+        data = self._client.get_info().model_data
+        return TokenizerName(data.model_name or "", data.tokenizer_id)
 
     def forward(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Future[tinker.ForwardBackwardOutput]:
         """Begin a forward pass over pairs of input and targets, int64 and of one shape."""

@@ -17,7 +17,7 @@ from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.requests import check_targets, each_seeded, pairs_of, tokens_of
 from crucible_worker.backends.tinker.session import Session
 from crucible_worker.backends.tinker.shared import Shared, in_thread
-from crucible_worker.backends.tinker.tokenizer import ServedTokenizer
+from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, Tokenizers
 
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Sampled, Sampler, Trainer
@@ -31,8 +31,9 @@ MAX_TARGET_REFUSALS = 3
 class ServedModel:
     """A model of a Tinker service: weights that sample, a training state that answers forward passes, or both."""
 
-    def __init__(self, session: Session, ref: TinkerModel) -> None:
+    def __init__(self, session: Session, ref: TinkerModel, tokenizers: Tokenizers) -> None:
         self._session = session
+        self._tokenizers = tokenizers
         self._ref = ref
         self._name = ref.model_path or ref.state_path or ref.base_model or ""
         tokenizer = Shared(self._load_tokenizer)
@@ -90,7 +91,8 @@ class ServedModel:
 
     async def _load_tokenizer(self) -> ServedTokenizer:
         client = await self._client()
-        return await in_thread(lambda: ServedTokenizer.load(client.load_tokenizer, client.base_model))
+        name = await in_thread(lambda: client.tokenizer_name)
+        return await ServedTokenizer.load(self._tokenizers, name)
 
 
 class _Sampling:

@@ -1,53 +1,131 @@
-"""The tokenizer of a model's base, as the library gives it: loaded, and asked, by a thread."""
+"""The tokenizer of a model's base: queried in a child of the text host, which is killed when it exceeds a limit.
+
+Chat templates and tokenizers are programs and data that the makers of a base model wrote. They may take any time and
+memory, so none of them runs in the worker.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered
-from crucible_worker.rendering import tinker_cookbook
+from crucible_worker.backends.local.frames import NOT_OPEN
+from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.backends.local.tokenizer import HostedTokenizer
+from crucible_worker.limits import WorkerLimits
 
-__all__ = ["CODE_PREFIXES", "ServedTokenizer"]
+__all__ = ["CODE_PREFIXES", "ServedTokenizer", "TextHost", "TokenizerName", "Tokenizers"]
 
 CODE_PREFIXES = ("moonshotai/Kimi-",)
 """Base models whose tokenizers are programs that the library would fetch and run: they are refused."""
 
 
-class ServedTokenizer:
-    """A tokenizer, or the reason why there is none: told to whoever asks it, as tokens alone can do without.
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenizerName:
+    """What the library finds a tokenizer by."""
+
+    base_model: str
+    """The model it belongs to."""
+    tokenizer_id: str | None = None
+    """Its name on the Hugging Face hub, if the service tells one."""
+
+
+class Tokenizers(Protocol):
+    """Loads tokenizers."""
+
+    async def load(self, name: TokenizerName) -> HostedTokenizer:
+        """Load one.
+
+        Raises:
+            BridgeError: it cannot be loaded.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End what was started. Idempotent."""
+        ...
+
+
+class TextHost:
+    """The tokenizers of all Tinker services: children of one process, which is started when the first is loaded.
 
     Args:
-        loaded: the tokenizer; None where there is none.
+        limits: of the worker; the defaults if None.
+    """
+
+    def __init__(self, limits: WorkerLimits | None = None) -> None:
+        # Xet's threads reserve more memory than a child is granted.
+        environment = {"HF_HUB_DISABLE_XET": "1"}
+        self._host = HostProcess("crucible_worker.backends.tinker.host", environment=environment, limits=limits)
+
+    async def load(self, name: TokenizerName) -> HostedTokenizer:
+        """Load one, which may be fetched from the Hugging Face hub, whose offline cache is honoured.
+
+        Raises:
+            FailedPrecondition: it cannot be loaded, or not within a limit.
+            BackendError: the host failed; retryable if it died.
+        """
+
+        async def call(op: str, **fields: Any) -> Any:
+            return await self._call(name, op, fields)
+
+        return HostedTokenizer(call=call, **await self._open(name))
+
+    async def aclose(self) -> None:
+        """End the host, within a second. Idempotent."""
+        await self._host.aclose()
+
+    async def _call(self, name: TokenizerName, op: str, fields: dict[str, Any]) -> Any:
+        while True:
+            try:
+                return await self._host.call(op, model=_key(name), **fields)
+            except BridgeError as error:
+                if error.reason != NOT_OPEN:
+                    raise
+            # Its process was killed or had to make room, or the host is another one.
+            await self._open(name)
+
+    async def _open(self, name: TokenizerName) -> dict[str, Any]:
+        return await self._host.call("open", model=_key(name), **dataclasses.asdict(name))
+
+
+class ServedTokenizer:
+    """A tokenizer, or the reason why there is none, which each of its methods reports: tokens can do without.
+
+    Args:
+        loaded: the tokenizer; None if there is none.
         why: then, the reason.
     """
 
-    def __init__(self, loaded: Any | None, why: str = "") -> None:
+    def __init__(self, loaded: HostedTokenizer | None, why: str = "") -> None:
         self._loaded = loaded
         self._why = why
 
     @classmethod
-    def load(cls, load: Callable[[], Any], base_model: str) -> ServedTokenizer:
-        """Load one, which blocks: it may be fetched from the Hugging Face hub, whose offline cache is honoured.
+    async def load(cls, tokenizers: Tokenizers, name: TokenizerName) -> ServedTokenizer:
+        """Load one.
 
-        Args:
-            load: the library's loader.
-            base_model: the model it belongs to.
+        Raises:
+            BackendError: only another attempt can tell whether there is one (retryable).
         """
-        if base_model.startswith(CODE_PREFIXES):
-            return cls(None, f"that of {base_model!r} is a program, and none is run here")
+        for asked in (name.base_model, name.tokenizer_id or ""):
+            if asked.startswith(CODE_PREFIXES):
+                return cls(None, f"that of {asked!r} is a program, and none is run here")
         try:
-            return cls(load())
-        except Exception as error:
-            # Loaders fail in many ways, all of which come to the same; their texts hold addresses and paths.
-            return cls(None, f"that of {base_model!r} cannot be loaded ({type(error).__name__})")
+            return cls(await tokenizers.load(name))
+        except BridgeError as error:
+            if error.retryable:
+                raise
+            return cls(None, error.message)
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can be queried."""
         return self._loaded is not None
 
     @property
@@ -63,15 +141,23 @@ class ServedTokenizer:
     @property
     def has_chat_template(self) -> bool:
         """Whether it has a chat template."""
-        return bool(getattr(self.there(), "chat_template", None))
+        return self.there().has_chat_template
 
     async def encode(self, text: str) -> Sequence[int]:
-        """Token ids of plain text, with the special tokens that the model wants before it."""
-        return await asyncio.to_thread(self.there().encode, text)
+        """Token ids of plain text, with the special tokens that the model wants before it.
+
+        Raises:
+            BackendError: it exceeds a limit (RENDERING_LIMIT), as may every method.
+        """
+        return await self.there().encode(text)
 
     async def encode_continuation(self, text: str) -> Sequence[int]:
-        """Token ids of text that goes on: no special tokens."""
-        return await asyncio.to_thread(self.there().encode, text, add_special_tokens=False)
+        """Token ids of text that continues other text: no special tokens."""
+        return await self.there().encode_continuation(text)
+
+    async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
+        """Several texts in one call, each as `encode` or `encode_continuation` has it."""
+        return await self.there().encode_all(texts, continuations=continuations)
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         """Token ids of a conversation by the chat template.
@@ -80,10 +166,7 @@ class ServedTokenizer:
             FailedPrecondition: there is none.
             InvalidField: it refuses the conversation, for instance roles that do not alternate.
         """
-        if not self.has_chat_template:
-            raise FailedPrecondition("the model has no chat template", reason="NO_CHAT_TEMPLATE")
-        plain = [{"role": message.role, "content": message.content} for message in messages]
-        return await asyncio.to_thread(self._encode_chat, plain, generation_prompt)
+        return await self.there().encode_chat(messages, generation_prompt=generation_prompt)
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
@@ -95,25 +178,13 @@ class ServedTokenizer:
                 no such renderer for this tokenizer (UNKNOWN_RENDERER).
             InvalidField: the renderer refuses the conversation.
         """
-        return await asyncio.to_thread(tinker_cookbook.render, self.there(), renderer, messages, train_on=train_on)
+        return await self.there().render_cookbook(renderer, messages, train_on=train_on)
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without the special ones."""
-        return await asyncio.to_thread(
-            self.there().decode, list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        return await self.there().decode(tokens)
 
-    def _encode_chat(self, messages: list[dict[str, str]], generation_prompt: bool) -> Sequence[int]:
-        from jinja2 import TemplateError  # comes with the extra; nobody else here needs it
-
-        try:
-            return self.there().apply_chat_template(
-                messages, add_generation_prompt=generation_prompt, tokenize=True, return_dict=False
-            )
-        except TemplateError as error:
-            raise InvalidField("messages", f"are refused by the chat template: {error}") from None
-
-    def there(self) -> Any:
+    def there(self) -> HostedTokenizer:
         """The tokenizer itself.
 
         Raises:
@@ -122,3 +193,7 @@ class ServedTokenizer:
         if self._loaded is None:
             raise FailedPrecondition(f"the model has no tokenizer: {self._why}", reason="NO_TOKENIZER")
         return self._loaded
+
+
+def _key(name: TokenizerName) -> str:
+    return json.dumps(dataclasses.astuple(name))

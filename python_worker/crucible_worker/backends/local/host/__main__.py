@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, BinaryIO
+from typing import Any
 
-from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import error_to_map, pack, read_frame
+from crucible_worker.backends.local.frames import read_frame
+from crucible_worker.backends.local.host.pipes import Replies, claim_pipes
 from crucible_worker.lifetime import die_with
 from crucible_worker.limits import WorkerLimits
 
@@ -28,33 +28,26 @@ def main() -> None:
     bounds: HostBounds = arguments.bounds
     die_with(arguments.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the worker's
-    requests, replies = _claim_pipes()
+    requests, replies = claim_pipes()
     logging.basicConfig(stream=sys.stderr, format="model host: %(levelname)s %(name)s: %(message)s")
     # Only now: these take seconds, and what they print must not get between the frames.
     from transformers.utils import logging as transformers_logging
 
-    from crucible_worker.backends.local.host import text_child
+    from crucible_worker.backends.local.host import checking, text_child
     from crucible_worker.backends.local.host.engine import Engine
-    from crucible_worker.backends.local.host.fork_server import ForkServer
+    from crucible_worker.backends.local.host.fork_server import ForkServer, import_architecture
 
     transformers_logging.disable_progress_bar()
     # Before the first thread.
-    fork_server = ForkServer(functools.partial(text_child.serve, bounds=bounds))
-    engine = Engine(arguments.device, bounds, fork_server, _Replies(replies).send)
+    fork_server = ForkServer(
+        functools.partial(text_child.serve, bounds=bounds, load=checking.load), import_architecture
+    )
+    engine = Engine(arguments.device, bounds, fork_server, Replies(replies).send)
     threading.Thread(target=_end_if_it_ends, args=(engine.run,), name="compute", daemon=True).start()
     while (message := read_frame(requests)) is not None:
         engine.submit(message)
     # The worker has closed its end. Nothing here is worth waiting for, least of all a thread amid a large product.
     os._exit(0)
-
-
-def _claim_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the pipes for frames: fd 0 becomes empty, and fd 1 stderr, for libraries that print."""
-    requests, replies = os.dup(0), os.dup(1)
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    return os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
 
 
 def _end_if_it_ends(run: Any) -> None:
@@ -64,23 +57,6 @@ def _end_if_it_ends(run: Any) -> None:
     finally:
         logging.getLogger(__name__).exception("the compute thread ended")
         os._exit(1)
-
-
-class _Replies:
-    """The way back: one frame at a time, from any thread."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-
-    def send(self, identity: int, result: Any) -> None:
-        if isinstance(result, BridgeError):
-            frame = pack({"id": identity, "error": error_to_map(result)})
-        else:
-            frame = pack({"id": identity, "result": result})
-        with self._lock:
-            self._stream.write(frame)
-            self._stream.flush()
 
 
 if __name__ == "__main__":

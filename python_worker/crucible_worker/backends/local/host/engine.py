@@ -190,7 +190,7 @@ class Engine:
             model_type = read_config(directory).get("model_type")
         texts = TextProcess(self._fork_server.fork(str(model_type)), self._bounds, self._answer)
         # First: what it finds out is that the host can load the rest.
-        has_texts = texts.load(directory)
+        has_texts = texts.load(directory.name, {"path": str(directory)})
         if opened is not None:
             return opened.scheduler.loaded, texts
         adapter = None if message["adapter"] is None else Path(message["adapter"])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from crucible_worker.lifetime import die_with
 
-__all__ = ["Child", "ForkServer", "ForkServerEnded"]
+__all__ = ["Child", "ForkServer", "ForkServerEnded", "import_architecture"]
 
 _MAX_NAME_BYTES = 1_000
 
@@ -42,26 +42,29 @@ class ForkServer:
 
     Args:
         run: what a child does with its end of the socket; the child ends when it returns or raises.
+        prepare: called with the name that a child is forked for, before it is forked.
     """
 
-    def __init__(self, run: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, run: Callable[[socket.socket], None], prepare: Callable[[str], None] = lambda name: None
+    ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         if os.fork() == 0:
-            _end_after(lambda: _serve(theirs, parent, run))
+            _end_after(lambda: _serve(theirs, parent, run, prepare))
         theirs.close()
 
-    def fork(self, model_type: str) -> Child:
-        """A new child, which has imported the library's modules of an architecture. Called by one thread at a time.
+    def fork(self, name: str) -> Child:
+        """A new child, prepared for a name. Called by one thread at a time.
 
         Raises:
             ForkServerEnded: it was killed, or could not fork.
         """
         ours, theirs = socket.socketpair()
         with theirs:
-            name = model_type.encode(errors="replace")[:_MAX_NAME_BYTES]
+            told = name.encode(errors="replace")[:_MAX_NAME_BYTES]
             try:
-                socket.send_fds(self._control, [name or b" "], [theirs.fileno()])
+                socket.send_fds(self._control, [told or b" "], [theirs.fileno()])
                 fds = socket.recv_fds(self._control, 1, 1)[1]
             except ConnectionError:
                 fds = []
@@ -71,7 +74,9 @@ class ForkServer:
         return Child(ours, fds[0])
 
 
-def _serve(control: socket.socket, parent: int, run: Callable[[socket.socket], None]) -> None:
+def _serve(
+    control: socket.socket, parent: int, run: Callable[[socket.socket], None], prepare: Callable[[str], None]
+) -> None:
     die_with(parent)
     # The pipes to the worker above all: their ends must be the host's alone.
     number = control.fileno()
@@ -82,7 +87,7 @@ def _serve(control: socket.socket, parent: int, run: Callable[[socket.socket], N
         if not name:
             return
         _reap()
-        _import_architecture(name.decode(errors="replace"))
+        prepare(name.decode(errors="replace"))
         child = _fork(control, socket.socket(fileno=fds[0]), run)
         pidfd = os.pidfd_open(child)
         socket.send_fds(control, [b"."], [pidfd])
@@ -119,7 +124,7 @@ def _reap() -> None:
             pass
 
 
-def _import_architecture(model_type: str) -> None:
+def import_architecture(model_type: str) -> None:
     """Import once what every child of an architecture would import."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 

@@ -1,7 +1,6 @@
-"""What runs in a child of the host that has one checkpoint's tokenizer and chat template, until it is killed.
+"""What runs in a child of a host that has one tokenizer and chat template, until it is killed.
 
-Its memory is bounded, its time by the host. First it finds out whether the checkpoint can be loaded at all: whether
-its configuration describes what its weights hold, and whether its tokenizer can be read in that time and memory.
+Its memory is bounded, its time by the host. The first request loads the tokenizer, in that time and memory.
 """
 
 from __future__ import annotations
@@ -9,29 +8,30 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.frames import error_to_map, pack, read_frame
-from crucible_worker.backends.local.host.loading import load_tokenizer
-from crucible_worker.backends.local.host.refusals import refusing
-from crucible_worker.backends.local.host.sizes import check_sizes
-from crucible_worker.backends.local.host.texts import RENDERING_LIMIT, Texts, check_tokenizer
+from crucible_worker.backends.local.host.texts import RENDERING_LIMIT, Texts
 from crucible_worker.rendering import tinker_cookbook
 
-__all__ = ["IMPORT_COOKBOOK", "LOAD", "serve"]
+__all__ = ["IMPORT_COOKBOOK", "LOAD", "Load", "serve"]
 
 LOAD = "load"
-"""The first request: check a checkpoint, and read its tokenizer."""
+"""The first request: load a tokenizer."""
 IMPORT_COOKBOOK = "import_cookbook"
 """The request before the first one that a renderer of tinker-cookbook answers."""
+
+Load = Callable[[dict[str, Any], int], tuple[Texts | None, Any]]
+"""Loads what a first request names, with `max_rendered_chars`: its texts, if there are any, and the answer."""
 
 _log = logging.getLogger(__name__)
 
 
-def serve(endpoint: socket.socket, bounds: HostBounds) -> None:
+def serve(endpoint: socket.socket, *, bounds: HostBounds, load: Load) -> None:
     """Answer requests until the host closes its end."""
     _bound_memory(bounds.max_rendering_bytes)
     requests, replies = endpoint.makefile("rb"), endpoint.makefile("wb")
@@ -39,8 +39,7 @@ def serve(endpoint: socket.socket, bounds: HostBounds) -> None:
     while (message := read_frame(requests)) is not None:
         try:
             if message["op"] == LOAD:
-                texts = _load(Path(message["path"]), bounds.max_rendered_chars)
-                result = texts is not None
+                texts, result = load(message, bounds.max_rendered_chars)
             elif message["op"] == IMPORT_COOKBOOK:
                 result = tinker_cookbook.preload()
             else:
@@ -51,17 +50,6 @@ def serve(endpoint: socket.socket, bounds: HostBounds) -> None:
             frame = pack({"error": error_to_map(_told(error, bounds.max_rendering_bytes))})
         replies.write(frame)
         replies.flush()
-
-
-def _load(directory: Path, max_rendered_chars: int) -> Texts | None:
-    """The checkpoint's texts; None if it has no tokenizer."""
-    with refusing(directory, "MODEL_REFUSED"):
-        check_sizes(directory)
-        tokenizer = load_tokenizer(directory)
-    if tokenizer is None:
-        return None
-    check_tokenizer(tokenizer, directory)
-    return Texts(tokenizer, max_rendered_chars)
 
 
 def _told(error: Exception, max_bytes: int) -> BridgeError:

@@ -1,4 +1,4 @@
-"""The process of one checkpoint's texts as the host sees it: asked by one thread, and killed when it takes too long."""
+"""The process of one tokenizer's texts as the host sees it: asked by one thread, and killed when it takes too long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class TextProcess:
-    """Texts of one checkpoint. A request that exceeds its time costs itself and the process.
+    """Texts of one tokenizer. A request that exceeds its time costs itself and the process.
 
     Requests that wait then get the answer that the model is not open. The caller opens it again, which reads the files
     again and starts another process.
@@ -55,21 +54,28 @@ class TextProcess:
         """Whether it answers no more."""
         return self._dead
 
-    def load(self, directory: Path) -> bool:
-        """Have a checkpoint checked, and its tokenizer read; whether there is one. Requests are taken from then on.
+    def load(self, name: str, fields: dict[str, Any]) -> Any:
+        """Have a tokenizer loaded. Requests are taken from then on.
+
+        Args:
+            name: of the model, for errors.
+            fields: what the child loads.
+
+        Returns:
+            What the child answers; the process is ended if that is false, as there is no tokenizer.
 
         Raises:
-            FailedPrecondition: the checkpoint is refused, or takes longer than a limit grants.
+            FailedPrecondition: the model is refused, or takes longer than a limit grants.
         """
         seconds = self._bounds.max_checkpoint_seconds
-        found = False
+        found = None
         try:
-            found = self._ask({"op": LOAD, "path": str(directory)}, seconds)
+            found = self._ask({"op": LOAD, **fields}, seconds)
         except TimeoutError:
-            raise _refused(directory, f"cannot be read in {seconds:g} s (max_checkpoint_seconds)") from None
+            raise _refused(name, f"cannot be read in {seconds:g} s (max_checkpoint_seconds)") from None
         except EOFError:
             bound = self._bounds.max_rendering_bytes
-            raise _refused(directory, f"cannot be read in {bound:,} bytes (max_rendering_bytes)") from None
+            raise _refused(name, f"cannot be read in {bound:,} bytes (max_rendering_bytes)") from None
         finally:
             if found:
                 threading.Thread(target=self._run, name="texts", daemon=True).start()
@@ -196,5 +202,5 @@ def _not_open() -> FailedPrecondition:
     return FailedPrecondition("the model is not open", reason=NOT_OPEN)
 
 
-def _refused(directory: Path, why: str) -> FailedPrecondition:
-    return FailedPrecondition(f"the configuration or tokenizer of {directory.name!r} {why}", reason="MODEL_REFUSED")
+def _refused(name: str, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"the configuration or tokenizer of {name!r} {why}", reason="MODEL_REFUSED")

@@ -1,4 +1,4 @@
-"""Chat templates, tokenizers and renderers of one checkpoint: programs and data that are not trusted."""
+"""Chat templates, tokenizers and renderers of one model: programs and data that are not trusted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
 from crucible_bridge.types import ChatMessage
+from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.rendering import tinker_cookbook
 
-__all__ = ["MAX_DECODERS", "MAX_TOKEN_CHARS", "RENDERING_LIMIT", "Texts", "check_tokenizer"]
+__all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "RENDERING_LIMIT", "Texts", "check_tokenizer"]
 
 RENDERING_LIMIT = "RENDERING_LIMIT"
 """Reason of the error of a request whose chat template or tokenizer needs more than a limit grants."""
 MAX_TOKEN_CHARS = 4_096
 """Characters of a token; 128 blanks are the longest ones of common tokenizers."""
+MAX_TOKENS_PER_CHAR = 4
+"""A tokenizer of bytes makes as many; with more, `max_rendered_chars` bounds the tokens of a text."""
 MAX_DECODERS = 32
 """Steps from tokens to text."""
 
@@ -52,7 +55,7 @@ class Texts:
                 return _packed(self._encode_chat(message["messages"], prompted=message["generation_prompt"]))
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
-                return self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+                return self._decoded(tokens)
             case _:
                 messages = [ChatMessage(**plain) for plain in message["messages"]]
                 rendered = tinker_cookbook.render(
@@ -69,12 +72,7 @@ class Texts:
             said = shorten(f"{error}" or type(error).__name__, _MAX_SHOWN_BYTES)
             raise InvalidField("messages", f"are refused by the chat template: {said}") from error
         if len(text) > self._max_rendered_chars:
-            raise BackendError(
-                f"the chat template makes {len(text):,} characters of the messages, "
-                f"{self._max_rendered_chars:,} are accepted (max_rendered_chars)",
-                reason=RENDERING_LIMIT,
-                retryable=False,
-            )
+            raise _beyond(f"the chat template makes {len(text):,} characters of the messages", self._max_rendered_chars)
         (tokens,) = self._encoded([text], special=False)
         return tokens
 
@@ -94,7 +92,24 @@ class Texts:
         if not texts:
             return []
         asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        return self._tokenizer(texts, add_special_tokens=special, **asked)["input_ids"]
+        found: list[list[int]] = self._tokenizer(texts, add_special_tokens=special, **asked)["input_ids"]
+        for text, tokens in zip(texts, found, strict=True):
+            most = max(self._max_rendered_chars, MAX_TOKENS_PER_CHAR * len(text))
+            if len(tokens) > most:
+                raise _beyond(f"the tokenizer makes {len(tokens):,} tokens of {len(text):,} characters", most)
+        return found
+
+    def _decoded(self, tokens: list[int]) -> str:
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        most = max(self._max_rendered_chars, 2 * MAX_TEXT_BYTES)
+        if len(text) > most:
+            raise _beyond(f"the tokenizer makes {len(text):,} characters of {len(tokens):,} tokens", most)
+        return text
+
+
+def _beyond(what: str, most: int) -> BackendError:
+    message = f"{what}, {most:,} are accepted (max_rendered_chars)"
+    return BackendError(message, reason=RENDERING_LIMIT, retryable=False)
 
 
 def check_tokenizer(tokenizer: Any, directory: Path) -> None:

@@ -1,0 +1,124 @@
+"""The tokenizers of the text host: each has a separate process."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_worker.backends.local.bounds import HostBounds
+from crucible_worker.backends.local.frames import NOT_OPEN
+from crucible_worker.backends.local.host.fork_server import Child, ForkServer, ForkServerEnded
+from crucible_worker.backends.local.host.text_process import TextProcess
+
+__all__ = ["LOADERS", "MAX_TOKENIZERS", "Engine"]
+
+MAX_TOKENIZERS = 16
+"""Processes with a tokenizer; of more, the one that was least recently used is ended."""
+LOADERS = 4
+"""Tokenizers that are loaded at a time: one may be fetched for a minute."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Opened:
+    texts: TextProcess
+    facts: dict[str, Any]
+
+
+class Engine:
+    """Takes requests from the pipe's thread; they are answered by the threads of the processes.
+
+    Args:
+        bounds: of the processes.
+        fork_server: makes them.
+        answer: sends a result or an error; called from several threads.
+    """
+
+    def __init__(self, bounds: HostBounds, fork_server: ForkServer, answer: Callable[[int, Any], None]) -> None:
+        self._bounds = bounds
+        self._fork_server = fork_server
+        self._answer = answer
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._lock = threading.Lock()
+        self._forking = threading.Lock()
+        self._loaders = ThreadPoolExecutor(LOADERS, thread_name_prefix="loader")
+
+    def submit(self, message: dict[str, Any]) -> None:
+        """Take a request; it is answered in any case."""
+        identity, op = message["id"], message["op"]
+        try:
+            match op:
+                case "open":
+                    self._loaders.submit(self._load, identity, message)
+                case "ping":
+                    self._answer(identity, None)
+                case "abort":
+                    with self._lock:
+                        opened = list(self._opened.values())
+                    for one in opened:
+                        one.texts.abort(identity)
+                case _:
+                    self._texts(message["model"]).submit(identity, message)
+        except Exception as error:  # whatever it is, it is answered; the host has more to do
+            self._answer(identity, _told(error))
+
+    def _texts(self, model: str) -> TextProcess:
+        with self._lock:
+            opened = self._opened.get(model)
+            if opened is None:
+                raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+            self._opened.move_to_end(model)
+            return opened.texts
+
+    def _load(self, identity: int, message: dict[str, Any]) -> None:
+        try:
+            facts = self._facts(message)
+        except ForkServerEnded:
+            _log.exception("the fork server has ended, and so does the host")
+            os._exit(1)
+        except Exception as error:  # whatever it is, it is answered; the host has more to do
+            self._answer(identity, _told(error))
+        else:
+            self._answer(identity, facts)
+
+    def _facts(self, message: dict[str, Any]) -> dict[str, Any]:
+        model = message["model"]
+        if (opened := self._living(model)) is not None:
+            return opened.facts
+        texts = TextProcess(self._fork(), self._bounds, self._answer)
+        named = {"base_model": message["base_model"], "tokenizer_id": message["tokenizer_id"]}
+        facts = texts.load(message["base_model"], named)
+        with self._lock:
+            other = self._opened.get(model)
+            if other is not None and not other.texts.dead:  # loaded by another thread meanwhile
+                texts.close()
+                return other.facts
+            self._opened[model] = _Opened(texts, facts)
+            self._opened.move_to_end(model)
+            while len(self._opened) > MAX_TOKENIZERS:
+                self._opened.popitem(last=False)[1].texts.close()
+        return facts
+
+    def _living(self, model: str) -> _Opened | None:
+        with self._lock:
+            opened = self._opened.get(model)
+        return None if opened is None or opened.texts.dead else opened
+
+    def _fork(self) -> Child:
+        with self._forking:
+            return self._fork_server.fork("")
+
+
+def _told(error: Exception) -> BridgeError:
+    if isinstance(error, BridgeError):
+        return error
+    _log.error("a request failed", exc_info=error)
+    return BackendError(f"the tokenizer failed: {type(error).__name__}", reason="MODEL_FAILED", retryable=False)

@@ -1,0 +1,40 @@
+"""How a child of the text host loads the tokenizer of a base model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinker.lib.public_interfaces.sampling_client import (
+    # What `get_tokenizer` of the library's clients calls. A client has a session and a key, which no child gets.
+    _load_tokenizer_from_model_info as load_tokenizer,
+)
+
+from crucible_bridge.errors import FailedPrecondition
+from crucible_worker.backends.local.host.texts import Texts
+
+__all__ = ["load"]
+
+
+def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts, dict[str, Any]]:
+    """The texts of a base model, and what the worker has to know of its tokenizer.
+
+    It may be fetched from the Hugging Face hub, whose offline cache is honoured.
+
+    Raises:
+        FailedPrecondition: it cannot be loaded (NO_TOKENIZER).
+    """
+    base_model = message["base_model"]
+    try:
+        tokenizer: Any = load_tokenizer(base_model, message["tokenizer_id"])
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Loaders fail in many ways, all of which come to the same; their texts hold addresses and paths.
+        why = f"that of {base_model!r} cannot be loaded ({type(error).__name__})"
+        raise FailedPrecondition(why, reason="NO_TOKENIZER") from error
+    facts = {
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "has_chat_template": bool(getattr(tokenizer, "chat_template", None)),
+    }
+    return Texts(tokenizer, max_rendered_chars), facts
