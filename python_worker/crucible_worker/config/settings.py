@@ -198,10 +198,10 @@ def _check_code_sandboxes(count: int | None) -> None:
 
 def _check_limits(limits: WorkerLimits) -> None:
     for name, value in dataclasses.asdict(limits).items():
-        if value == 0 and (name in KEEP_FOREVER or name == "retention_grace_seconds"):
-            continue
-        if not 0 < value < float("inf"):
-            raise SettingsError(f"limit {name} is {value}, not above zero")
+        may_be_zero = name in KEEP_FOREVER or name == "retention_grace_seconds"
+        if not (0 < value < float("inf") or (may_be_zero and value == 0)):
+            wanted = "zero or a finite number above zero" if may_be_zero else "a finite number above zero"
+            raise SettingsError(f"limit {name} is {value:g}, not {wanted}")
     if limits.max_message_bytes < MIN_MESSAGE_BYTES:
         raise SettingsError(
             f"limit max_message_bytes is {limits.max_message_bytes}, below {MIN_MESSAGE_BYTES}, in which a worker can "
