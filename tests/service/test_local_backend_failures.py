@@ -55,6 +55,17 @@ async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
     assert len(hosts_of(os.getpid())) == 1
 
 
+async def test_ctrl_c_in_a_terminal_reaches_no_host(local):
+    """A terminal signals its processes: a host is not one of them from its first moment on, when it would traceback."""
+    model = await local.open(EmbeddedModel("arithmetic@600"))
+    loading = asyncio.create_task(model.load())
+    while not (hosts := hosts_of(os.getpid())) and not loading.done():
+        await asyncio.sleep(0.001)
+
+    assert [os.getsid(host) for host in hosts] == hosts
+    await loading
+
+
 async def test_closing_ends_the_host_within_a_second(local):
     """Calls in flight fail, later ones are refused, no child is left; closing twice is closing."""
     model = await local.open(EmbeddedModel("arithmetic@600"))

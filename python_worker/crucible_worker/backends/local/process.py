@@ -222,6 +222,8 @@ class HostProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, **self._environment},
+                # Ctrl-C in a terminal is for the worker, which then ends the host in order.
+                start_new_session=True,
             )
             return _Connection(process, self._limits.max_host_silence_seconds)
         except OSError as error:
