@@ -79,6 +79,31 @@ async def relayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
+async def test_an_answer_that_is_being_read_fails_when_the_backend_closes():
+    """Half an answer is there: who waits for the rest is told, and does not wait for ever."""
+    begun = asyncio.Event()
+
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+        await writer.drain()
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with listening(half) as port:
+        backend = OpenAIBackend([OpenAIServer(name="s", base_url=f"http://127.0.0.1:{port}/v1")])
+        model = await backend.open(OpenAIModel("s", "m"))
+        asked = asyncio.create_task(error_of(model.sample_text("hi", PARAMS)))
+        await begun.wait()
+        while not any(
+            client._answers for connection in backend._connections.values() if (client := connection._client)
+        ):
+            await asyncio.sleep(0.001)
+        await backend.aclose()
+
+        assert (await asyncio.wait_for(asked, 60)).reason == "BACKEND_CONNECTION_LOST"
+
+
 async def test_a_proxy_gets_its_credentials_and_the_server_does_not(tmp_path: Path):
     """Those of the proxy's address go to the proxy with each request; the key goes with them to the server alone."""
     async with remote() as (proxy, _):

@@ -7,9 +7,11 @@ proxies, keys nor certificates from the environment. It sends only the headers b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import ssl
+from collections.abc import AsyncIterator
 
 import aiohttp
 import yarl
@@ -54,6 +56,7 @@ class Client:
         self._urls: dict[str, yarl.URL] = {}
         self._tls: ssl.SSLContext = tls_context(server.ca_file)
         self._session: aiohttp.ClientSession | None = None
+        self._answers: set[aiohttp.ClientResponse] = set()
         headers = {
             "Accept": "application/json",
             # A few bytes that expand to gigabytes would pass any bound on what crosses the wire.
@@ -82,7 +85,7 @@ class Client:
         """
         asked = Asked(server=self._server.name, model=model, path=path, key=self._key)
         try:
-            async with self._request(path, body) as response:
+            async with self._request(path, body) as response, self._under_way(response):
                 if not 200 <= response.status < 300:
                     words = self._without_key(await self._beginning(response))
                     raise failures.of_status(asked, response.status, response.headers, words)
@@ -96,9 +99,19 @@ class Client:
             raise self._silence(asked, Silence.LOST, error) from None
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Close every connection; answers that are being read fail, which the library alone leaves to wait for ever."""
+        for response in tuple(self._answers):
+            response.close()
         if self._session is not None:
             await self._session.close()
+
+    @contextlib.asynccontextmanager
+    async def _under_way(self, response: aiohttp.ClientResponse) -> AsyncIterator[None]:
+        self._answers.add(response)
+        try:
+            yield
+        finally:
+            self._answers.discard(response)
 
     def _request(self, path: str, body: dict[str, object] | None) -> aiohttp.client._RequestContextManager:
         if self._session is None:
