@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -28,12 +29,19 @@ class Patience:
         seconds: of the request, for the whole sample; None if it names none.
         default_seconds: the worker's, which begin again with each answer of a model: a sample of many calls may take
             as long as it gets further.
+        progressed: called with each answer, whatever bounds the sample.
     """
 
-    def __init__(self, seconds: float | None, default_seconds: float) -> None:
-        self._seconds, self._default_seconds = seconds, default_seconds
+    __slots__ = ("_alarm", "_began", "_default_seconds", "_loop", "_progressed", "_seconds", "_timer")
+
+    def __init__(
+        self, seconds: float | None, default_seconds: float, progressed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._seconds, self._default_seconds, self._progressed = seconds, default_seconds, progressed
         self._timer = asyncio.timeout(None)
-        self._within = False
+        self._loop = asyncio.get_running_loop()
+        self._began = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def problem(self) -> Problem | None:
@@ -47,23 +55,33 @@ class Patience:
 
     def answered(self) -> None:
         """A model has answered."""
-        if self._within and self._seconds is None and not self._timer.expired():
-            self._begin(self._default_seconds)
+        # The alarm stays where it is, and looks at this when it goes off: most samples are long done by then.
+        if self._seconds is None:
+            self._began = self._loop.time()
+        self._progressed()
 
     async def __aenter__(self) -> Self:
         await self._timer.__aenter__()
-        self._within = True
-        self._begin(self._default_seconds if self._seconds is None else self._seconds)
+        self._began = self._loop.time()
+        self._alarm = self._loop.call_at(self._ends, self._look)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        self._within = False
+        assert self._alarm is not None
+        self._alarm.cancel()
         return await self._timer.__aexit__(kind, error, traceback)
 
-    def _begin(self, seconds: float) -> None:
-        self._timer.reschedule(asyncio.get_running_loop().time() + seconds)
+    @property
+    def _ends(self) -> float:
+        return self._began + (self._default_seconds if self._seconds is None else self._seconds)
+
+    def _look(self) -> None:
+        if self._loop.time() < self._ends:
+            self._alarm = self._loop.call_at(self._ends, self._look)
+        else:
+            self._timer.reschedule(self._loop.time())
 
 
 def bound_of_task(limits: Limits, left: float | None) -> Bound | None:

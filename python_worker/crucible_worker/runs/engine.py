@@ -235,10 +235,9 @@ class Attempt:
     async def _run(self, place: Place) -> SampleResult:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
-        patience = self._patience()
-        answered = functools.partial(self._answered, patience)
-        model = GatedModel(self._plan.model, self._gate, answered)
-        others = others_of(self._plan, place.evaluator, self._gate, answered)
+        patience, stops = self._patience(), stops_itself(evaluator)
+        model = GatedModel(self._plan.model, self._gate, patience.answered)
+        others = others_of(self._plan, place.evaluator, self._gate, patience.answered)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -250,10 +249,10 @@ class Attempt:
                 repeat=place.repeat,
                 seed=seed,
                 others=others,
-                bound=bound_of_task(self._request.limits, self._left()) if stops_itself(evaluator) else None,
+                bound=bound_of_task(self._request.limits, self._left()) if stops else None,
                 progressed=self._progressed,
             )
-            outcome = await self._outcome(evaluator, sample, context, patience)
+            outcome = await self._outcome(evaluator, sample, context, patience, stops)
         return SampleResult(
             evaluator=spec.label,
             sample_id=sample.id,
@@ -273,10 +272,10 @@ class Attempt:
         )
 
     async def _outcome(
-        self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience
+        self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
     ) -> Outcome:
         try:
-            async with contextlib.nullcontext() if stops_itself(evaluator) else patience:
+            async with contextlib.nullcontext() if stops else patience:
                 outcome = await evaluator.run(sample, context)
         except BridgeError as error:
             return _error(problem_of(error))
@@ -302,11 +301,8 @@ class Attempt:
 
     def _patience(self) -> Patience:
         wanted = self._request.limits.sample_timeout_ms
-        return Patience(None if wanted is None else wanted / 1000, self._limits.default_sample_timeout_seconds)
-
-    def _answered(self, patience: Patience) -> None:
-        patience.answered()
-        self._progressed()
+        seconds = None if wanted is None else wanted / 1000
+        return Patience(seconds, self._limits.default_sample_timeout_seconds, self._progressed)
 
     def _progressed(self) -> None:
         self._last_progress = time.monotonic()
