@@ -176,7 +176,7 @@ class _Kinds:
                 lambda: [number * step for number in range(count)],
                 lambda: [[number] for number in range(count)],
                 lambda: [{"a": number} for number in range(count)],
-                lambda: json.loads("[" * (count % 900) + "]" * (count % 900)),
+                lambda: json.loads("[" * (count % 900 + 1) + "]" * (count % 900 + 1)),
                 lambda: texts.text(),
             )
         )()
