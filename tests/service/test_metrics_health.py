@@ -70,7 +70,7 @@ async def test_probes_are_answered_while_large_calls_run(tmp_path: Path):
     """Large calls are parsed and computed by threads: nine probes of ten wait at most for the promised time.
 
     A bare server is probed in turn with the worker. What its probes take is the time of a machine that has other work,
-    and is not the worker's; the rest is. What the slowest takes is told by the benchmark.
+    and is not the worker's; the rest is. The benchmark prints what the slowest takes.
     """
     ready = tmp_path / "ready"
     serve = ["-m", "crucible_worker", "serve", "--port", "0", "--log-level", "error", "--ready-file", str(ready)]

@@ -80,7 +80,7 @@ async def relayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def test_an_answer_that_is_being_read_fails_when_the_backend_closes():
-    """Half an answer is there: who waits for the rest is told, and does not wait for ever."""
+    """Half an answer is there: the caller that waits for the rest gets an error and does not wait forever."""
     begun = asyncio.Event()
 
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
