@@ -2,9 +2,7 @@ r"""The answer inside a response, found from its end.
 
 The first of these that a response has, and of its kind the last:
 
-1. `box`: what stands in `\boxed{...}` or `\fbox{...}`, braces balanced; also `\boxed 5`. An empty box is none. Of
-   boxes within boxes the inner one counts. Where there is no complete box, one that is never closed, as in a response
-   that was cut off, holds what follows on its line.
+1. `box`: what stands in `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
 2. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages), "A:" at the start
    of a line, or "####" on the last line; see `crucible_worker.grading.phrase` for where it ends.
 3. `math`: the last span between `$`, `$$`, `\(` and `\)`, `\[` and `\]`; or a last line that holds no word.
@@ -15,25 +13,22 @@ What stands in `<think>...</think>` is not part of the answer, nor is what prece
 the response; a block that is never closed reaches to the end.
 
 Every stage scans at most once over the response, and only where the one before found nothing. Boxes are looked for
-behind the last `MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: a response that has its answer
-before those is no longer one of a person or a model in its senses.
+behind the last `boxes.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: a response that has its
+answer before those is no longer one of a person or a model in its senses.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
-from collections.abc import Iterator
 
+from crucible_worker.grading import boxes
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, judges, phrase, result, says_something, words
 
-__all__ = ["MAX_BRACES", "MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
+__all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
-MAX_BRACES = 50_000
-"""Braces, and boxes without them, that are looked at from the end of a response, for a box."""
 MAX_TAIL_CHARS = 100_000
 """Where there is no box, an answer is looked for in so many characters at the end, white space there left aside."""
 
@@ -45,7 +40,6 @@ MAX_WHOLE_WORDS = 4
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 # These read a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
 # behind a character that is not of the run: no character is read again and again.
-_BRACE = re.compile(r"}(\\*+)|\{(?:\s*+(?P<box>dexob|xobf)\\|(\\*+))|(?P<bare>dexob|xobf)\\")
 _DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
 _WORDS = ("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "ответ", "答案", "答え")
 _MARKER = re.compile(r"####|:(?-i:A)(?=[\s*]|\Z)|" + "|".join(word[::-1] for word in _WORDS), re.IGNORECASE)
@@ -58,8 +52,6 @@ _MARKED = re.compile(
 # A line that says no more than "Final answer", and the answer below it.
 _HEADING = re.compile(r"[*_` ]{0,4}\n")
 _BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
-_BOX = re.compile(r"\s*+\\(?:boxed|fbox)\b")
-_UNBRACED_END = re.compile(r"\$|\\\)|\\\]|\n")
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
 _DECORATION = " \t\r\f\v*_`"
@@ -135,64 +127,12 @@ def _tail(said: str) -> str:
 
 def has_box(text: str) -> bool:
     """Whether a text, its thinking left aside, has a complete box that is not empty, as `extract` looks for it."""
-    return any(closed and answer for answer, closed, _ in _boxes(spoken(text)))
+    return boxes.has_box(spoken(text))
 
 
 def _box(text: str) -> tuple[str, int]:
-    open_box, steps = "", 0
-    for answer, closed, looked in _boxes(text):
-        steps = looked
-        if answer and closed:
-            return answer, steps
-        open_box = open_box or answer
-    return open_box, max(steps, len(text))
-
-
-def _boxes(text: str) -> Iterator[tuple[str, bool, int]]:
-    """The boxes from the last one on: what stands in each, whether it is complete, and the work done so far."""
-    size = len(text)
-    closing: list[int] = []  # places of the braces that wait for theirs
-    later = size  # where the box behind starts
-    marks = 0
-    for mark in itertools.islice(_BRACE.finditer(text[::-1]), MAX_BRACES):
-        marks += 1
-        place = size - mark.start()  # just behind the brace, or behind the command of a bare box
-        if mark["box"] and _BOX.match(text, place):
-            # The inner box counts, and it was empty or never closed.
-            answer, closed = "", bool(closing and closing.pop())
-        elif mark["box"]:
-            if closing:
-                answer, closed = text[place : closing.pop()].strip(), True
-            else:
-                answer, closed = _to_line_end(text[place:later]), False
-        elif mark["bare"]:
-            answer, closed = _unbraced(text[place:later]), True
-        else:
-            if len(mark[1] or mark[3] or "") % 2 == 0:
-                if mark[0][0] == "}":
-                    closing.append(place - 1)
-                elif closing:
-                    closing.pop()
-            continue
-        later = size - mark.end()
-        yield answer, closed, mark.end() + marks
-
-
-def _to_line_end(rest: str) -> str:
-    """What an unclosed box holds: the rest of its line, or of its math."""
-    end = _UNBRACED_END.search(rest)
-    return (rest[: end.start()] if end else rest).strip()
-
-
-def _unbraced(rest: str) -> str:
-    r"""What `\boxed` without braces holds: all that follows in the same math, otherwise one word."""
-    if rest[:1].isalpha():
-        return ""  # a longer command
-    end = _UNBRACED_END.search(rest)
-    line = (rest[: end.start()] if end else rest).split()
-    if end and end[0] != "\n":
-        return " ".join(line)
-    return line[0].rstrip(".,;}") if line else ""
+    answer, steps = boxes.boxed(text)
+    return answer or "", steps
 
 
 def _marker(text: str) -> tuple[str, int]:
@@ -233,7 +173,7 @@ def _math(text: str) -> tuple[str, int]:
         return answer, steps
     line = text.rstrip()
     line = line[line.rfind("\n") + 1 :].strip(_DECORATION)
-    if len(line) <= MAX_WHOLE_CHARS and not _BOX.search(line) and not has_words(line) and says_something(line):
+    if len(line) <= MAX_WHOLE_CHARS and not boxes.opens_box(line) and not has_words(line) and says_something(line):
         return result(line.rstrip(".")), steps + len(line)
     return "", steps + len(line)
 
@@ -274,7 +214,7 @@ def _hugs(text: str, start: int, end: int) -> bool:
 
 def _whole(text: str) -> tuple[str, int]:
     line = text.strip()
-    if len(line) > MAX_WHOLE_CHARS or "\n" in line or _BOX.search(line) or words(line) > MAX_WHOLE_WORDS:
+    if len(line) > MAX_WHOLE_CHARS or "\n" in line or boxes.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
         return "", 0
     answer = phrase(line)
     return (answer if says_something(answer) else ""), len(line)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible_worker.grading import phrase
+from crucible_worker.grading.boxes import MAX_BRACES
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.extract import (
-    MAX_BRACES,
     MAX_STEPS_PER_CHARACTER,
     MAX_TAIL_CHARS,
     MAX_WHOLE_WORDS,

@@ -2,19 +2,15 @@ r"""Where in a text the answer is, when there is more: in boxes, behind a marker
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 
+from crucible_worker.grading import boxes
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.numbers import last_numbers
 
-__all__ = ["MAX_BOXES", "as_list", "boxed", "choice", "has_words", "last_number", "marked", "with_decimal_point"]
+__all__ = ["as_list", "boxed", "choice", "has_words", "last_number", "marked", "with_decimal_point"]
 
-MAX_BOXES = 32
-"""Boxes that are one answer together: the last ones of a text."""
-
-_BRACE = re.compile(r"(?P<box>\\\\?(?:boxed|fbox) ?\{)|\\[{}]|[{}]")
 _DECIMAL_COMMA = re.compile(r"[^0-9,]*+(?:0(?=,)|[0-9]++(?=,(?![0-9]{3}(?![0-9])))),([0-9]++)[^0-9,]*+")
 _THOUSANDS = re.compile(r"\$?-?[1-9][0-9]{0,2}(?:,[0-9]{3})+\$?")
 _CHOICE = re.compile(
@@ -22,61 +18,11 @@ _CHOICE = re.compile(
     r"(?>(?:\\ |\s|~)*)(?=[\w\\$(-])"
 )
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
-_MAX_BETWEEN = 60
-_MARKUP = re.compile(r"\\(?:text|mathrm|textrm|quad|qquad|[()\[\],;:! ])|[${}\s]|\\n")
-# Between the boxes of one answer: nothing, or what ends with a comma or "and" and may go on with a name: `, y = `.
-_BETWEEN = re.compile(r"\s*(?:[^.]*(?:[,;&]|\b(?:and|or)\b))?\s*(?:[A-Za-z]{1,2}(?:_\w+)?\s*=\s*)?")
 
 
 def boxed(text: str) -> str | None:
-    r"""What is in the last `\boxed{}`, or in the last ones where they follow each other as a list; None without one."""
-    if "boxed" not in text and "fbox" not in text:
-        return None
-    inner: list[str] = []
-    following: int | None = None
-    for box in reversed(_boxes(text)):
-        if following is not None and not _joined(text[box.end : following]):
-            break
-        inner.append(text[box.inside : box.end - 1])
-        following = box.start
-        if len(inner) == MAX_BOXES:
-            break
-    if not inner:
-        return None
-    return inner[0] if len(inner) == 1 else ", ".join(reversed(inner))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Box:
-    start: int
-    inside: int
-    end: int
-
-
-def _boxes(text: str) -> list[_Box]:
-    """Boxes that are in no other one. Where none is closed, the last one reaches to the end of its line."""
-    boxes: list[_Box] = []
-    opened: list[re.Match[str]] = []
-    for match in _BRACE.finditer(text):
-        if match[0] == "}" and opened:
-            opening = opened.pop()
-            if opening["box"]:
-                while boxes and boxes[-1].start > opening.start():
-                    boxes.pop()
-                boxes.append(_Box(opening.start(), opening.end(), match.end()))
-        elif match[0].endswith("{") and match[0] != "\\{":
-            opened.append(match)
-    unclosed = [opening for opening in opened if opening["box"]]
-    if boxes or not unclosed:
-        return boxes
-    line_end = text.find("\n", unclosed[-1].end())
-    return [_Box(unclosed[-1].start(), unclosed[-1].end(), (len(text) if line_end < 0 else line_end) + 1)]
-
-
-def _joined(between: str) -> bool:
-    if len(between) > _MAX_BETWEEN:
-        return False
-    return _BETWEEN.fullmatch(_MARKUP.sub(" ", between)) is not None
+    r"""What is in the last `\boxed{}`, or in the last ones that are joined; None without one."""
+    return boxes.boxed(text)[0] if "boxed" in text or "fbox" in text else None
 
 
 def marked(text: str, *, numbers: bool = True) -> str | None:

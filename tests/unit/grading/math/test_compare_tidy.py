@@ -4,8 +4,9 @@ from fractions import Fraction
 
 import pytest
 
+from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.spans import MAX_BOXES, as_list, boxed, choice, last_number, with_decimal_point
+from crucible_worker.grading.math.spans import as_list, boxed, choice, last_number, with_decimal_point
 from crucible_worker.grading.math.tidy import MAX_DETERMINANT_SIDE, MAX_MATRIX_SIDE, MAX_SIGNS, spread, tidy
 from crucible_worker.grading.math.tree import Call, Collection, Matrix, Number, Product, Quantity, Sum, Symbol
 
@@ -48,8 +49,8 @@ def test_matrices_are_multiplied_out_within_bounds() -> None:
         ("first \\boxed{5}, no: \\boxed{6}", "6"),
         ("\\boxed{1} and \\boxed{2}", "1, 2"),
         ("\\boxed{1}, \\boxed{2}, \\boxed{3}", "1, 2, 3"),
-        ("\\boxed{x = 1} \\quad \\text{or} \\quad \\boxed{x = 2}", "x = 1, x = 2"),
-        ("$a = \\boxed{1}$ and $b = \\boxed{2}$", "1, 2"),
+        ("\\boxed{x = 1} \\quad \\text{or} \\quad \\boxed{x = 2}", "x = 1 or x = 2"),
+        ("$a = \\boxed{1}$ and $b = \\boxed{2}$", "a = 1, b = 2"),
         ("\\boxed{1}. Then \\boxed{2}", "2"),
         ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
         ("\\fbox{7}", "7"),
@@ -64,10 +65,10 @@ def test_boxes(text: str, inner: str | None) -> None:
 
 def test_number_of_boxes_is_limited() -> None:
     """Of very many boxes the last ones are the answer."""
-    inner = boxed("".join(f"\\boxed{{{number}}}" for number in range(2 * MAX_BOXES)))
+    inner = boxed("".join(f"\\boxed{{{number}}}" for number in range(2 * MAX_JOINED)))
 
     assert inner is not None
-    assert len(inner.split(", ")) == MAX_BOXES
+    assert len(inner.split(", ")) == MAX_JOINED
 
 
 def test_commas() -> None:

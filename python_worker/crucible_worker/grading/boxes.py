@@ -1,0 +1,137 @@
+r"""Boxes around answers, `\boxed{...}` and `\fbox{...}`, from the end of a text on.
+
+A box may lack its braces (`\boxed 5`), or its closing one, where a text was cut off: then it holds what follows on its
+line. Of boxes within boxes the inner one counts, an empty box is none, and boxes that are joined are one answer, as
+`crucible_worker.grading.joined` says. One pass from the end, over at most `MAX_BRACES` braces.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+
+from crucible_worker.grading.joined import MAX_JOINED, link, name_before, written
+
+__all__ = ["MAX_BRACES", "boxed", "has_box", "opens_box"]
+
+MAX_BRACES = 50_000
+"""Braces, and boxes without them, that are looked at from the end of a text, for a box."""
+
+# This reads a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
+# behind a character that is not of the run: no character is read again and again.
+_BRACE = re.compile(r"}(\\*+)|\{(?:\s*+(?P<box>dexob|xobf)\\|(\\*+))|(?P<bare>dexob|xobf)\\")
+_BOX = re.compile(r"\s*+\\(?:boxed|fbox)\b")
+_UNBRACED_END = re.compile(r"\$|\\\)|\\\]|\n")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Box:
+    start: int
+    end: int
+    answer: str
+    closed: bool
+    steps: int
+    """The work done until it was found."""
+
+
+def boxed(text: str) -> tuple[str | None, int]:
+    """What stands in the last box, or in the last ones that are joined; and the work done.
+
+    Empty where no box holds anything, None where there is no box.
+    """
+    steps, seen, open_box = 0, False, ""
+    boxes = _boxes(text)
+    for box in boxes:
+        steps, seen = box.steps, True
+        if box.answer and box.closed:
+            return _with_those_before(text, box, boxes)
+        open_box = open_box or box.answer
+    return (open_box if seen else None), max(steps, len(text))
+
+
+def has_box(text: str) -> bool:
+    """Whether a text has a complete box that is not empty."""
+    return any(box.closed and box.answer for box in _boxes(text))
+
+
+def opens_box(text: str) -> bool:
+    """Whether a box is opened somewhere in a text."""
+    return _BOX.search(text) is not None
+
+
+def _with_those_before(text: str, last: _Box, before: Iterator[_Box]) -> tuple[str, int]:
+    """A box with those that it is joined to, as one answer: with their names, where there are several."""
+    joined, links = [last], []
+    steps = last.steps
+    for box in before:
+        steps = box.steps
+        if box.end > joined[-1].start:  # it is around them
+            continue
+        how = link(text[box.end : joined[-1].start]) if box.answer and box.closed else None
+        if how is None or len(joined) == MAX_JOINED:
+            break
+        joined.append(box)
+        links.append(how)
+    if len(joined) == 1:
+        return last.answer, steps
+    answers = [_named(text, box) for box in reversed(joined)]
+    return written(answers, links[::-1]), steps
+
+
+def _named(text: str, box: _Box) -> str:
+    name = "" if "=" in box.answer else name_before(text, box.start)
+    return f"{name} = {box.answer}" if name else box.answer
+
+
+def _boxes(text: str) -> Iterator[_Box]:
+    """The boxes from the last one on."""
+    size = len(text)
+    closing: list[int] = []  # places of the braces that wait for theirs
+    later = size  # where the box behind starts
+    marks = 0
+    for mark in itertools.islice(_BRACE.finditer(text[::-1]), MAX_BRACES):
+        marks += 1
+        place = size - mark.start()  # just behind the brace, or behind the command of a bare box
+        end = place
+        if mark["box"] and _BOX.match(text, place):
+            # The inner box counts, and it was empty or never closed.
+            answer, closed = "", bool(closing)
+            end = closing.pop() + 1 if closing else place
+        elif mark["box"]:
+            closed = bool(closing)
+            end = closing.pop() + 1 if closing else place
+            answer = text[place : end - 1].strip() if closed else _to_line_end(text[place:later])
+        elif mark["bare"]:
+            answer, length = _unbraced(text[place:later])
+            end, closed = place + length, True
+        else:
+            if len(mark[1] or mark[3] or "") % 2 == 0:
+                if mark[0][0] == "}":
+                    closing.append(place - 1)
+                elif closing:
+                    closing.pop()
+            continue
+        later = size - mark.end()
+        yield _Box(later, end, answer, closed, mark.end() + marks)
+
+
+def _to_line_end(rest: str) -> str:
+    """What an unclosed box holds: the rest of its line, or of its math."""
+    end = _UNBRACED_END.search(rest)
+    return (rest[: end.start()] if end else rest).strip()
+
+
+def _unbraced(rest: str) -> tuple[str, int]:
+    r"""What `\boxed` without braces holds, and up to where: all in the same math, otherwise one word."""
+    if rest[:1].isalpha():
+        return "", 0  # a longer command
+    end = _UNBRACED_END.search(rest)
+    line = rest[: end.start()] if end else rest
+    if end and end[0] != "\n":
+        return " ".join(line.split()), len(line)
+    words = line.split(maxsplit=1)
+    if not words:
+        return "", 0
+    return words[0].rstrip(".,;}"), line.index(words[0]) + len(words[0].rstrip(".,;}"))

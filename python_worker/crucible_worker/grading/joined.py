@@ -1,0 +1,90 @@
+r"""Which answers of a text are one answer together, and how that is written.
+
+Answers that stand in one sentence with a comma, "and", "or", white space or nothing else between them are one list:
+`\boxed{8} and \boxed{4}` is `8 and 4`. A unit may follow an answer, and a name may precede it: `$3$ cm and $4$ cm`,
+`$x = \boxed{3}$, $y = \boxed{4}$`. Any other word divides ("..., no, ...", "... so ..."), as does a full stop: then the
+last answer is the answer. Work is bounded: longer texts between two answers divide them unread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crucible_worker.grading.math.notation import spelled
+
+__all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "written"]
+
+MAX_JOINED = 32
+"""Answers that are one answer together: the last ones of a text."""
+MAX_BETWEEN = 80
+"""Characters between two of them."""
+
+_MARKUP = re.compile(
+    r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|q?quad)(?![A-Za-z])|\\[()\[\],;:! \\]|\\n(?![A-Za-z])|[${}*&~]"
+)
+# What may open a line of a list: a bullet, or a letter or number of its own.
+_BULLET = re.compile(r"\n\s*+(?:[-+\u2022]\s|\(?[A-Za-z0-9][.)]\s)|\([a-h]\)")
+_NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
+_NAMED = re.compile(rf"{_NAME}\s*(?:=|:|is)")
+_NAME_BEFORE = re.compile(rf"(?<![\w\\])({_NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
+_JOINT = re.compile(r"[,;]|(?:and|or)(?!\w)")
+_NOUN = re.compile(r"\\?%|\^?\\circ|\u00b0|[^\W\d_]+")
+_MAX_NOUNS = 2
+_MAX_NAME = 24
+# Of two answers with one of these behind the first, the second corrects it, follows from it, or is another thing.
+_DIVIDERS = spelled(
+    "no not nor but wait hmm oops sorry actually rather instead wrong incorrect false mistake correction corrected"
+    " correct right checking check really maybe perhaps probably initially first firstly so thus hence therefore then"
+    " now finally final answer result is are was were be gives give giving equals means implies becomes since because"
+    " as when where if for at by with from to into than which that this it i we you he she they again recheck"
+    " rechecking later earlier before after once simplified simplifies rounded approximately about namely ie"
+)
+
+
+def link(between: str) -> str | None:
+    """What joins two answers with a text between them: "," , "and" or "or"; None where they are not joined."""
+    if len(between) > MAX_BETWEEN:
+        return None
+    rest = _MARKUP.sub(" ", _BULLET.sub(" ", between)).strip()
+    nouns: list[str] = []
+    while rest and not _JOINT.match(rest) and (noun := _NOUN.match(rest)) and not _NAMED.match(rest):
+        nouns.append(noun[0])
+        rest = rest[noun.end() :].lstrip()
+    joints: list[str] = []
+    while joint := _JOINT.match(rest):
+        joints.append(joint[0])
+        rest = rest[joint.end() :].lstrip()
+    if rest and not _NAMED.fullmatch(rest):
+        return None
+    in_words = [joint for joint in joints if joint.isalpha()]
+    if nouns and not (joints and _is_unit(nouns, 2 if in_words else 1)):
+        return None
+    return in_words[-1] if in_words else ","
+
+
+def _is_unit(nouns: Sequence[str], most: int) -> bool:
+    return len(nouns) <= most and not any(noun.lower() in _DIVIDERS or noun.endswith("ly") for noun in nouns)
+
+
+def name_before(text: str, start: int) -> str:
+    r"""The name that an answer is given where it begins: `y` of `y = \boxed{4}`; empty without one."""
+    match = _NAME_BEFORE.search(text[max(0, start - _MAX_NAME) : start])
+    return match[1] if match else ""
+
+
+def written(answers: Sequence[str], links: Sequence[str]) -> str:
+    """Answers in their order, each with the next by its link, as one list; equal ones in a row are one.
+
+    "and" divides lists alone: between inequalities it would say that both hold at once.
+
+    Args:
+        answers: one or more.
+        links: one less, as `link` gives them.
+    """
+    nested = any("," in answer for answer in answers)
+    said = [answers[0]]
+    for before, how, answer in zip(answers, links, answers[1:], strict=False):
+        if answer != before:
+            said += [f" {how} " if how == "or" or (how == "and" and nested) else ", ", answer]
+    return "".join(said)
