@@ -207,7 +207,8 @@ defmodule CrucibleBridge do
   Scores texts, items as in `grade_math/3`, by `:exact_match`, `:contains`, `:f1`, `:bleu` or `:rouge` (options
   `:case_sensitive`, `:normalize_whitespace`, `:strip_punctuation`), `:regex` (`:full`), `:numeric`
   (`:absolute_tolerance`, `:relative_tolerance`), `:multiple_choice` (`:choices`) or `:format` (`boxed: true`, `:marks` or
-  `:json_schema`). From `:threshold` on a score is correct.
+  `:json_schema`). From `:threshold` on a score is correct. `:exact_match` has `compare: :text`, `:number` or `:list` as
+  well, and for lists `:ordered_lists`.
   """
   @spec score(conn, [term], atom, keyword) :: result([map])
   def score(conn \\ @conn, items, scorer, opts \\ []), do: Grading.score(conn, items, scorer, opts)

@@ -69,6 +69,12 @@ def _graded(name: str, response: str, target: str = "46 a") -> object:
     return grader.grade_now(response, (target,), ("46 a", "not"))
 
 
+def _matched(compare: str, response: str) -> object:
+    grader = create("exact_match", {"compare": compare}, name_field="grader", options_field="options")
+    assert isinstance(grader, DirectGrader)
+    return grader.grade_now(response, ("46" if compare == "number" else "[46]",))
+
+
 def _labelled(count: int) -> bytes:
     request = EvaluateRequest()
     for number in range(count):
@@ -158,6 +164,19 @@ ROWS = {
     "exact_match: marks that combine": Row(
         make=lambda n: "e" + "\u0301\u0323" * n, run=lambda text: _graded("exact_match", text), size=2_000
     ),
+    "exact_match: one long number": Row(make=lambda n: "7" * n, run=lambda text: _matched("number", text), size=8_000),
+    "exact_match: groups of digits": Row(
+        make=lambda n: "7" + ",777" * n + "x", run=lambda text: _matched("number", text), size=4_000
+    ),
+    "exact_match: a long exponent": Row(
+        make=lambda n: "1e" + "7" * n, run=lambda text: _matched("number", text), size=8_000
+    ),
+    **{
+        f"exact_match: a list of {part!r}": Row(
+            make=lambda n, part=part: "[" + part * n, run=lambda text: _matched("list", text), size=2_000
+        )
+        for part in ("1,", "1e999,", "'a,", "' ", "'\\',", '"a" ', "[", "[],", "]", "'a'    x,", '\\","', " ")
+    },
     "math: a number as it is written": Row(
         make=lambda n: "9" * n, run=lambda text: literally(("7",), text, MathPolicy()), size=8_000
     ),

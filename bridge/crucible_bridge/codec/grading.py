@@ -9,11 +9,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from crucible_bridge.codec.fields import at_least, child, sendable, several
+from crucible_bridge.codec.fields import EnumPair, at_least, child, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BoxedForm,
     ChoiceScorer,
+    ExactComparison,
     ExtractAnswerRequest,
     FormatScorer,
     GradeItem,
@@ -54,6 +55,7 @@ MAX_ROUNDING_DIGITS = 15
 
 _TEXT_SCORERS: tuple[TextScorerKind, ...] = ("exact_match", "contains", "f1", "bleu", "rouge")
 _SCORERS = tuple(field.name for field in pb.ScoreOptions.DESCRIPTOR.oneofs_by_name["scorer"].fields)
+_COMPARISON = EnumPair(ExactComparison, pb.ExactComparison, "EXACT_COMPARISON_")
 _REPLACEMENT = "\ufffd"
 
 
@@ -186,13 +188,7 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
         message = pb.ScoreOptions(threshold=options.threshold)
         match options.scorer:
             case TextScorer(kind=kind) as scorer if kind in _TEXT_SCORERS:
-                getattr(message, kind).CopyFrom(
-                    pb.TextScorer(
-                        case_sensitive=scorer.case_sensitive,
-                        normalize_whitespace=scorer.normalize_whitespace,
-                        strip_punctuation=scorer.strip_punctuation,
-                    )
-                )
+                getattr(message, kind).CopyFrom(_text_to_v1(scorer))
             case RegexScorer(full=full):
                 message.regex.CopyFrom(pb.RegexScorer(full=full))
             case NumericScorer(absolute_tolerance=absolute, relative_tolerance=relative):
@@ -288,13 +284,38 @@ def _scorer_from_v1(message: pb.ScoreOptions, field: str) -> Scorer:
         case "format":
             return _format_from_v1(message.format, child(field, "format"))
         case text_kind:
-            scorer: pb.TextScorer = getattr(message, text_kind)
-            return TextScorer(
-                kind=text_kind,
-                case_sensitive=scorer.case_sensitive,
-                normalize_whitespace=scorer.normalize_whitespace,
-                strip_punctuation=scorer.strip_punctuation,
-            )
+            return _text_from_v1(text_kind, getattr(message, text_kind), child(field, text_kind))
+
+
+def _text_to_v1(scorer: TextScorer) -> pb.TextScorer:
+    if scorer.compare not in _COMPARISON.to_number:
+        raise TypeError(f"compare is {scorer.compare!r:.60}, known are: {', '.join(ExactComparison)}")
+    return pb.TextScorer(
+        case_sensitive=scorer.case_sensitive,
+        normalize_whitespace=scorer.normalize_whitespace,
+        strip_punctuation=scorer.strip_punctuation,
+        # Left out as it was before there was another, so that a worker which knows no other takes the request.
+        compare=None if scorer.compare == ExactComparison.TEXT else _COMPARISON.to_v1(scorer.compare),
+        ordered_lists=scorer.ordered_lists,
+    )
+
+
+def _text_from_v1(kind: TextScorerKind, message: pb.TextScorer, field: str) -> TextScorer:
+    compare = ExactComparison.TEXT
+    if message.compare:
+        compare = _COMPARISON.from_v1(message.compare, child(field, "compare"))
+    if kind != "exact_match" and compare is not ExactComparison.TEXT:
+        raise InvalidField(child(field, "compare"), f"is {compare}, which exact_match alone compares as")
+    if message.ordered_lists and compare is not ExactComparison.LIST:
+        raise InvalidField(child(field, "ordered_lists"), "is for exact_match with compare: list")
+    return TextScorer(
+        kind=kind,
+        case_sensitive=message.case_sensitive,
+        normalize_whitespace=message.normalize_whitespace,
+        strip_punctuation=message.strip_punctuation,
+        compare=compare,
+        ordered_lists=message.ordered_lists,
+    )
 
 
 def _numeric_from_v1(message: pb.NumericScorer, field: str) -> NumericScorer:

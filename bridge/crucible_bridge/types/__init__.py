@@ -43,6 +43,7 @@ from crucible_bridge.types.data import (
 from crucible_bridge.types.grading import (
     BoxedForm,
     ChoiceScorer,
+    ExactComparison,
     ExtractAnswerRequest,
     ExtractedAnswer,
     FormatScorer,
@@ -194,6 +195,7 @@ __all__ = [
     "EvaluatorKind",
     "EvaluatorResult",
     "EvaluatorSpec",
+    "ExactComparison",
     "ExtractAnswerRequest",
     "ExtractedAnswer",
     "FormatScorer",

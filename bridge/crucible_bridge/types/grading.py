@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import Literal
 
 from crucible_bridge.types.results import Problem, Verdict
@@ -10,6 +11,7 @@ from crucible_bridge.types.results import Problem, Verdict
 __all__ = [
     "BoxedForm",
     "ChoiceScorer",
+    "ExactComparison",
     "ExtractAnswerRequest",
     "ExtractedAnswer",
     "FormatScorer",
@@ -149,6 +151,17 @@ TextScorerKind = Literal["exact_match", "contains", "f1", "bleu", "rouge"]
 """Equality; whether the answer holds a target; token F1 (SQuAD), sentence BLEU (sacrebleu), ROUGE-L F (rouge-score)."""
 
 
+class ExactComparison(enum.StrEnum):
+    """As what `exact_match` compares."""
+
+    TEXT = "text"
+    """Texts."""
+    NUMBER = "number"
+    """Decimal numbers, exactly: 5 equals 5.0, 1000 equals 1,000."""
+    LIST = "list"
+    """Lists in square brackets: [1, 2] equals [1,2]."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TextScorer:
     """Compares texts."""
@@ -161,6 +174,10 @@ class TextScorer:
     """Runs of white space count as one blank."""
     strip_punctuation: bool = False
     """Punctuation is dropped, never inside numbers, nor signs."""
+    compare: ExactComparison = ExactComparison.TEXT
+    """As what `exact_match` compares; the others compare texts."""
+    ordered_lists: bool = False
+    """Of lists: the order of elements counts, and how often each occurs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

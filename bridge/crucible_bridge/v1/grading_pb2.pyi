@@ -1,12 +1,24 @@
 from crucible_bridge.v1 import models_pb2 as _models_pb2
 from crucible_bridge.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ExactComparison(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXACT_COMPARISON_UNSPECIFIED: _ClassVar[ExactComparison]
+    EXACT_COMPARISON_TEXT: _ClassVar[ExactComparison]
+    EXACT_COMPARISON_NUMBER: _ClassVar[ExactComparison]
+    EXACT_COMPARISON_LIST: _ClassVar[ExactComparison]
+EXACT_COMPARISON_UNSPECIFIED: ExactComparison
+EXACT_COMPARISON_TEXT: ExactComparison
+EXACT_COMPARISON_NUMBER: ExactComparison
+EXACT_COMPARISON_LIST: ExactComparison
 
 class GradeItem(_message.Message):
     __slots__ = ("id", "response", "answer", "targets")
@@ -131,14 +143,18 @@ class ScoreOptions(_message.Message):
     def __init__(self, exact_match: _Optional[_Union[TextScorer, _Mapping]] = ..., contains: _Optional[_Union[TextScorer, _Mapping]] = ..., regex: _Optional[_Union[RegexScorer, _Mapping]] = ..., numeric: _Optional[_Union[NumericScorer, _Mapping]] = ..., f1: _Optional[_Union[TextScorer, _Mapping]] = ..., bleu: _Optional[_Union[TextScorer, _Mapping]] = ..., rouge: _Optional[_Union[TextScorer, _Mapping]] = ..., multiple_choice: _Optional[_Union[ChoiceScorer, _Mapping]] = ..., format: _Optional[_Union[FormatScorer, _Mapping]] = ..., threshold: _Optional[float] = ...) -> None: ...
 
 class TextScorer(_message.Message):
-    __slots__ = ("case_sensitive", "normalize_whitespace", "strip_punctuation")
+    __slots__ = ("case_sensitive", "normalize_whitespace", "strip_punctuation", "compare", "ordered_lists")
     CASE_SENSITIVE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_WHITESPACE_FIELD_NUMBER: _ClassVar[int]
     STRIP_PUNCTUATION_FIELD_NUMBER: _ClassVar[int]
+    COMPARE_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_LISTS_FIELD_NUMBER: _ClassVar[int]
     case_sensitive: bool
     normalize_whitespace: bool
     strip_punctuation: bool
-    def __init__(self, case_sensitive: bool = ..., normalize_whitespace: bool = ..., strip_punctuation: bool = ...) -> None: ...
+    compare: ExactComparison
+    ordered_lists: bool
+    def __init__(self, case_sensitive: bool = ..., normalize_whitespace: bool = ..., strip_punctuation: bool = ..., compare: _Optional[_Union[ExactComparison, str]] = ..., ordered_lists: bool = ...) -> None: ...
 
 class RegexScorer(_message.Message):
     __slots__ = ("full",)

@@ -50,6 +50,12 @@ defmodule CrucibleBridge.Wire do
     measured: :VERDICT_MEASURED
   }
 
+  @comparisons %{
+    text: :EXACT_COMPARISON_TEXT,
+    number: :EXACT_COMPARISON_NUMBER,
+    list: :EXACT_COMPARISON_LIST
+  }
+
   @goals %{higher: :GOAL_HIGHER, lower: :GOAL_LOWER}
   @formats %{markdown: :REPORT_FORMAT_MARKDOWN, json: :REPORT_FORMAT_JSON}
 
@@ -152,6 +158,10 @@ defmodule CrucibleBridge.Wire do
   @doc "A report's format: `:markdown` or `:json`."
   @spec format(atom) :: {:ok, atom} | {:error, Error.t()}
   def format(name), do: known(name, @formats, "format")
+
+  @doc "As what `exact_match` compares: `:text`, `:number` or `:list`."
+  @spec comparison(atom) :: {:ok, atom} | {:error, Error.t()}
+  def comparison(name), do: known(name, @comparisons, "compare")
 
   @doc "Which way a number is better: `:higher` or `:lower`."
   @spec goal(atom) :: {:ok, atom} | {:error, Error.t()}

@@ -288,6 +288,9 @@ defmodule CrucibleBridge.CallsTest do
       for {answer, target, scorer, options, verdict} <- [
             {"Paris", "paris", :exact_match, [], :correct},
             {"Paris", "paris", :exact_match, [case_sensitive: true], :incorrect},
+            {"5.0", "5", :exact_match, [compare: :number], :correct},
+            {"[2, 1]", "[1,2]", :exact_match, [compare: :list], :correct},
+            {"[2, 1]", "[1,2]", :exact_match, [compare: :list, ordered_lists: true], :incorrect},
             {"in Paris", "paris", :contains, [], :correct},
             {"a b", "a b", :f1, [], :correct},
             {"abc", "^a.c$", :regex, [full: true], :correct},

@@ -20,7 +20,7 @@ from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.overlap import F1, OVERLAP_SCHEMA, Bleu, Rouge
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.regex import REGEX_SCHEMA, Regex
-from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, ExactMatch
+from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, exact_match_of
 
 __all__ = ["GRADERS", "GraderType", "create"]
 
@@ -43,9 +43,9 @@ GRADERS: Mapping[str, GraderType | WorkerGraderType] = MappingProxyType(
         for grader in (
             GraderType(
                 name="exact_match",
-                description="The whole response equals a target.",
+                description="The whole response equals a target, as a text, a number or a list.",
                 options_schema=EXACT_MATCH_SCHEMA,
-                make=lambda options: ExactMatch(normalization=Normalization(**options)),
+                make=exact_match_of,
             ),
             GraderType(
                 name="contains",

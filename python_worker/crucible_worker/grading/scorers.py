@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from crucible_bridge.types import (
     BoxedForm,
     ChoiceScorer,
+    ExactComparison,
     FormatScorer,
     Grade,
     GradeItem,
@@ -68,7 +69,11 @@ def scorer_of(options: ScoreOptions) -> Callable[[GradeItem], Grade]:
 def _grader(options: ScoreOptions) -> DirectGrader:
     match options.scorer:
         case TextScorer(kind="exact_match") as text:
-            return ExactMatch(normalization=_normalization(text))
+            return ExactMatch(
+                normalization=_normalization(text),
+                compare=ExactComparison(text.compare),
+                ordered_lists=text.ordered_lists,
+            )
         case TextScorer(kind="contains") as text:
             return Contains(normalization=_normalization(text))
         case TextScorer(kind=kind) as text:

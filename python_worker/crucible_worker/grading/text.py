@@ -1,4 +1,4 @@
-"""Graders that compare texts: exact match, and whether one holds the other."""
+"""Graders that compare texts: exact match, as text, number or list, and whether one holds the other."""
 
 from __future__ import annotations
 
@@ -6,16 +6,33 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import ExactComparison
 from crucible_worker.grading.base import Grade
+from crucible_worker.grading.decimals import canonical_decimal
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.listed import Element, read_list
 from crucible_worker.grading.normalize import NORMALIZATION_SCHEMA, Normalization, Unnormalizable
 from crucible_worker.grading.tokens import tokens_of
 
-__all__ = ["CONTAINS_SCHEMA", "EXACT_MATCH_SCHEMA", "Contains", "ExactMatch"]
+__all__ = ["CONTAINS_SCHEMA", "EXACT_MATCH_SCHEMA", "Contains", "ExactMatch", "exact_match_of"]
 
 EXACT_MATCH_SCHEMA: Mapping[str, Any] = {
     "type": "object",
-    "properties": NORMALIZATION_SCHEMA,
+    "properties": {
+        **NORMALIZATION_SCHEMA,
+        "compare": {
+            "type": "string",
+            "enum": [comparison.value for comparison in ExactComparison],
+            "default": ExactComparison.TEXT.value,
+            "description": "As what response and target are compared: 5 equals 5.0 as numbers, [1, 2] [1,2] as lists.",
+        },
+        "ordered_lists": {
+            "type": "boolean",
+            "default": False,
+            "description": "Of lists: the order of elements counts, and how often each occurs.",
+        },
+    },
     "additionalProperties": False,
 }
 """Options of `ExactMatch`."""
@@ -29,21 +46,77 @@ CONTAINS_SCHEMA: Mapping[str, Any] = {
 """Options of `Contains`."""
 
 
+_EXACT = "exact"
+_SHOWN = 60  # characters of a target in a reason
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExactMatch(DirectGrader):
-    """Right where the whole response equals a target, both normalised alike."""
+    """Right where the whole response equals a target, both normalised alike.
+
+    As numbers, in the spelling of `crucible_worker.grading.decimals`, their values are compared, without a tolerance.
+    As lists, in that of `crucible_worker.grading.listed`, elements are compared: two numbers by value, anything else as
+    normalised text. A target that is no number, or no list, is UNDECIDED; a response that is none is wrong.
+    """
 
     normalization: Normalization = Normalization()
-    """What does not count; by default white space around."""
+    """What does not count; by default white space around. Of lists it is applied to each element."""
+    compare: ExactComparison = ExactComparison.TEXT
+    """As what they are compared."""
+    ordered_lists: bool = False
+    """Of lists: the order of elements counts, and how often each occurs; within an inner list both always do."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Compare the whole texts. Choices play no part."""
         try:
-            answer = self.normalization(response)
-            equal = any(self.normalization(target) == answer for target in targets)
+            wanted = [self._value(target) for target in targets]
+            answer = self._value(response)
+            shown = response.strip() if self.compare is ExactComparison.LIST else self.normalization(response)
         except Unnormalizable as error:
-            return undecided(str(error), method="exact")
-        return right(answer, "exact") if equal else wrong(answer, "exact")
+            return undecided(str(error), method=_EXACT)
+        if None in wanted:
+            target = targets[wanted.index(None)]
+            short = target if len(target) <= _SHOWN else target[:_SHOWN] + "..."
+            return undecided(f"the target {short!r} is no {self.compare}", method=_EXACT)
+        if answer is None:
+            return wrong(shown, _EXACT, f"the response is no {self.compare}")
+        return right(shown, _EXACT) if answer in wanted else wrong(shown, _EXACT)
+
+    def _value(self, text: str) -> object:
+        """What is compared of a text; None where it is not of the kind that is compared."""
+        match self.compare:
+            case ExactComparison.TEXT:
+                return self.normalization(text)
+            case ExactComparison.NUMBER:
+                return canonical_decimal(self.normalization(text))
+            case ExactComparison.LIST:
+                elements = read_list(text)
+                if elements is None:
+                    return None
+                values = tuple(map(self._element, elements))
+                return values if self.ordered_lists else frozenset(values)
+
+    def _element(self, element: Element) -> object:
+        if isinstance(element, tuple):
+            return tuple(map(self._element, element))
+        text = self.normalization(element)
+        number = canonical_decimal(text)
+        return ("text", text) if number is None else ("number", number)
+
+
+def exact_match_of(options: Mapping[str, Any]) -> ExactMatch:
+    """One of options that fit `EXACT_MATCH_SCHEMA`.
+
+    Raises:
+        InvalidField: `ordered_lists` is given where no lists are compared.
+    """
+    normalization = {name: options[name] for name in NORMALIZATION_SCHEMA}
+    compare = ExactComparison(options["compare"])
+    if options["ordered_lists"] and compare is not ExactComparison.LIST:
+        raise InvalidField('["ordered_lists"]', 'is for compare: "list"')
+    return ExactMatch(
+        normalization=Normalization(**normalization), compare=compare, ordered_lists=options["ordered_lists"]
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

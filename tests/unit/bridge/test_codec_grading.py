@@ -15,6 +15,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BoxedForm,
     ChoiceScorer,
+    ExactComparison,
     ExtractAnswerRequest,
     ExtractedAnswer,
     FormatScorer,
@@ -60,6 +61,10 @@ forms = (
 )
 scorers = (
     st.builds(TextScorer, kind=st.sampled_from(("exact_match", "contains", "f1", "bleu", "rouge")))
+    | st.builds(TextScorer, kind=st.just("exact_match"), compare=st.sampled_from(ExactComparison))
+    | st.builds(
+        TextScorer, kind=st.just("exact_match"), compare=st.just(ExactComparison.LIST), ordered_lists=st.booleans()
+    )
     | st.builds(RegexScorer, full=st.booleans())
     | st.builds(NumericScorer, absolute_tolerance=tolerances, relative_tolerance=tolerances)
     | st.builds(ChoiceScorer, choices=targets)
@@ -115,6 +120,7 @@ REQUESTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 ITEM = pb.GradeItem(answer=b"1", targets=["1"])
 anything: Any = pb
+unknown_number: Any = 77
 MALFORMED: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.grade_math_request_from_v1, pb.GradeMathRequest(), "items"),
     (codec.grade_math_request_from_v1, pb.GradeMathRequest(items=[ITEM, pb.GradeItem(targets=["1"])]), "items[1]"),
@@ -131,6 +137,15 @@ MALFORMED: list[tuple[Callable[[Any], Any], Any, str]] = [
     ),
     (codec.extract_answer_request_from_v1, pb.ExtractAnswerRequest(), "responses"),
     (codec.score_request_from_v1, pb.ScoreRequest(items=[ITEM]), "options"),
+    *(
+        (codec.score_request_from_v1, pb.ScoreRequest(items=[ITEM], options=wrong), f"options.{field}")
+        for wrong, field in (
+            (pb.ScoreOptions(f1=pb.TextScorer(compare=pb.EXACT_COMPARISON_NUMBER)), "f1.compare"),
+            (pb.ScoreOptions(exact_match=pb.TextScorer(compare=unknown_number)), "exact_match.compare"),
+            (pb.ScoreOptions(exact_match=pb.TextScorer(ordered_lists=True)), "exact_match.ordered_lists"),
+            (pb.ScoreOptions(contains=pb.TextScorer(ordered_lists=True)), "contains.ordered_lists"),
+        )
+    ),
     (
         codec.score_request_from_v1,
         pb.ScoreRequest(items=[ITEM], options=pb.ScoreOptions(format=pb.FormatScorer())),
@@ -236,6 +251,11 @@ UNSENDABLE: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.extract_answer_request_to_v1, ExtractAnswerRequest(responses=("a", None)), "responses[1]"),  # pyright: ignore
     (codec.score_options_to_v1, ScoreOptions(scorer="f1"), "options"),  # pyright: ignore[reportArgumentType]
     (codec.score_options_to_v1, ScoreOptions(scorer=TextScorer(kind="f2")), "options"),  # pyright: ignore
+    (
+        codec.score_options_to_v1,
+        ScoreOptions(scorer=TextScorer(kind="exact_match", compare="set")),  # pyright: ignore
+        "options",
+    ),
     (codec.score_options_to_v1, ScoreOptions(scorer=ChoiceScorer(choices="ab")), "options.multiple_choice.choices"),  # pyright: ignore
     (codec.score_options_to_v1, ScoreOptions(scorer=FormatScorer("boxed")), "options"),  # pyright: ignore
 ]

@@ -12,6 +12,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BoxedForm,
     ChoiceScorer,
+    ExactComparison,
     FormatScorer,
     GradeItem,
     JsonSchemaForm,
@@ -29,6 +30,7 @@ from crucible_worker.grading.choice import MAX_CHOICES, MAX_MENTIONS
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.json_document import MAX_STEPS
+from crucible_worker.grading.registry import create
 from crucible_worker.grading.scorers import score, scorer_of
 from crucible_worker.grading.text import ExactMatch
 
@@ -37,6 +39,7 @@ EXACT = ScoreOptions(scorer=TextScorer(kind="exact_match"))
 
 SCORERS = (
     *(TextScorer(kind=kind) for kind in ("exact_match", "contains", "f1", "bleu", "rouge")),
+    *(TextScorer(kind="exact_match", compare=compare) for compare in (ExactComparison.NUMBER, ExactComparison.LIST)),
     *(RegexScorer(), NumericScorer(absolute_tolerance=1.0), ChoiceScorer(choices=("ab", "46"))),
     *(
         FormatScorer(BoxedForm()),
@@ -109,6 +112,14 @@ def test_every_text_has_a_grade(scorer: Scorer, text: str, target: str, threshol
         below = Verdict.PARTIAL if grade.score > 0 else Verdict.INCORRECT
         assert 0 <= grade.score <= 1
         assert grade.verdict is (Verdict.CORRECT if reached else below)
+
+
+def test_the_order_of_what_is_no_list_cannot_count() -> None:
+    """`ordered_lists` is refused by name where no lists are compared, as over the wire: it would have no effect."""
+    for compare in ({}, {"compare": "text"}, {"compare": "number"}):
+        with pytest.raises(InvalidField, match="compare") as error:
+            create("exact_match", {**compare, "ordered_lists": True}, name_field="grader", options_field="options")
+        assert error.value.field == 'options["ordered_lists"]'
 
 
 @pytest.mark.parametrize("scorer", SCORERS, ids=repr)

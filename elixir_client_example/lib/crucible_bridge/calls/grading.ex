@@ -20,7 +20,7 @@ defmodule CrucibleBridge.Calls.Grading do
   ]
 
   @text_options [:case_sensitive, :normalize_whitespace, :strip_punctuation]
-  @text_scorers [:exact_match, :contains, :f1, :bleu, :rouge]
+  @text_scorers [:contains, :f1, :bleu, :rouge]
 
   def grade_math(conn, items, opts) do
     {call, policy} = Keyword.split(opts, [:timeout])
@@ -56,6 +56,13 @@ defmodule CrucibleBridge.Calls.Grading do
     end
   end
 
+  defp scorer(:exact_match, options) do
+    with {:ok, fields} <- fields(options, @text_options ++ [:compare, :ordered_lists], "options"),
+         {:ok, compare} <- Wire.comparison(Keyword.get(fields, :compare, :text)) do
+      {:ok, {:exact_match, struct!(V1.TextScorer, Keyword.put(fields, :compare, compare))}}
+    end
+  end
+
   defp scorer(name, options) when name in @text_scorers do
     with {:ok, fields} <- fields(options, @text_options, "options"), do: {:ok, {name, struct!(V1.TextScorer, fields)}}
   end
@@ -84,7 +91,7 @@ defmodule CrucibleBridge.Calls.Grading do
     do: {:error, Error.invalid("options", "has not one of boxed: true, marks and json_schema")}
 
   defp scorer(other, _options) do
-    names = @text_scorers ++ [:regex, :numeric, :multiple_choice, :format]
+    names = [:exact_match | @text_scorers] ++ [:regex, :numeric, :multiple_choice, :format]
     {:error, Error.invalid("scorer", "is #{inspect(other)}; there are #{Enum.map_join(names, ", ", &inspect/1)}")}
   end
 

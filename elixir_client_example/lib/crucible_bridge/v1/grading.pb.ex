@@ -1,3 +1,16 @@
+defmodule CrucibleBridge.V1.ExactComparison do
+  @moduledoc """
+  As what exact_match compares.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :EXACT_COMPARISON_UNSPECIFIED, 0
+  field :EXACT_COMPARISON_TEXT, 1
+  field :EXACT_COMPARISON_NUMBER, 2
+  field :EXACT_COMPARISON_LIST, 3
+end
+
 defmodule CrucibleBridge.V1.GradeItem do
   @moduledoc """
   A response or an answer, with what is right.
@@ -141,6 +154,8 @@ defmodule CrucibleBridge.V1.TextScorer do
   field :case_sensitive, 1, type: :bool, json_name: "caseSensitive"
   field :normalize_whitespace, 2, type: :bool, json_name: "normalizeWhitespace"
   field :strip_punctuation, 3, type: :bool, json_name: "stripPunctuation"
+  field :compare, 4, type: CrucibleBridge.V1.ExactComparison, enum: true
+  field :ordered_lists, 5, type: :bool, json_name: "orderedLists"
 end
 
 defmodule CrucibleBridge.V1.RegexScorer do
