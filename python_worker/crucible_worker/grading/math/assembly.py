@@ -169,10 +169,11 @@ def listed(items: Sequence[Node], separators: Sequence[str]) -> Node:
     separators = [_CONNECTIVES.get(separator, separator) for separator in separators]
     items = _distributed(items)
     if all(isinstance(item, Relation) and _INEQUALITIES.issuperset(item.operators) for item in items):
+        excluding = all(item.operators == ("!=",) for item in items if isinstance(item, Relation))
+        if set(separators) == {"and"} or (excluding and "or" in separators):
+            return SetOperation("intersection", tuple(items))  # "x is not 1 or 2" excludes both
         if set(separators) == {"or"}:
             return SetOperation("union", tuple(items))
-        if set(separators) == {"and"}:
-            return SetOperation("intersection", tuple(items))
     for dividers in ((";",), ("and", "or")):
         parts: list[list[Node]] = [[items[0]]]
         for separator, item in zip(separators, items[1:], strict=True):

@@ -149,6 +149,8 @@ def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | Non
         case Call("mod" | "residue", (value, modulus)), Call("mod" | "residue", (said, other)):
             left, right = (Call("mod", (part, modulus)) for part in (value, said))
             return all_of((scope.compare(modulus, other, scope), compare_values(left, right, scope)))
+        case (Call("residue"), Based()) | (Based(), Call("residue")):
+            return different("structure", "a modulus on one side and a base on the other")
         case Call("residue", (value, _)), _:
             return compare_values(value, answer, scope)
         case _, Call("residue", (said, _)):

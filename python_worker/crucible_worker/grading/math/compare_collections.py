@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crucible_worker.grading.math.compare_text import are_judgements
 from crucible_worker.grading.math.matching import covers, match
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different
 from crucible_worker.grading.math.tree import Collection, Matrix, Node, Relation
@@ -62,7 +63,7 @@ def _flat(node: Node) -> tuple[Node, ...]:
 
 
 def _compare_lists(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: Scope) -> Outcome:
-    if scope.policy.ordered_lists:
+    if scope.policy.ordered_lists or are_judgements((*targets, *answers)):
         return _compare_in_order(targets, answers, scope)
     if all(_is_solution(item) for item in (*targets, *answers)):
         return covers(targets, answers, scope)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.conditions import at_points
 from crucible_worker.grading.math.matching import match
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, unknown
 from crucible_worker.grading.math.real_sets import (
+    Combined,
     RealSet,
     Stretch,
     contains,
+    overlaps,
     real_set,
     stretches_of,
     variables_of,
@@ -46,12 +49,14 @@ def is_real_set(node: Node) -> bool:
 def compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
     """Compare two sets of real numbers; None where one of them is none."""
     outcome = _compare_as_sets(target, answer, scope)
-    if outcome is None or outcome.kind == "equal":
+    if outcome is not None and outcome.kind == "equal":
         return outcome
     together = [_all_hold(target), _all_hold(answer)]
     if together == [target, answer]:
         return outcome
-    return any_of((outcome, _compare_as_sets(together[0], together[1], scope) or outcome))
+    held = _compare_as_sets(together[0], together[1], scope, held=True)
+    found = [one for one in (outcome, held) if one is not None]
+    return any_of(found) if found else None
 
 
 def _all_hold(node: Node) -> Node:
@@ -63,7 +68,8 @@ def _all_hold(node: Node) -> Node:
             return node
 
 
-def _compare_as_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = False) -> Outcome | None:
+    """Compare what two nodes describe; None where one is no set. `held`: commas were read as "and"."""
     if any(len(variables_of(node)) > 1 and not isinstance(node, Relation) for node in (target, answer)):
         return _compare_by_item(target, answer, scope)
     pairs = scope.policy.interval_or_pair
@@ -84,7 +90,17 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None
     places = _places(bounds)
     if places is None:
         return _compare_symbolic(expected, said, scope)
-    return _compare_by_places(expected, said, places, scope)
+    outcome, size = _compare_by_places(expected, said, places, scope)
+    if size == "overlapping" or (held and size == "nothing"):
+        return None  # no list is meant so
+    if size and _is_said(target) and _is_said(answer):
+        return _compare_by_item(target, answer, scope)
+    return outcome
+
+
+def _is_said(node: Node) -> bool:
+    """Whether inequalities were joined by a word: nobody who lists two of them means that nothing, or all, is right."""
+    return isinstance(node, SetOperation) and all(isinstance(part, Relation) for part in node.operands)
 
 
 def _parts(node: Node) -> int:
@@ -116,7 +132,10 @@ def _places(bounds: Sequence[Node]) -> dict[Node, float] | None:
     return places
 
 
-def _compare_by_places(expected: RealSet, said: RealSet, places: dict[Node, float], scope: Scope) -> Outcome:
+def _compare_by_places(
+    expected: RealSet, said: RealSet, places: dict[Node, float], scope: Scope
+) -> tuple[Outcome, Literal["", "nothing", "everything", "overlapping"]]:
+    """Whether the same places are in both, and what is remarkable about these places."""
     rank: dict[Node, float] = {bound: place for bound, place in places.items() if math.isinf(place)}
     finite = sorted((bound for bound in places if bound not in rank), key=places.__getitem__)
     count = 0
@@ -132,12 +151,15 @@ def _compare_by_places(expected: RealSet, said: RealSet, places: dict[Node, floa
         rank[bound] = count
         count += 1
     if any(rank[part.low] > rank[part.high] for part in (*stretches_of(expected), *stretches_of(said))):
-        return different("structure", "an interval from its end to its start")
-    for step in range(2 * count + 1):
-        place = step / 2 - 0.5
-        if contains(expected, place, rank) != contains(said, place, rank):
-            return different("structure", "other sets")
-    return all_of(outcomes)
+        return different("structure", "an interval from its end to its start"), ""
+    steps = (-math.inf, *(step / 2 - 0.5 for step in range(2 * count + 1)), math.inf)
+    if any(overlaps(side, step, rank) for side in (expected, said) for step in steps):
+        return different("structure", "sets that overlap"), "overlapping"
+    inside = [contains(expected, step, rank) for step in steps]
+    size = "everything" if all(inside[1:-1]) else "" if any(inside) else "nothing"
+    if inside != [contains(said, step, rank) for step in steps]:
+        return different("structure", "other sets"), ""
+    return all_of(outcomes), size
 
 
 def _close(left: float, right: float) -> bool:
@@ -150,7 +172,7 @@ def _compare_symbolic(expected: RealSet, said: RealSet, scope: Scope) -> Outcome
         if (expected.low_closed, expected.high_closed) != (said.low_closed, said.high_closed):
             return different("structure", "open and closed bounds")
         return all_of(scope.each((expected.low, expected.high), (said.low, said.high)))
-    if isinstance(expected, Stretch) or isinstance(said, Stretch) or expected.operator != said.operator:
+    if isinstance(expected, Stretch) or isinstance(said, Stretch) or _operator(expected) != _operator(said):
         return different("structure", "sets of another form")
     if len(expected.parts) != len(said.parts):
         return different("structure", "sets of another form")
@@ -159,3 +181,7 @@ def _compare_symbolic(expected: RealSet, said: RealSet, scope: Scope) -> Outcome
     forth = (any_of(_compare_symbolic(left, right, scope) for right in said.parts) for left in expected.parts)
     back = (any_of(_compare_symbolic(left, right, scope) for left in expected.parts) for right in said.parts)
     return all_of(itertools.chain(forth, back))
+
+
+def _operator(part: Combined) -> str:
+    return "union" if part.operator == "list" else part.operator

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.math.outcome import Outcome, different, equal
 from crucible_worker.grading.math.tree import Collection, Constant, Node, Symbol, Text
 
-__all__ = ["EMPTY_WORDS", "compare_text", "is_empty_set", "words_of"]
+__all__ = ["EMPTY_WORDS", "are_judgements", "compare_text", "is_empty_set", "words_of"]
 
 _METHOD = "text"
 
@@ -26,6 +28,10 @@ EMPTY_WORDS = frozenset(
 )
 """Words for the empty set."""
 
+_JUDGEMENTS = spelled(
+    "true false t f yes no correct incorrect right wrong valid invalid always sometimes never even odd rational"
+    " irrational increasing decreasing increases decreases convergent divergent converges diverges"
+)
 _INFINITE_WORDS = frozenset(
     {"infinity", "infinite", "infinitely many", "infinitely many solutions", "an infinite number", "positive infinity"}
 )
@@ -38,6 +44,7 @@ _SPELLINGS = {
 _ARTICLES = re.compile(r"\b(?:the|an?) (?=\w)")
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # elsewhere it is a sign
 _BLANKS = re.compile(r"[\s,]+")
+_AROUND_SIGN = re.compile(r" ?([=<>]) ?")
 _AROUND = " .,:;!?()[]'\"*"
 _AROUND_NUMBERS = " .,:;?'\"*"  # brackets and exclamation marks may be mathematics
 _DIGIT = re.compile(r"[0-9]")
@@ -50,6 +57,11 @@ def words_of(node: Node) -> str | None:
     if isinstance(node, Symbol):
         return node.name.casefold()
     return None
+
+
+def are_judgements(nodes: Iterable[Node]) -> bool:
+    """Whether each says something of a question of its own, so that their order matters: true, false."""
+    return all(words_of(node) in _JUDGEMENTS for node in nodes)
 
 
 def is_empty_set(node: Node) -> bool:
@@ -80,8 +92,8 @@ def _infinite(node: Node) -> bool:
 
 
 def _plain(words: str) -> str:
-    """Words without articles, hyphens and what is around them: "the x-axis" is "x axis"."""
+    """Words without articles, hyphens and what is around them: "the x-axis" is "x axis", "at x = 1" is "at x=1"."""
     around = _AROUND_NUMBERS if _DIGIT.search(words) else _AROUND
-    words = _BLANKS.sub(" ", _HYPHEN.sub(" ", words)).strip(around)
+    words = _AROUND_SIGN.sub(r"\1", _BLANKS.sub(" ", _HYPHEN.sub(" ", words))).strip(around)
     words = _ARTICLES.sub("", words)
     return _SPELLINGS.get(words, words)

@@ -41,6 +41,8 @@ def compare_values(target: Node, answer: Node, scope: Scope) -> Outcome:
         return compare_numbers(target_value, answer_value, scope)
     if target_unit and answer_unit and not _same_unit(target_unit, answer_unit):
         return _across_units(target, answer, scope)
+    if isinstance(target_value, Based) or isinstance(answer_value, Based):
+        return different("structure", "a unit on one side and a base on the other")
     if not (target_unit and answer_unit) and (refused := _refused(target_unit or answer_unit, scope)):
         return refused
     return any_of(

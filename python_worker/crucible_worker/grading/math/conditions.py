@@ -54,6 +54,9 @@ def at_points(target: Node, answer: Node, outcome: Outcome) -> Outcome:
     apart: set[tuple[_Quantifier, _Quantifier]] = set()
     tried = False
     for point in _points(names, target, answer):
+        for node, side in ((target, 0), (answer, 1)):
+            if _overlaps(node, point, variable):
+                apart.update(way for way in ways if way[side] is any)
         for way in ways:
             expected = _holds(target, point, variable, way[0])
             said = _holds(answer, point, variable, way[1])
@@ -69,6 +72,15 @@ def at_points(target: Node, answer: Node, outcome: Outcome) -> Outcome:
 
 def _readings(node: Node) -> tuple[_Quantifier, ...]:
     return (all, any) if isinstance(node, Collection) and node.kind == "list" else (any,)
+
+
+def _overlaps(node: Node, point: _Point, variable: str) -> bool:
+    """Whether two relations of a list hold together, which then is no list of cases."""
+    match node:
+        case Collection("list", items) if all(isinstance(item, Relation) for item in items):
+            return [_holds(item, point, variable, any) for item in items].count(True) > 1
+        case _:
+            return False
 
 
 def _points(names: Sequence[str], target: Node, answer: Node) -> Iterator[_Point]:

@@ -56,7 +56,7 @@ def is_name(node: Node) -> bool:
             return is_name(value)
         case Collection("tuple" | "list", items):
             return bool(items) and all(map(is_name, items))
-        case Call("limit" | "integral" | "derivative" | "slope"):
+        case Call("limit" | "integral" | "derivative" | "slope" | "minimum" | "maximum"):
             return True
         case Call("abs", (Symbol("x" | "y"),)):
             return False  # |x| = 1 says x = 1 or x = -1

@@ -20,6 +20,8 @@ _CONSTANTS = {"e": Constant("e"), "i": Constant("i")}
 _NAMED = {"pi": Constant("pi"), "infinity": Constant("infinity")}
 _TEN = Number(Fraction(10))
 _ARGUMENT_GOES_ON = spelled("letter constant frac sqrt number upright")
+_EXTREMES = {"max": "maximum", "min": "minimum"}
+_DERIVED = frozenset({"vec", "hat", "tilde", "dot", "ddot"})  # marks of functions of time
 _INVERSES = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
 
 
@@ -54,8 +56,8 @@ class Functions(Expressions):
         if value == "Gamma" and kinds[self.at] == "(":
             self.at += 1
             return self._gamma()
-        if kinds[self.at] == "(" and kinds[self.at + 1] == "letter" and kinds[self.at + 2] == ")":
-            self.at += 1  # nobody brackets a lone factor: P(x) is a function
+        if value not in self.bound and self.is_applied():
+            self.at += 1
             return self.called(value)
         return Symbol(value)
 
@@ -197,6 +199,8 @@ class Functions(Expressions):
             self.fail("a subscript of a function that has none")
         if name == "lg":
             return Call("log", (*arguments, _TEN))
+        if name in _EXTREMES and len(arguments) == 1 and free_symbols(arguments[0]):
+            return Call(_EXTREMES[name], arguments)  # of a function or a set: its argument is not its value
         return Call(name, arguments)
 
     def _arguments(self) -> tuple[Node, ...]:
@@ -381,7 +385,11 @@ class Functions(Expressions):
         r"""A symbol with a mark, as a symbol of its own: `\vec{v}`, `\angle ABC`, `\triangle ABC`."""
         mark = self.values[self.at]
         self.at += 1
-        return Symbol(f"{mark} {self.argument_words()}")
+        name = f"{mark} {self.argument_words()}"
+        if mark in _DERIVED and self.is_applied():
+            self.at += 1
+            return self.called(name)
+        return Symbol(name)
 
     def number_set(self) -> Node:
         r"""A letter in blackboard bold; with a sign, the part of the set: `\mathbb{Z}^+`."""

@@ -301,6 +301,10 @@ class _Lexer:
         if not upright and self._kinds and self._kinds[-1] in _OPERAND_ENDS and (unit := self._plain_unit(run)):
             self._put(*unit)
             return
+        if run == "at" and self._kinds[-1:] == ["function"] and self._values[-1] in _EXTREMES:
+            self._tokens.words = True  # "max at x = 1"; elsewhere a product: sin at
+            self._put("word", run)
+            return
         for kind, value in upright_letters(run) if upright else italic_letters(run):
             if kind == "word":
                 self._tokens.words = True
@@ -320,6 +324,7 @@ class _Lexer:
         return ("relation", "in") if run == "in" and following and following[0] in _SET_STARTS else None
 
 
+_EXTREMES = frozenset({"max", "min", "sup", "inf"})
 _LINES = frozenset({"aligned", "align", "gathered", "gather", "split", "eqnarray", "equation", "multline"})
 _BEHIND_UNITS = frozenset(".,;)^$}")
 _SET_STARTS = frozenset({"[", "(", "\\{", "{", "\\left", "\\mathbb"})

@@ -24,7 +24,7 @@ class Names(Measures):
     def primed(self, node: Node, marks: str) -> Node:
         """A symbol with a prime, a function with one, or minutes and seconds of an angle; the sign was passed."""
         if isinstance(node, Symbol):
-            if self.kinds[self.at] == "(" and node.name in UNKNOWN_FUNCTIONS:
+            if self.kinds[self.at] == "(" and (node.name in UNKNOWN_FUNCTIONS or self.is_applied()):
                 self.at += 1
                 return self.called(node.name + marks)
             return Symbol(node.name + marks)
@@ -50,10 +50,15 @@ class Names(Measures):
         if len(node.name) > 1 and node.name.isupper() and words in _LETTER_BASES:
             return based(node.name, int(words))
         name = f"{node.name}_{words}"
-        if kinds[self.at] == "(" and node.name[0] in UNKNOWN_FUNCTIONS:
+        if kinds[self.at] == "(" and (node.name[0] in UNKNOWN_FUNCTIONS or self.is_applied()):
             self.at += 1
             return self.called(name)
         return Symbol(name)
+
+    def is_applied(self) -> bool:
+        """Whether a lone letter or numeral in brackets follows: no factor is written so, V(t) and y(0) are values."""
+        kinds = self.kinds
+        return kinds[self.at] == "(" and kinds[self.at + 1] in ("letter", "number") and kinds[self.at + 2] == ")"
 
     def _combinations(self, start: int) -> Node:
         """`C_n^k`, the binomial coefficient; its subscript, read for a name already, is read for its value."""

@@ -31,7 +31,7 @@ from crucible_worker.grading.math.tree import (
 )
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, replaced
 
-__all__ = ["Combined", "RealSet", "Stretch", "contains", "real_set", "stretches_of", "variables_of"]
+__all__ = ["Combined", "RealSet", "Stretch", "contains", "overlaps", "real_set", "stretches_of", "variables_of"]
 
 INFINITY = Constant("infinity")
 _REALS = "\u211d"
@@ -57,7 +57,7 @@ class Combined:
     """Sets put together."""
 
     operator: str
-    """`union`, `intersection`, `difference`."""
+    """`union`, `intersection`, `difference`; `list`, a union by commas, which is one where no two parts overlap."""
     parts: tuple[RealSet, ...]
     """May be none for a union: the empty set."""
 
@@ -100,8 +100,10 @@ def real_set(node: Node, *, pairs: bool) -> RealSet | None:
             return Stretch(low, high, False, False)
         case Collection("bracket", (low, high)) if pairs:
             return Stretch(low, high, True, True)
-        case Collection("set" | "list", items):
+        case Collection("set", items):
             return _combined("union", items, pairs)
+        case Collection("list", items):
+            return _combined("list", items, pairs)
         case SetOperation(operator, operands):
             return _combined(operator, operands, pairs)
         case Relation():
@@ -247,11 +249,21 @@ def stretches_of(part: RealSet) -> Iterator[Stretch]:
             yield from stretches_of(inner)
 
 
+def overlaps(part: RealSet, place: float, rank: Mapping[Node, float]) -> bool:
+    """Whether a place is in two parts of a list, which then is no union: x > 1, x < 5 says that both hold."""
+    if isinstance(part, Stretch) or part.operator != "list":
+        return False
+    return [contains(inner, place, rank) for inner in part.parts].count(True) > 1
+
+
 def contains(part: RealSet, place: float, rank: Mapping[Node, float]) -> bool:
-    """Whether a place is in it: that of the n-th finite bound is n, that of the gap behind it n + 1/2."""
+    """Whether a place is in it: that of the n-th finite bound is n, that of the gap behind it n + 1/2.
+
+    Infinity is a place as well, which is in [0, infinity] alone.
+    """
     if isinstance(part, Combined):
         match part.operator:
-            case "union":
+            case "union" | "list":
                 return any(contains(inner, place, rank) for inner in part.parts)
             case "intersection":
                 return all(contains(inner, place, rank) for inner in part.parts)

@@ -9,7 +9,7 @@ from crucible_worker.grading.math.assembly import as_set, is_membership, listed
 from crucible_worker.grading.math.brackets import Brackets
 from crucible_worker.grading.math.functions import Functions
 from crucible_worker.grading.math.notation import spelled
-from crucible_worker.grading.math.tree import Call, Node, Number, Relation, SetOperation, Symbol
+from crucible_worker.grading.math.tree import Call, Node, Number, Relation, SetOperation, Symbol, Text
 
 __all__ = ["Parser"]
 
@@ -26,6 +26,8 @@ _CLAUSE_WORDS = spelled(
 )
 _CHOICES = frozenset("ABCDEFGHIJ")
 _CHOICE_STARTS = frozenset({"number", "frac", "sqrt", "currency", "word"})
+_EXTREMES = frozenset({"max", "min"})
+_LABELLED = frozenset({":", "number", "-", "+", "frac", "currency"})
 _OF_VARIABLES = frozenset({"in", "<", ">", "<=", ">=", "!="})
 _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle("})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)"})
@@ -139,6 +141,8 @@ class Parser(Brackets):
                 return Relation((left, self.sum()), ("=",))
         elif kind == "letter" and self.kinds[self.at + 1] == "(" and (defined := self._defined()) is not None:
             left = defined
+        elif kind == "function" and self.values[self.at] in _EXTREMES and self.kinds[self.at + 1] in _LABELLED:
+            return self._extreme()
         else:
             left = self.sum()
         kind = self.kinds[self.at]
@@ -157,6 +161,14 @@ class Parser(Brackets):
             right = self._sets(self.words() if self.kinds[self.at] == "word" else self.sum())
             operands.append(as_set(right) if operator == "in" else right)
         return Relation(tuple(operands), tuple(operators))
+
+    def _extreme(self) -> Node:
+        """What is labelled as the largest or the smallest value: `max: 3`, `min 1`."""
+        label = Text(self.values[self.at])
+        self.at += 1
+        if self.kinds[self.at] == ":":
+            self.at += 1
+        return Relation((label, self.sum()), ("=",))
 
     def _defined(self) -> Node | None:
         """A function that is defined here: `P(x) = ...`; None where the bracket is a factor."""

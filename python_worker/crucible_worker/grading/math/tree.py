@@ -96,7 +96,8 @@ class Call:
     max, ratio (1:2:3), cases (tuples of value and condition), conjunction, disjunction. Bound variable first, as a
     Symbol: sum, product (variable, from, to, of), integral (variable, from, to, of) or (variable, of), limit (variable,
     at, of), derivative (variable, of). Variable first, but not bound: slope (variable, of), the derivative of what may
-    depend on the variable. Every other name is a function that is not known: f(x) is `Call("f", (x,))`.
+    depend on the variable. Of a function or a set: maximum, minimum; nothing computes them. Every other name is a
+    function that is not known: f(x) is `Call("f", (x,))`.
     """
 
     function: str
