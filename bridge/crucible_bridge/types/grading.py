@@ -66,7 +66,7 @@ class Grade:
     extracted: str = ""
     """What was taken for the answer."""
     extraction: str = ""
-    """How it was found: "box", "marker", "math", "number", "whole"; empty where nothing was looked for."""
+    """How it was found: "box", "tag", "marker", "math", "number", "whole"; empty where nothing was looked for."""
     method: str = ""
     """How the verdict came about: "literal", "rational", "structure", "identity", "symbolic", ..."""
     reason: str = ""
@@ -140,7 +140,7 @@ class ExtractedAnswer:
     answer: str = ""
     """The answer."""
     extraction: str = ""
-    """"box", "marker", "math", "whole", "number"; empty where there is none."""
+    """"box", "tag", "marker", "math", "whole", "number"; empty where there is none."""
     reason: str = ""
     """Why there is none, where that is not plain; and what had to be done to read the response."""
     problem: Problem | None = None

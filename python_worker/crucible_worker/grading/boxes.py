@@ -1,7 +1,8 @@
 r"""Boxes around answers, `\boxed{...}` and `\fbox{...}`, from the end of a text on.
 
 A box may lack its braces (`\boxed 5`), or its closing one, where a text was cut off: then it holds what follows on its
-line. Of boxes within boxes the inner one counts, an empty box is none, and boxes that are joined are one answer, as
+line. Of boxes within boxes the inner one counts, a box that is empty or holds a place (`\boxed{...}`, `\boxed{your
+answer}`) is none, and boxes that are joined are one answer, as
 `crucible_worker.grading.joined` says. One pass from the end, over at most `MAX_BRACES` braces.
 """
 
@@ -13,6 +14,7 @@ import re
 from collections.abc import Iterator
 
 from crucible_worker.grading.joined import MAX_JOINED, link, name_before, written
+from crucible_worker.grading.phrase import is_placeholder
 
 __all__ = ["MAX_BRACES", "boxed", "has_box", "opens_box"]
 
@@ -45,7 +47,9 @@ def boxed(text: str) -> tuple[str | None, int]:
     boxes = _boxes(text)
     for box in boxes:
         steps, seen = box.steps, True
-        if box.answer and box.closed:
+        if not box.answer or is_placeholder(box.answer):
+            continue
+        if box.closed:
             return _with_those_before(text, box, boxes)
         open_box = open_box or box.answer
     return (open_box if seen else None), max(steps, len(text))

@@ -9,6 +9,10 @@ The first of these that a response has, and of its kind the last:
 4. `whole`: the response itself, where it is one short line of at most four words.
 5. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
 
+Answer tags come before all of these: what stands between the last ones is the answer (`tag`, see
+`crucible_worker.grading.tagged`), or a box in it or behind it (`box`). What a marker in it says counts; of a content
+that is longer than a line the answer is found as of a response.
+
 What stands in `<think>...</think>` is not part of the answer, nor is what precedes a `</think>` that was not opened in
 the response; a block that is never closed reaches to the end.
 
@@ -21,11 +25,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.numbers import last_numbers
-from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, judges, phrase, result, says_something, words
+from crucible_worker.grading.phrase import (
+    MAX_WHOLE_CHARS,
+    has_words,
+    is_placeholder,
+    judges,
+    phrase,
+    result,
+    says_something,
+    undelimited,
+    words,
+)
+from crucible_worker.grading.tagged import Tagged, last_tagged
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
@@ -64,7 +80,7 @@ class Extraction:
     answer: str = ""
     """As it is written there, white space around it dropped; empty where there is none."""
     how: str = ""
-    """"box", "marker", "math", "whole" or "number"; empty where there is none."""
+    """"box", "tag", "marker", "math", "whole" or "number"; empty where there is none."""
     reason: str = ""
     """Why there is none, where that is not plain: the response is too long, or nothing but thinking."""
     steps: int = dataclasses.field(default=0, compare=False, repr=False)
@@ -82,16 +98,34 @@ def extract(text: str) -> Extraction:
     said = spoken(text)
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
-    steps = len(text)
+    tagged, tags = last_tagged(said)
+    found = _found(said, _STAGES) if tagged is None else _between(said, tagged)
+    return dataclasses.replace(found, steps=found.steps + len(text) + tags)
+
+
+def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]]) -> Extraction:
+    """What the first of some stages finds that finds anything."""
+    steps = 0
     tail = _tail(said)
-    for how, stage in _STAGES:
+    for how, stage in stages:
         answer, looked = stage(tail if how in _IN_TAIL else said)
         steps += looked
         if answer:
             return Extraction(answer=answer, how=how, steps=steps)
-    numbers = last_numbers(tail, 1)
-    steps += len(tail)
-    return Extraction(answer=numbers[0].text, how="number", steps=steps) if numbers else Extraction(steps=steps)
+    return Extraction(steps=steps)
+
+
+def _between(said: str, tagged: Tagged) -> Extraction:
+    """The answer of a tag: a box in it or behind it, what a marker in it says, its content where that is one line."""
+    box, steps = _box(said[tagged.start :])
+    if box:
+        return Extraction(answer=box, how="box", steps=steps)
+    content = tagged.content
+    if len(content) <= MAX_WHOLE_CHARS and not (has_words(content) and "\n" in content):
+        marked, looked = _marker(content)
+        return Extraction(answer=marked or undelimited(content) or content, how="tag", steps=steps + looked)
+    found = _found(content, _STAGES)
+    return dataclasses.replace(found, answer=found.answer or content, how="tag", steps=found.steps + steps)
 
 
 def spoken(text: str) -> str:
@@ -147,7 +181,7 @@ def _marker(text: str) -> tuple[str, int]:
             continue
         answer = phrase(text[begin:later])
         # "Answer: correct" is an answer, "the answer is correct" is none.
-        if says_something(answer) and (text[begin - 1] in ":=\uff1a\n#" or not judges(answer)):
+        if says_something(answer) and not is_placeholder(answer) and (text[begin - 1] in ":=\uff1a\n#" or not judges(answer)):
             return answer, 2 * mark.end() + marks
         later = start
     return "", 2 * size + marks
@@ -220,5 +254,10 @@ def _whole(text: str) -> tuple[str, int]:
     return (answer if says_something(answer) else ""), len(line)
 
 
-_STAGES = (("box", _box), ("marker", _marker), ("math", _math), ("whole", _whole))
-_IN_TAIL = frozenset({"marker", "math"})
+def _number(text: str) -> tuple[str, int]:
+    numbers = last_numbers(text, 1)
+    return (numbers[0].text if numbers else ""), len(text)
+
+
+_STAGES = (("box", _box), ("marker", _marker), ("math", _math), ("whole", _whole), ("number", _number))
+_IN_TAIL = frozenset({"marker", "math", "number"})

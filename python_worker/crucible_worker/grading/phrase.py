@@ -13,7 +13,17 @@ from __future__ import annotations
 import collections
 import re
 
-__all__ = ["MAX_WHOLE_CHARS", "has_words", "judges", "phrase", "result", "says_something", "words"]
+__all__ = [
+    "MAX_WHOLE_CHARS",
+    "has_words",
+    "is_placeholder",
+    "judges",
+    "phrase",
+    "result",
+    "says_something",
+    "undelimited",
+    "words",
+]
 
 MAX_WHOLE_CHARS = 200
 """A longer line is not taken for an answer as a whole."""
@@ -37,6 +47,15 @@ _JUDGEMENTS = re.compile(
     r"|to be .*|in (?:the|this|a|an|terms) .*",
     re.IGNORECASE | re.DOTALL,
 )
+# Words that only hold the place of an answer, as the form that a prompt asks for does: "your final answer here".
+_PLACEHOLDERS = frozenset({"answer", "answers", "letter", "placeholder", "here"})
+_FILLERS = _PLACEHOLDERS | frozenset(
+    "a an and as choice chosen correct exact final go goes in insert is latex my number numeric numerical of only"
+    " option or problem put question short single tag tags that the this to value write your".split()
+)
+_MAX_PLACEHOLDER_CHARS = 100
+_DOTS = re.compile(r"(?:\\[lc]?dots|[.\u2026\s$])+")
+_PUNCTUATION = re.compile(r"\\text\b|[\s\[\](){}<>$*_`'\".,:;-]")
 # A span between dollars, as `extract` tells it from prices.
 _INNER = re.compile(r"(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|\\\(([^\n\\]*+(?>(?:\\[^()\n][^\n\\]*+)*))\\\)")
 # What shows that a text is more than one chain of equalities.
@@ -73,6 +92,16 @@ def phrase(text: str) -> str:
     if adverbs := _ADVERBS.match(line):
         line = line[adverbs.end() :] or line
     return result(_INNER.sub(lambda span: span[1] or span[2], line).strip(_TAIL))
+
+
+def undelimited(text: str) -> str:
+    """A text without the decoration around it, and without the delimiters of a span of math that is all of it."""
+    text = text.strip(_LEAD + _TAIL)
+    for opening, closing in _CLOSERS.items():
+        inner = text[len(opening) : -len(closing)]
+        if text == opening + inner + closing and opening not in inner and closing not in inner:
+            return inner.strip()
+    return text
 
 
 def result(math: str) -> str:
@@ -112,6 +141,16 @@ def _of_numeral(left: str, right: str) -> bool:
 def says_something(text: str) -> bool:
     """Whether a text can be an answer: it is not punctuation alone."""
     return any(character.isalnum() or character in "\\{}\u2205\u221e" for character in text)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text only holds the place of an answer: "...", "your answer", "$Answer"."""
+    if len(text) > _MAX_PLACEHOLDER_CHARS:
+        return False
+    if _DOTS.fullmatch(text):
+        return True
+    words = set(_PUNCTUATION.sub(" ", text).casefold().split())
+    return not words.isdisjoint(_PLACEHOLDERS) and words <= _FILLERS
 
 
 def judges(text: str) -> bool:

@@ -27,6 +27,7 @@ DATA = os.environ.get("GRADING_DATA", "")
 PIECES = (
     *("\\boxed{", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "\\\\", "\\", "$", "$$", "\\(", "\\)", "\\[", "\\]"),
     *("answer", "Answer:", "the answer is ", "final answer", "A:", "####", "answer to ", "is ", "so ", "that ", "i.e."),
+    *("<answer>", "</answer>", "</final_answer>", "<final_answer>", "[ANSWER]", "[/ANSWER]", "..."),
     *("<think>", "</think>", "\n", " ", ".", ",", ";", "*", "_", "`", "=", "<", "(", ")", "[", "]", "!", "?", "'s"),
     *(
         "5",
@@ -83,6 +84,12 @@ REPEATED = [
         "<think>",
         "</think>",
         "<think></think>",
+        "<answer>",
+        "</answer>",
+        "<answer></answer>",
+        "<answer>...</answer>",
+        "<answer>5</answer>",
+        "'<answer>5</answer>'",
         "\n",
         " ",
         "is ",
@@ -124,6 +131,9 @@ def test_repetition_costs_work_in_proportion(unit: str, end: str) -> None:
         "####\n",
         "\nA:",
         "<think>",
+        "<answer>",
+        "<answer>5</answer>",
+        "'<answer>5</answer>'",
         "\n",
         " ",
         "is ",
@@ -148,7 +158,7 @@ def test_no_response_makes_it_raise(text: str) -> None:
     """Whatever a response is, there is an extraction, its answer is stripped, and its work is bounded."""
     found = extract(text)
 
-    assert found.how in ("box", "marker", "math", "whole", "number", "")
+    assert found.how in ("box", "tag", "marker", "math", "whole", "number", "")
     assert bool(found.answer) is bool(found.how)
     assert found.answer == found.answer.strip()
     assert found.steps <= MAX_STEPS_PER_CHARACTER * len(text) + 16

@@ -1,0 +1,70 @@
+"""The answer between tags: `<answer>42</answer>`, as recipes of reinforcement learning ask for it.
+
+Tags are `answer`, `final_answer` and `solution` in angle brackets, in either case, and `[ANSWER]` in brackets. The last
+complete pair counts that holds an answer; a pair opened within another is the inner one. Pairs that only show the form
+hold none: `<answer>...</answer>`, `<answer>your answer</answer>`, `<answer> and </answer>`, and a pair in quotation
+marks that more words follow. Where no pair is complete, what follows the last opening tag is the answer, as in a
+response that was truncated or ended by a stop string; so is a short line before a closing tag whose opening tag was in
+the prompt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, is_placeholder
+
+__all__ = ["Tagged", "last_tagged"]
+
+_TAG = re.compile(
+    r"<(?P<close>/?) ?(?P<name>answer|final[_ -]?answer|solution) ?>|\[(?P<end>/?)(?-i:ANSWER)\]", re.IGNORECASE
+)
+_QUOTES = "`'\"\u201c\u2018"
+_WORD = re.compile(r"[^\W\d_]")
+# What follows a tag that is spoken of: "<answer> tags", "<answer>, then".
+_MENTIONED = re.compile(r"\s?(?:[`'\"\u201d\u2019,;]|(?:and|or|tags?|blocks?|elements?|sections?|format)\b)", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tagged:
+    """An answer between tags."""
+
+    start: int
+    """Where its content begins."""
+    content: str
+    """What stands there, white space around it dropped."""
+
+
+def last_tagged(text: str) -> tuple[Tagged | None, int]:
+    """The last answer between tags, if there is one, and how many tags were looked at. Linear."""
+    found: Tagged | None = None
+    opened: re.Match[str] | None = None
+    marks = 0
+    for tag in _TAG.finditer(text):
+        marks += 1
+        if not (tag["close"] or tag["end"]):
+            opened = tag
+        elif opened is None:
+            if marks == 1 and tag.start() <= MAX_WHOLE_CHARS:
+                found = _pair(text, 0, 0, tag)
+        elif _name(opened) == _name(tag):
+            found = _pair(text, opened.start(), opened.end(), tag) or found
+            opened = None
+    if found is None and opened is not None and not _MENTIONED.match(text, opened.end()):
+        content = text[opened.end() :].strip()
+        found = Tagged(opened.end(), content) if content and not is_placeholder(content) else None
+    return found, marks
+
+
+def _pair(text: str, before: int, start: int, close: re.Match[str]) -> Tagged | None:
+    """A pair that holds an answer; None where it only shows the form."""
+    content = text[start : close.start()].strip()
+    if not content or is_placeholder(content):
+        return None
+    shown = content.strip(_QUOTES + " ").casefold() in ("and", "or") or (before and text[before - 1] in _QUOTES)
+    return None if shown and _WORD.search(text, close.end()) else Tagged(start, content)
+
+
+def _name(tag: re.Match[str]) -> str:
+    return re.sub(r"[_ -]", "", tag["name"] or "[answer]").casefold()
