@@ -1,8 +1,8 @@
 r"""Boxes around answers, `\boxed{...}` and `\fbox{...}`, from the end of a text on.
 
 A box may lack its braces (`\boxed 5`), or its closing one, where a text was cut off: then it holds what follows on its
-line. Of boxes within boxes the inner one counts, a box that is empty or holds a place (`\boxed{...}`, `\boxed{your
-answer}`) is none, and boxes that are joined are one answer, as
+line. Of boxes within boxes the inner one counts, a box that is empty or only a placeholder
+(`\boxed{...}`, `\boxed{your answer}`) is none, and boxes that are joined are one answer, as
 `crucible_worker.grading.joined` says. One pass from the end, over at most `MAX_BRACES` braces.
 """
 

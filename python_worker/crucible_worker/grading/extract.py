@@ -181,7 +181,11 @@ def _marker(text: str) -> tuple[str, int]:
             continue
         answer = phrase(text[begin:later])
         # "Answer: correct" is an answer, "the answer is correct" is none.
-        if says_something(answer) and not is_placeholder(answer) and (text[begin - 1] in ":=\uff1a\n#" or not judges(answer)):
+        if (
+            says_something(answer)
+            and not is_placeholder(answer)
+            and (text[begin - 1] in ":=\uff1a\n#" or not judges(answer))
+        ):
             return answer, 2 * mark.end() + marks
         later = start
     return "", 2 * size + marks

@@ -13,6 +13,8 @@ from __future__ import annotations
 import collections
 import re
 
+from crucible_worker.grading.math.notation import spelled
+
 __all__ = [
     "MAX_WHOLE_CHARS",
     "has_words",
@@ -48,10 +50,10 @@ _JUDGEMENTS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # Words that only hold the place of an answer, as the form that a prompt asks for does: "your final answer here".
-_PLACEHOLDERS = frozenset({"answer", "answers", "letter", "placeholder", "here"})
-_FILLERS = _PLACEHOLDERS | frozenset(
+_PLACEHOLDERS = spelled("answer answers letter placeholder here")
+_FILLERS = _PLACEHOLDERS | spelled(
     "a an and as choice chosen correct exact final go goes in insert is latex my number numeric numerical of only"
-    " option or problem put question short single tag tags that the this to value write your".split()
+    " option or problem put question short single tag tags that the this to value write your"
 )
 _MAX_PLACEHOLDER_CHARS = 100
 _DOTS = re.compile(r"(?:\\[lc]?dots|[.\u2026\s$])+")

@@ -23,7 +23,9 @@ _TAG = re.compile(
 _QUOTES = "`'\"\u201c\u2018"
 _WORD = re.compile(r"[^\W\d_]")
 # What follows a tag that is spoken of: "<answer> tags", "<answer>, then".
-_MENTIONED = re.compile(r"\s?(?:[`'\"\u201d\u2019,;]|(?:and|or|tags?|blocks?|elements?|sections?|format)\b)", re.IGNORECASE)
+_MENTIONED = re.compile(
+    r"\s?(?:[`'\"\u201d\u2019,;]|(?:and|or|tags?|blocks?|elements?|sections?|format)\b)", re.IGNORECASE
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
