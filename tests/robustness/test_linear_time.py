@@ -42,6 +42,7 @@ from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.fence import readable
 from crucible_worker.grading.math.literal import literally
+from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.rendering.thinking import without_thinking
@@ -73,6 +74,11 @@ def _matched(compare: str, response: str) -> object:
     grader = create("exact_match", {"compare": compare}, name_field="grader", options_field="options")
     assert isinstance(grader, DirectGrader)
     return grader.grade_now(response, ("46" if compare == "number" else "[46]",))
+
+
+def _spelled(text: str) -> object:
+    """An answer within the parser's bounds, beyond which it is not respelled."""
+    return respelled("x", text, MathPolicy(log_is_natural=True))
 
 
 def _labelled(count: int) -> bytes:
@@ -180,6 +186,11 @@ ROWS = {
     "math: a number as it is written": Row(
         make=lambda n: "9" * n, run=lambda text: literally(("7",), text, MathPolicy()), size=8_000
     ),
+    "math: other spellings of vectors": Row(
+        make=lambda n: "\\mathbf{a}" * n + "\\mathbf{" * n + "\\hat{i}", run=_spelled, size=68
+    ),
+    "math: other spellings of numerals": Row(make=lambda n: "a0" * n + "_{16", run=_spelled, size=600),
+    "math: other spellings of logarithms": Row(make=lambda n: "log    " * n + "_{16}", run=_spelled, size=170),
     "options: many keys": Row(
         make=lambda n: options_to_v1({f"key {number}": number for number in range(n)}, "options"),
         run=lambda message: options_from_v1(message, "options"),

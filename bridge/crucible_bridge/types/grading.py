@@ -101,6 +101,18 @@ class MathPolicy:
     """x + 1 equals t + 1."""
     tuple_or_set: bool = False
     """(1, 2) equals {1, 2}."""
+    log_is_natural: bool = False
+    r"""A logarithm without a base is natural: \log x equals \ln x."""
+    delta_value: bool = False
+    r"""\Delta x = 3 equals 3."""
+    integration_constants: bool = True
+    """Constants of integration may have other letters: x^2 + C equals x^2 + K."""
+    vector_notations: bool = True
+    r"""Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0)."""
+    fold_base_letters: bool = True
+    """Digits of a base that are letters may be in either case: ff_{16} equals FF_{16}."""
+    expand_dots: bool = True
+    """A list or set with dots equals its full list: {1, 2, ..., 5} equals {1, 2, 3, 4, 5}."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,7 +104,8 @@ def grade(
     could be graded or written; 2 when what was asked for makes no sense; 130 when it was interrupted.
 
     Rules for --policy: ordered_lists, rounding_digits, percent_lenient, units_optional, equation_value,
-    interval_or_pair, require_reduced, degrees, rename_variables, tuple_or_set.
+    interval_or_pair, require_reduced, degrees, rename_variables, tuple_or_set, log_is_natural, delta_value,
+    integration_constants, vector_notations, fold_base_letters, expand_dots.
 
     With --code a gold is a test or a list of them: Python assertions, or an object {"stdin", "stdout"}, {"function",
     "arguments", "expected"} or {"prefix"}, which is put before the program. A program that passes some of its tests is

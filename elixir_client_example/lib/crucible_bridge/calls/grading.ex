@@ -16,7 +16,13 @@ defmodule CrucibleBridge.Calls.Grading do
     :require_reduced,
     :degrees,
     :rename_variables,
-    :tuple_or_set
+    :tuple_or_set,
+    :log_is_natural,
+    :delta_value,
+    :integration_constants,
+    :vector_notations,
+    :fold_base_letters,
+    :expand_dots
   ]
 
   @text_options [:case_sensitive, :normalize_whitespace, :strip_punctuation]

@@ -61,6 +61,12 @@ defmodule CrucibleBridge.V1.MathPolicy do
   field :degrees, 8, proto3_optional: true, type: :bool
   field :rename_variables, 9, proto3_optional: true, type: :bool, json_name: "renameVariables"
   field :tuple_or_set, 10, proto3_optional: true, type: :bool, json_name: "tupleOrSet"
+  field :log_is_natural, 20, proto3_optional: true, type: :bool, json_name: "logIsNatural"
+  field :delta_value, 21, proto3_optional: true, type: :bool, json_name: "deltaValue"
+  field :integration_constants, 23, proto3_optional: true, type: :bool, json_name: "integrationConstants"
+  field :vector_notations, 25, proto3_optional: true, type: :bool, json_name: "vectorNotations"
+  field :fold_base_letters, 30, proto3_optional: true, type: :bool, json_name: "foldBaseLetters"
+  field :expand_dots, 31, proto3_optional: true, type: :bool, json_name: "expandDots"
 end
 
 defmodule CrucibleBridge.V1.GradeMathRequest do

@@ -29,6 +29,7 @@ from crucible_worker.grading.math.tree import (
     Sum,
     Text,
 )
+from crucible_worker.grading.math.vectors import in_components
 
 __all__ = ["compare"]
 
@@ -58,6 +59,8 @@ def compare(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 def _compare_shapes(target: Node, answer: Node, scope: Scope) -> Outcome:
     """Two nodes neither of which is words, by what they are made of."""
+    if scope.policy.vector_notations and (components := in_components(target, answer)) is not None:
+        return scope.compare(*components, scope)
     if isinstance(target, Relation) or isinstance(answer, Relation):
         return _compare_relations(target, answer, scope)
     if isinstance(target, Matrix) or isinstance(answer, Matrix):

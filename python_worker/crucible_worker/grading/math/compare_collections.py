@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crucible_worker.grading.math.compare_text import are_judgements
+from crucible_worker.grading.math.ellipses import DOTS, written_out
 from crucible_worker.grading.math.matching import covers, match
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different
 from crucible_worker.grading.math.tree import Collection, Matrix, Node, Relation
@@ -12,6 +13,11 @@ __all__ = ["compare_collections", "compare_matrices"]
 
 def compare_collections(target: Collection, answer: Collection, scope: Scope) -> Outcome:
     """Compare several things with several things."""
+    if DOTS in target.items or DOTS in answer.items:
+        if scope.policy.expand_dots:
+            target, answer = written_out(target, answer)
+        elif DOTS not in target.items or DOTS not in answer.items:
+            return different("structure", "dots on one side only")
     kinds = {target.kind, answer.kind}
     if "tuple" in kinds and "bracket" in kinds and scope.policy.interval_or_pair and len(target.items) == 2:
         return different("structure", "an open interval is not a closed one")

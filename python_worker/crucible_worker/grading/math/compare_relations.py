@@ -6,6 +6,7 @@ import itertools
 from typing import Literal
 
 from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.constants import constant_levels
 from crucible_worker.grading.math.equations import (
     difference,
     exact_part,
@@ -14,6 +15,7 @@ from crucible_worker.grading.math.equations import (
     solves,
     unknown_function,
     value_of,
+    with_deltas_named,
 )
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, unknown
 from crucible_worker.grading.math.tree import Call, Collection, Node, Number, Relation, Symbol
@@ -59,6 +61,8 @@ def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *
     """Compare an equation with a value alone. `reverse`: the equation is the answer."""
     if not scope.policy.equation_value and isinstance(exact_part(equation), Relation):
         return different("structure", "an equation on one side only")
+    if scope.policy.delta_value:
+        equation = with_deltas_named(equation)
     said = value_of(equation)
     if said is not None:
         if _is_false(equation):
@@ -96,6 +100,8 @@ def compare_relations(target: Relation, answer: Relation, scope: Scope) -> Outco
     if parts is not None and other_parts is not None:
         return any_of((as_written, scope.compare(parts, other_parts, scope)))
     if operators == {"="}:
+        if scope.policy.integration_constants and (renamed := constant_levels(left, right)) is not None:
+            right = renamed
         return any_of((as_written, _compare_equations(left, right, scope)))
     if len(left.operators) == len(right.operators) == 1 and not operators & {"in", "approx"}:
         return any_of((as_written, _compare_inequalities(left, right, scope)))

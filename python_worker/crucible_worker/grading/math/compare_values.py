@@ -8,14 +8,15 @@ from fractions import Fraction
 
 from crucible_worker.grading.math.approximate import MAX_DIGITS, decimal_value
 from crucible_worker.grading.math.canonical import factors_of, order_key, rational_or_none
+from crucible_worker.grading.math.constants import same_family
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.identity import Identity
 from crucible_worker.grading.math.indices import stems
 from crucible_worker.grading.math.outcome import Outcome, Scope, any_of, different, equal, unknown
 from crucible_worker.grading.math.tidy import MINUS_ONE, ONE
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Symbol
 from crucible_worker.grading.math.units import LETTER_UNITS, UNITS, powered
-from crucible_worker.grading.math.walk import BINDING, arithmetic, free_symbols, replaced, walk
+from crucible_worker.grading.math.walk import BINDING, arithmetic, free_symbols, walk
 
 __all__ = ["compare_numbers", "compare_values", "is_reduced"]
 
@@ -23,11 +24,8 @@ _HUNDREDTH = Number(Fraction(1, 100))
 _DEGREE = Product((Constant("pi"), Power(Number(Fraction(180)), Number(Fraction(-1)))))
 _GUARD_DIGITS = 10
 _MAX_UNIT_LETTERS = 4
-_PI = Constant("pi")
 _LEFT_OUT = Symbol("...")
 _INFINITY = Constant("infinity")
-# Letters that stand for any integer in the solutions of trigonometric equations.
-_INTEGER_LETTERS = frozenset("klmn")
 
 
 def compare_values(target: Node, answer: Node, scope: Scope) -> Outcome:
@@ -157,8 +155,11 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
     if target == answer:
         return equal("structure")
     finding = scope.examine(target, answer)
-    if finding.identity is Identity.DIFFERENT and (renamed := _same_family(target, answer)) is not None:
-        finding = scope.examine(target, renamed)
+    if finding.identity is Identity.DIFFERENT:
+        for renamed in same_family(target, answer, constants=scope.policy.integration_constants):
+            if (as_renamed := scope.examine(target, renamed)).identity is Identity.EQUAL:
+                finding = as_renamed
+                break
     if finding.identity is Identity.EQUAL:
         return equal("identity", finding.reason)
     if finding.identity is Identity.DIFFERENT:
@@ -192,27 +193,6 @@ def _infinite_alone(target: Node, answer: Node) -> bool:
     if any(isinstance(part, Call) and part.function in BINDING for part in (*parts, *others)):
         return False
     return (_INFINITY in parts) != (_INFINITY in others)
-
-
-def _same_family(target: Node, answer: Node) -> Node | None:
-    """The answer with the target's letter, where a letter stands for anything of its kind.
-
-    Such are the integer of a family, a + k pi with any k, l, m or n, and the constant of an antiderivative, C or c.
-    """
-    names, others = free_symbols(target), free_symbols(answer)
-    own, others_own = names - others, others - names
-    if len(own) != 1 or len(others_own) != 1:
-        return None
-    (name,), (other,) = own, others_own
-    if {name, other} == {"C", "c"}:
-        alike = _added_once(target, Symbol(name)) and _added_once(answer, Symbol(other))
-    else:
-        alike = names | others <= _INTEGER_LETTERS and all(_PI in walk(node) for node in (target, answer))
-    return replaced(answer, {other: Symbol(name)}) if alike else None
-
-
-def _added_once(node: Node, constant: Symbol) -> bool:
-    return isinstance(node, Sum) and node.terms.count(constant) == 1
 
 
 def _compare_based(target: Node, answer: Node) -> Outcome | None:

@@ -31,6 +31,7 @@ from crucible_worker.grading.math.reading import (
 )
 from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
+from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.math.tree import Collection, Node, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
@@ -78,6 +79,19 @@ def decide(target: str, answer: str, policy: MathPolicy) -> Decision:
     """Decide whether an answer equals a target, in bounded time. Pure, and never raises."""
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
     target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
+    written = _as_written(target, answer, policy)
+    if written.verdict is Verdict.CORRECT or (spelled := respelled(target, answer, policy)) is None:
+        return written
+    other = _as_written(*spelled, policy)
+    if other.method == "literal":
+        other = dataclasses.replace(other, method="structure")
+    # A spelling may make a target readable, and an answer right; it makes nothing wrong that was open.
+    if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
+        return other
+    return other if written.verdict is Verdict.UNDECIDED and read_target(target).flaw else written
+
+
+def _as_written(target: str, answer: str, policy: MathPolicy) -> Decision:
     literal = literally((target,), answer, policy)
     if literal is not None:
         return Decision(verdict=literal, method="literal")

@@ -25,7 +25,7 @@ from crucible_worker.grading.math.tree import (
 )
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, ordered_symbols, replaced
 
-__all__ = ["difference", "exact_part", "is_name", "proportional", "solves", "value_of"]
+__all__ = ["difference", "exact_part", "is_name", "proportional", "solves", "value_of", "with_deltas_named"]
 
 _POINTS = ((3, 7, 11, 5, 13), (-2, 9, 4, -17, 6), (19, -8, 23, 10, -3))
 """Values of the variables at which two equations are set against each other: any do, where neither side vanishes."""
@@ -68,6 +68,21 @@ def is_name(node: Node) -> bool:
             return exponent == -1
         case _:
             return False
+
+
+def with_deltas_named(equation: Relation) -> Relation:
+    r"""An equation in which a difference on a side alone, `\Delta x`, is a name and no product."""
+    return Relation(tuple(map(_delta_named, equation.operands)), equation.operators)
+
+
+def _delta_named(node: Node) -> Node:
+    match node:
+        case Product((Symbol("Delta"), Symbol(name))):
+            return Symbol(f"Delta {name}")
+        case Quantity(value, unit):
+            return Quantity(_delta_named(value), unit)
+        case _:
+            return node
 
 
 def unknown_function(function: str) -> bool:

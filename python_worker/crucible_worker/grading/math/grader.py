@@ -53,6 +53,12 @@ _OPTIONS = {
     "degrees": "A degree is pi/180 and may be missing.",
     "rename_variables": "x + 1 equals t + 1.",
     "tuple_or_set": "(1, 2) equals {1, 2}.",
+    "log_is_natural": r"A logarithm without a base is natural: \log x equals \ln x.",
+    "delta_value": r"\Delta x = 3 equals 3.",
+    "integration_constants": "Constants of integration may have other letters: x^2 + C equals x^2 + K.",
+    "vector_notations": r"Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0).",
+    "fold_base_letters": "Digits of a base that are letters may be in either case: ff_{16} equals FF_{16}.",
+    "expand_dots": "A list or set with dots equals its full list: {1, 2, ..., 5} equals {1, 2, 3, 4, 5}.",
 }
 _DEFAULTS = MathPolicy()
 MATH_SCHEMA: Mapping[str, Any] = {

@@ -1,0 +1,67 @@
+r"""Other spellings of an answer, each by an option: what two texts are where they are not equal as they are written.
+
+Both sides are respelled alike, so that `\mathbf{v}` and `\overrightarrow{v}` become one name. Each expression is
+linear: its repetitions are bounded, or end at what they cannot contain.
+"""
+
+from __future__ import annotations
+
+import re
+
+from crucible_bridge.types import MathPolicy
+from crucible_worker.grading.math.lexer import MAX_CHARS
+
+__all__ = ["respelled"]
+
+# What any of the rules below begins with: most answers have none of it.
+_HINT = re.compile(r"log|\\(?:mathbf|bold|bm|vec|over|hat|widehat)|_\{ ?[123][0-9]")
+_BARE_LOG = re.compile(r"(?<![A-Za-z])log(?![A-Za-z0-9]|\s{0,4}_)")
+# Names in bold and under long arrows, except those that bear another mark already: \hat{\mathbf{v}}.
+_BOLD = re.compile(
+    r"(?<![a-z]\{)\\(?:mathbf|boldsymbol|bold|bm|overrightarrow)"
+    r"(?=\s?\{ ?(?:[A-Za-z](?:_[^{}\s]|_\{\w{1,9}\})?|[A-Z]{2}) ?\}| [A-Za-z](?![A-Za-z]))"
+)
+_UNIT_VECTOR = re.compile(
+    r"\\(?:vec|widehat|hat)(?:(\s?\{ ?)\\?([ijk])(?:math)?(?= ?\})|\s?\\([ij])math(?![A-Za-z])| ([ijk])(?![A-Za-z]))"
+)
+_HAT = re.compile(r"\\hat(?: |\s?\{ ?)[ijk]")
+_PLAIN_UNIT_VECTOR = re.compile(r"(?<![A-Za-z\\_])[ijk](?![A-Za-z_])")
+_BASED = re.compile(
+    r"(?<![A-Za-z0-9\\_^{])((?:\\(?:text|mathrm)\{ ?)?)([0-9A-Za-z]{1,60})(?= ?\}?_\{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\})"
+)
+
+
+def respelled(target: str, answer: str, policy: MathPolicy) -> tuple[str, str] | None:
+    """Both texts in other spellings that the policy takes for equal; None where they have none."""
+    if max(len(target), len(answer)) > MAX_CHARS:
+        return None
+    if _HINT.search(target) is None and _HINT.search(answer) is None:
+        return None
+    spelled = _respelled(target, policy), _respelled(answer, policy)
+    if policy.vector_notations:
+        spelled = _with_hats(*spelled)
+    return None if spelled == (target, answer) else spelled
+
+
+def _respelled(text: str, policy: MathPolicy) -> str:
+    if policy.log_is_natural:
+        text = _BARE_LOG.sub("ln", text)
+    if policy.vector_notations:
+        text = _UNIT_VECTOR.sub(_hatted, _BOLD.sub(r"\\vec", text))
+    if policy.fold_base_letters:
+        text = _BASED.sub(lambda found: found[1] + found[2].upper(), text)
+    return text
+
+
+def _hatted(found: re.Match[str]) -> str:
+    return "\\hat" + (found[1] or " ") + (found[2] or found[3] or found[4])
+
+
+def _with_hats(target: str, answer: str) -> tuple[str, str]:
+    r"""Two texts with hats on both sides, where one has them and the other has plain letters: 2i + 3j."""
+    hats = [_HAT.search(text) is not None for text in (target, answer)]
+    if hats == [True, False]:
+        return target, _PLAIN_UNIT_VECTOR.sub(r"\\hat{\g<0>}", answer)
+    if hats == [False, True]:
+        return _PLAIN_UNIT_VECTOR.sub(r"\\hat{\g<0>}", target), answer
+    return target, answer
