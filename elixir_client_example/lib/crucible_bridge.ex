@@ -225,6 +225,13 @@ defmodule CrucibleBridge do
   def grade_code(conn \\ @conn, items, opts \\ []), do: Programs.grade_code(conn, items, opts)
 
   @doc """
+  The programs inside responses, as `grade_code/3` takes them: `%{program: ..., extraction: ...}` each. Option: `:names`,
+  what the programs must define.
+  """
+  @spec extract_code(conn, String.t() | [binary], keyword) :: result([map])
+  def extract_code(conn \\ @conn, responses, opts \\ []), do: Programs.extract_code(conn, responses, opts)
+
+  @doc """
   Has a model judge responses by weighted criteria:
   `%{grades: [%{grade: %{verdict: :correct, score: ...}, criteria: [%{name:, score:, reason:}]}], completion_tokens: ...}`.
 

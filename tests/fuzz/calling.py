@@ -141,6 +141,12 @@ class _Kinds:
         """Answers in long responses."""
         return await self._bridge.grading.extract_answers([self._texts.text(20_000_000) for _ in range(2)])
 
+    async def extract_code(self) -> object:
+        """Programs in long responses."""
+        texts = self._texts
+        names = [texts.text(100) for _ in range(texts.rng.randint(0, 3))]
+        return await self._bridge.grading.extract_code([texts.text(20_000_000) for _ in range(2)], names)
+
     async def score(self) -> object:
         """Every scorer."""
         texts, rng = self._texts, self._texts.rng

@@ -16,6 +16,9 @@ from crucible_bridge.types import Assertions, CallTest, CodeItem, CodeLimits, Sa
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
 from crucible_worker.grading.code import bubblewrap
+from crucible_worker.grading.code.extract import NO_PROGRAM
+from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from tests.service.code_kit import needs_sandbox, sandboxed
@@ -92,6 +95,42 @@ async def test_tests_that_cannot_be_passed_are_the_problem_of_their_item(worker:
     assert [grade.verdict for grade in found.grades] == [Verdict.CORRECT, Verdict.ERROR, Verdict.CORRECT]
     assert found.grades[1].problem is not None
     assert found.grades[1].problem.reason == "BAD_TESTS"
+
+
+async def test_programs_are_extracted_without_a_sandbox(worker: RunningWorker, monkeypatch: pytest.MonkeyPatch):
+    """Each response has the program that GradeCode would run, whole, or the reason why there is none."""
+    monkeypatch.setattr(Places, "place", None)  # whoever takes a place fails
+    long = "x = 1\n" * MAX_EXTRACTED_CHARS
+    two = "```python\ndef f(): pass\n```\n```python\nf()\n```"
+
+    found = await worker.bridge.grading.extract_code([two, "x = 2", f"```\n{long}```", " \n", "#" * 1_000_001], ["f"])
+
+    assert [(one.program, one.extraction) for one in found] == [
+        ("def f(): pass\n", "block"),
+        ("x = 2", "whole"),
+        (long, "block"),
+        ("", ""),
+        ("", ""),
+    ]
+    assert [one.reason for one in found] == ["", "", "", NO_PROGRAM, ""]
+    assert [one.problem and one.problem.reason for one in found] == [None, None, None, None, "RESPONSE_TOO_LONG"]
+    (unnamed,) = await worker.bridge.grading.extract_code([two])
+    assert unnamed.program == "f()\n"
+
+
+async def test_extraction_that_is_malformed_is_refused_by_its_path(worker: RunningWorker):
+    """As are batches beyond the limit; bytes that are no text are told in the reason."""
+    grading = worker.bridge.grading
+    for call, field in (
+        (grading.extract_code([]), "responses"),
+        (grading.extract_code(["x"] * (MAX_ITEMS + 1)), "responses"),
+        (grading.extract_code(["x"], [""]), "names[0]"),
+    ):
+        await refused(call, Code.INVALID_ARGUMENT, "INVALID_FIELD", field)
+    async with grpc.aio.insecure_channel(worker.address) as channel:
+        stub = grading_pb2_grpc.GradingServiceStub(channel)
+        first, second = (await stub.ExtractCode(pb.ExtractCodeRequest(responses=[b"\xff", b"x = 1"]))).programs
+    assert ("U+FFFD: 1" in first.reason, second.reason) == (True, "")
 
 
 async def test_what_is_malformed_is_refused_by_its_path(worker: RunningWorker):

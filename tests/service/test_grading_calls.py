@@ -254,7 +254,7 @@ async def test_bytes_that_are_no_request_are_malformed(worker: RunningWorker):
     from crucible_bridge.status import from_rpc_error
 
     async with grpc.aio.insecure_channel(worker.address) as channel:
-        for name in ("GradeMath", "ExtractAnswer", "Score"):
+        for name in ("GradeMath", "ExtractAnswer", "Score", "ExtractCode"):
             for data in (b"\xff", b"\xff" * LARGE_REQUEST_BYTES):
                 call: Any = channel.unary_unary(f"/{GRADING}/{name}", None, None)
                 with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -89,6 +89,7 @@ class CannedWorker(
     ExtractAnswer = _unary("ExtractAnswer")
     Score = _unary("Score")
     GradeCode = _unary("GradeCode")
+    ExtractCode = _unary("ExtractCode")
     GradeRubric = _unary("GradeRubric")
     Sample = _unary("Sample")
     ComputeLogprobs = _unary("ComputeLogprobs")

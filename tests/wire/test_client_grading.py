@@ -12,6 +12,7 @@ from crucible_bridge import codec
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.types import (
     ExtractedAnswer,
+    ExtractedProgram,
     Grade,
     GradeItem,
     MathGrades,
@@ -104,6 +105,22 @@ async def test_answers_are_extracted(worker: CannedWorker, address: str):
                 await bridge.grading.extract_answers(wrong)  # pyright: ignore[reportArgumentType]
 
     assert [list(request.responses) for _, request in worker.requests] == [["it is 5 \u20ac".encode(), b"x"]]
+
+
+async def test_programs_are_extracted(worker: CannedWorker, address: str):
+    """Responses are sent as bytes with the names, programs come back in their order."""
+    programs = (
+        ExtractedProgram(program="x = 1", extraction="whole"),
+        ExtractedProgram(problem=Problem(reason="RESPONSE_TOO_LONG", message="is too long")),
+    )
+    worker.replies["ExtractCode"] = codec.extracted_programs_to_v1(programs)
+
+    async with crucible_bridge.connect(address) as bridge:
+        assert await bridge.grading.extract_code(["x = 1", "\u20ac"], ["x"]) == programs
+
+    ((_, request),) = worker.requests
+    assert (list(request.responses), list(request.names)) == ([b"x = 1", "\u20ac".encode()], ["x"])
+    assert request.language == "python3"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ PARAMS = SamplingParams(max_tokens=1)
 CALLS: list[tuple[str, Callable[[Bridge], Awaitable[Any]]]] = [
     ("items", lambda bridge: bridge.grading.grade_math(ONE)),
     ("responses", lambda bridge: bridge.grading.extract_answers(ONE)),
+    ("responses", lambda bridge: bridge.grading.extract_code(ONE)),
+    ("names", lambda bridge: bridge.grading.extract_code(["x"], ONE)),
     ("items[0].targets", lambda bridge: bridge.grading.grade_math([(ONE, "1")])),
     ("criteria", lambda bridge: bridge.grading.grade_rubric("embedded:a@1", [], ONE)),
     ("k", lambda bridge: bridge.grading.grade_code([], k=ONE)),

@@ -21,7 +21,9 @@ from crucible_bridge.types import (
     CodeItem,
     CodeLimits,
     ExtractAnswerRequest,
+    ExtractCodeRequest,
     ExtractedAnswer,
+    ExtractedProgram,
     Grade,
     GradeCodeRequest,
     GradeItem,
@@ -148,6 +150,25 @@ class GradingClient:
         request = GradeCodeRequest(items=programs, limits=limits or CodeLimits(), k=_sequence(k, "k", "numbers"))
         message = code.grade_code_request_to_v1(request)
         return await self._calls.unary(self._stub.GradeCode, message, code.code_grades_from_v1, timeout)
+
+    async def extract_code(
+        self, responses: Iterable[str], names: Iterable[str] = (), *, timeout: float | None = None
+    ) -> tuple[ExtractedProgram, ...]:
+        """The programs inside responses, as `grade_code` takes them; one for each response, in their order.
+
+        Args:
+            responses: what a model said.
+            names: what the programs must define, as tests name it; the last block that defines one of these is taken.
+            timeout: seconds for the call.
+
+        Raises:
+            InvalidField: there is no response, there are too many, or a name is blank.
+        """
+        request = ExtractCodeRequest(
+            responses=_sequence(responses, "responses", "texts"), names=_sequence(names, "names", "names")
+        )
+        message = code.extract_code_request_to_v1(request)
+        return await self._calls.unary(self._stub.ExtractCode, message, code.extracted_programs_from_v1, timeout)
 
     async def grade_rubric(
         self,

@@ -1,13 +1,16 @@
-"""Programs to grade and what is found of them <-> v1. What models said travels as bytes, as in `codec.grading`."""
+"""Programs to grade or to extract, and what is found of them <-> v1.
+
+What models said travels as bytes, as in `codec.grading`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crucible_bridge.codec.fields import child, sendable, unicode_text
+from crucible_bridge.codec.fields import child, sendable, several, unicode_text
 from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
 from crucible_bridge.codec.grading import response_from_v1, response_to_v1
-from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1
+from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Assertions,
@@ -16,6 +19,8 @@ from crucible_bridge.types import (
     CodeItem,
     CodeLimits,
     CodeTest,
+    ExtractCodeRequest,
+    ExtractedProgram,
     GradeCodeRequest,
     ProblemCounts,
     StdioTest,
@@ -33,6 +38,10 @@ __all__ = [
     "code_limits_to_v1",
     "code_test_from_v1",
     "code_test_to_v1",
+    "extract_code_request_from_v1",
+    "extract_code_request_to_v1",
+    "extracted_programs_from_v1",
+    "extracted_programs_to_v1",
     "grade_code_request_from_v1",
     "grade_code_request_to_v1",
 ]
@@ -172,13 +181,76 @@ def grade_code_request_from_v1(message: pb.GradeCodeRequest) -> GradeCodeRequest
     """
     if not message.items:
         raise InvalidField("items", "is empty, at least one item is needed")
-    if message.language not in ("", LANGUAGE):
-        raise InvalidField("language", f"is {message.language[:60]!r}, programs are in {LANGUAGE!r}")
+    _check_language(message.language)
     return GradeCodeRequest(
         items=tuple(code_item_from_v1(item, f"items[{index}]") for index, item in enumerate(message.items)),
         limits=code_limits_from_v1(message.limits, "limits"),
         k=tuple(message.k),
     )
+
+
+def extract_code_request_to_v1(request: ExtractCodeRequest) -> pb.ExtractCodeRequest:
+    """Encode responses to take programs from.
+
+    Raises:
+        InvalidField: one of them, or a name, is no text.
+    """
+    message = pb.ExtractCodeRequest(language=LANGUAGE)
+    message.responses.extend(
+        response_to_v1(response, f"responses[{index}]") for index, response in enumerate(request.responses)
+    )
+    with sendable("names"):
+        message.names.extend(several(request.names, "names"))
+    return message
+
+
+def extract_code_request_from_v1(message: pb.ExtractCodeRequest) -> ExtractCodeRequest:
+    """Decode responses to take programs from; at least one.
+
+    Raises:
+        InvalidField: there is none, a name is blank, or the language is another.
+    """
+    if not message.responses:
+        raise InvalidField("responses", "is empty, at least one response is needed")
+    _check_language(message.language)
+    for index, name in enumerate(message.names):
+        if not name.strip():
+            raise InvalidField(f"names[{index}]", "is blank")
+    texts, replaced = zip(*map(response_from_v1, message.responses))
+    return ExtractCodeRequest(responses=texts, names=tuple(message.names), replaced=replaced if any(replaced) else ())
+
+
+def extracted_programs_to_v1(programs: tuple[ExtractedProgram, ...]) -> pb.ExtractCodeResponse:
+    """Encode the programs inside responses."""
+    return pb.ExtractCodeResponse(
+        programs=[
+            pb.ExtractedProgram(
+                program=unicode_text(program.program),
+                extraction=program.extraction,
+                reason=unicode_text(program.reason),
+                problem=problem_to_v1(program.problem),
+            )
+            for program in programs
+        ]
+    )
+
+
+def extracted_programs_from_v1(message: pb.ExtractCodeResponse) -> tuple[ExtractedProgram, ...]:
+    """Decode the programs inside responses."""
+    return tuple(
+        ExtractedProgram(
+            program=program.program,
+            extraction=program.extraction,
+            reason=program.reason,
+            problem=problem_from_v1(program.problem) if program.HasField("problem") else None,
+        )
+        for program in message.programs
+    )
+
+
+def _check_language(language: str) -> None:
+    if language not in ("", LANGUAGE):
+        raise InvalidField("language", f"is {language[:60]!r}, programs are in {LANGUAGE!r}")
 
 
 def code_grades_to_v1(grades: CodeGrades) -> pb.GradeCodeResponse:

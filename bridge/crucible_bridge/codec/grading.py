@@ -302,7 +302,7 @@ def _text_to_v1(scorer: TextScorer) -> pb.TextScorer:
 
 def _text_from_v1(kind: TextScorerKind, message: pb.TextScorer, field: str) -> TextScorer:
     compare = ExactComparison.TEXT
-    if message.compare:
+    if message.HasField("compare"):
         compare = _COMPARISON.from_v1(message.compare, child(field, "compare"))
     if kind != "exact_match" and compare is not ExactComparison.TEXT:
         raise InvalidField(child(field, "compare"), f"is {compare}, which exact_match alone compares as")

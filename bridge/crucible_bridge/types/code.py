@@ -6,6 +6,7 @@ import dataclasses
 
 from crucible_bridge.types.grading import Grade
 from crucible_bridge.types.metrics import Metrics
+from crucible_bridge.types.results import Problem
 
 __all__ = [
     "Assertions",
@@ -14,6 +15,8 @@ __all__ = [
     "CodeItem",
     "CodeLimits",
     "CodeTest",
+    "ExtractCodeRequest",
+    "ExtractedProgram",
     "GradeCodeRequest",
     "ProblemCounts",
     "StdioTest",
@@ -120,3 +123,29 @@ class CodeGrades:
     """Those that items name, in their order."""
     metrics: Metrics = Metrics.of({}, {})
     """`pass@<k>` over the problems, for each k that was asked for; unscored samples count as none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractCodeRequest:
+    """Asks for the programs inside responses."""
+
+    responses: tuple[str, ...]
+    """One or more."""
+    names: tuple[str, ...] = ()
+    """What the programs must define: the last block that defines one of these is taken."""
+    replaced: tuple[int, ...] = ()
+    """For each response, U+FFFD in it that stand for bytes that were not UTF-8; none counted if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedProgram:
+    """The program inside a response."""
+
+    program: str = ""
+    """The program."""
+    extraction: str = ""
+    """"block", "whole"; empty where there is none."""
+    reason: str = ""
+    """Why there is none, where that is not plain; and what had to be done to read the response."""
+    problem: Problem | None = None
+    """What failed, where something did."""

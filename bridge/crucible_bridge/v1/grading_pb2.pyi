@@ -292,6 +292,34 @@ class GradeCodeResponse(_message.Message):
     metrics: _types_pb2.Metrics
     def __init__(self, grades: _Optional[_Iterable[_Union[Grade, _Mapping]]] = ..., problems: _Optional[_Iterable[_Union[ProblemCounts, _Mapping]]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ...) -> None: ...
 
+class ExtractCodeRequest(_message.Message):
+    __slots__ = ("responses", "names", "language")
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    responses: _containers.RepeatedScalarFieldContainer[bytes]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    language: str
+    def __init__(self, responses: _Optional[_Iterable[bytes]] = ..., names: _Optional[_Iterable[str]] = ..., language: _Optional[str] = ...) -> None: ...
+
+class ExtractCodeResponse(_message.Message):
+    __slots__ = ("programs",)
+    PROGRAMS_FIELD_NUMBER: _ClassVar[int]
+    programs: _containers.RepeatedCompositeFieldContainer[ExtractedProgram]
+    def __init__(self, programs: _Optional[_Iterable[_Union[ExtractedProgram, _Mapping]]] = ...) -> None: ...
+
+class ExtractedProgram(_message.Message):
+    __slots__ = ("program", "extraction", "problem", "reason")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTION_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    program: str
+    extraction: str
+    problem: _types_pb2.Problem
+    reason: str
+    def __init__(self, program: _Optional[str] = ..., extraction: _Optional[str] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class ProblemCounts(_message.Message):
     __slots__ = ("problem_id", "samples", "correct", "unscored")
     PROBLEM_ID_FIELD_NUMBER: _ClassVar[int]

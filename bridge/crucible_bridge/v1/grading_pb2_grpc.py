@@ -57,6 +57,11 @@ class GradingServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.FromString,
                 _registered_method=True)
+        self.ExtractCode = channel.unary_unary(
+                '/crucible_bridge.v1.GradingService/ExtractCode',
+                request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.ExtractCodeRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.ExtractCodeResponse.FromString,
+                _registered_method=True)
         self.GradeRubric = channel.unary_unary(
                 '/crucible_bridge.v1.GradingService/GradeRubric',
                 request_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeRubricRequest.SerializeToString,
@@ -115,6 +120,13 @@ class GradingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExtractCode(self, request, context):
+        """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GradeRubric(self, request, context):
         """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
         a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
@@ -150,6 +162,11 @@ def add_GradingServiceServicer_to_server(servicer, server):
                     servicer.GradeCode,
                     request_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.SerializeToString,
+            ),
+            'ExtractCode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExtractCode,
+                    request_deserializer=crucible__bridge_dot_v1_dot_grading__pb2.ExtractCodeRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_grading__pb2.ExtractCodeResponse.SerializeToString,
             ),
             'GradeRubric': grpc.unary_unary_rpc_method_handler(
                     servicer.GradeRubric,
@@ -268,6 +285,33 @@ class GradingService(object):
             '/crucible_bridge.v1.GradingService/GradeCode',
             crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_grading__pb2.GradeCodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExtractCode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.GradingService/ExtractCode',
+            crucible__bridge_dot_v1_dot_grading__pb2.ExtractCodeRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_grading__pb2.ExtractCodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

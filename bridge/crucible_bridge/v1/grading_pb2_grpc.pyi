@@ -68,6 +68,8 @@ class GradingServiceStub:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
     allow. They are never run without one.
     """
+    ExtractCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.ExtractCodeRequest, _grading_pb2.ExtractCodeResponse]
+    """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run."""
     GradeRubric: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]
     """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
     a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
@@ -114,6 +116,8 @@ class GradingServiceAsyncStub(GradingServiceStub):
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
     allow. They are never run without one.
     """
+    ExtractCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.ExtractCodeRequest, _grading_pb2.ExtractCodeResponse]  # type: ignore[assignment]
+    """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run."""
     GradeRubric: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]  # type: ignore[assignment]
     """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
     a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
@@ -181,6 +185,14 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
         allow. They are never run without one.
         """
+
+    @_abc_1.abstractmethod
+    def ExtractCode(
+        self,
+        request: _grading_pb2.ExtractCodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grading_pb2.ExtractCodeResponse, _abc.Awaitable[_grading_pb2.ExtractCodeResponse]]:
+        """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run."""
 
     @_abc_1.abstractmethod
     def GradeRubric(

@@ -34,6 +34,16 @@ defmodule CrucibleBridge.ProgramsTest do
     end
   end
 
+  test "programs are found inside of responses, and none is run", %{conn: conn} do
+    responses = ["```python\n#{@add}\n```\n```python\nadd(1, 2)\n```", " "]
+
+    assert {:ok, [%{program: @add <> "\n", extraction: "block"}, %{program: "", reason: "there is no program"}]} =
+             CrucibleBridge.extract_code(conn, responses, names: ["add"])
+
+    assert {:ok, [%{program: "add(1, 2)\n"}, _blank]} = CrucibleBridge.extract_code(conn, responses)
+    assert {:error, %Error{field: "names[0]"}} = CrucibleBridge.extract_code(conn, responses, names: [1])
+  end
+
   test "what is no program, test or option is named", %{conn: conn} do
     assert {:error, %Error{field: "items[0]"}} = CrucibleBridge.grade_code(conn, [%{tests: ["assert f()"]}])
     assert {:error, %Error{field: "items[0].tests[0]"}} = CrucibleBridge.grade_code(conn, [%{response: "", tests: [1]}])

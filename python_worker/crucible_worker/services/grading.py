@@ -34,7 +34,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import Backends
 from crucible_worker.runs.rubric_calls import ask_rubric
 from crucible_worker.runs.run_events import grading_complete
-from crucible_worker.services.grading_answers import extracted, finished, judged, noted
+from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class GradingService:
             "ExtractAnswer": self._extract_answer,
             "Score": self._score,
             "GradeCode": self._grade_code,
+            "ExtractCode": self._extract_code,
             "GradeRubric": self._grade_rubric,
         }
         service = pb.DESCRIPTOR.services_by_name["GradingService"]
@@ -101,6 +102,14 @@ class GradingService:
         if request.replaced:
             found = list(map(noted, found, request.replaced))
         return await self._lanes.run(data, lambda: answers.extracted_answers_to_v1(tuple(found)).SerializeToString())
+
+    async def _extract_code(self, data: bytes, context: Context) -> bytes:
+        request = await self._read(data, pb.ExtractCodeRequest, programs.extract_code_request_from_v1, "responses")
+        names = frozenset(request.names)
+        found = await self._lanes.sliced(lambda: (extracted_program(text, names) for text in request.responses))
+        if request.replaced:
+            found = list(map(noted, found, request.replaced))
+        return await self._lanes.run(data, lambda: programs.extracted_programs_to_v1(tuple(found)).SerializeToString())
 
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()

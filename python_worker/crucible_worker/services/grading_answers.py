@@ -6,23 +6,45 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from crucible_bridge.types import CodeItem, ExtractedAnswer, Grade, GradeItem, Problem, RubricGrades, RubricItem
+from crucible_bridge.types import (
+    CodeItem,
+    ExtractedAnswer,
+    ExtractedProgram,
+    Grade,
+    GradeItem,
+    Problem,
+    RubricGrades,
+    RubricItem,
+)
+from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.extract import extract
 
-__all__ = ["extracted", "finished", "judged", "noted"]
+__all__ = ["extracted", "extracted_program", "finished", "judged", "noted"]
 
-_A = TypeVar("_A", Grade, ExtractedAnswer)
+_A = TypeVar("_A", Grade, ExtractedAnswer, ExtractedProgram)
+
+
+_TOO_LONG = Problem(reason="RESPONSE_TOO_LONG", message=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
 
 
 def extracted(response: str) -> ExtractedAnswer:
     """The answer inside a response; a problem where that is too long."""
     if exceeds((response,)):
-        message = f"the response is longer than {MAX_TEXT_BYTES:,} bytes"
-        return ExtractedAnswer(problem=Problem(reason="RESPONSE_TOO_LONG", message=message))
+        return ExtractedAnswer(problem=_TOO_LONG)
     found = extract(response)
     return ExtractedAnswer(answer=found.answer, extraction=found.how, reason=found.reason)
+
+
+def extracted_program(response: str, names: frozenset[str]) -> ExtractedProgram:
+    """The program inside a response, which must define one of the names; a problem where the response is too long."""
+    if exceeds((response,)):
+        return ExtractedProgram(problem=_TOO_LONG)
+    program, extraction = program_of(response, names)
+    if not program.strip():
+        return ExtractedProgram(reason=NO_PROGRAM)
+    return ExtractedProgram(program=program, extraction=extraction)
 
 
 def finished(items: Sequence[GradeItem | CodeItem | RubricItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:

@@ -208,6 +208,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool("extract_answer", _GRADING, "ExtractAnswer", "The answers inside of responses."),
     _tool("score", _GRADING, "Score", "Scores of texts by one scorer.", names=_ITEMS, write=_write_grades),
     _tool("grade_code", _GRADING, "GradeCode", "Whether programs pass their tests, run in sandboxes."),
+    _tool("extract_code", _GRADING, "ExtractCode", "The programs inside responses, as grade_code takes them."),
     _tool("grade_rubric", _GRADING, "GradeRubric", "What a model holds of responses, by weighted criteria."),
     _tool("sample", _MODELS, "Sample", "Continuations of prompts by a model.", names={"items": ("prompts",)}),
     _tool("compute_logprobs", _MODELS, "ComputeLogprobs", "Log-probabilities of every token of sequences by a model."),

@@ -18,6 +18,8 @@ from crucible_bridge.types import (
     CodeGrades,
     CodeItem,
     CodeLimits,
+    ExtractCodeRequest,
+    ExtractedProgram,
     Grade,
     GradeCodeRequest,
     ProblemCounts,
@@ -69,6 +71,24 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[A
         codec.grade_code_request_from_v1,
     ),
     "grades": (grades, codec.code_grades_to_v1, codec.code_grades_from_v1),
+    "extraction": (
+        st.builds(ExtractCodeRequest, responses=some.several(some.text, min_size=1), names=some.several(sendable)),
+        codec.extract_code_request_to_v1,
+        codec.extract_code_request_from_v1,
+    ),
+    "programs": (
+        some.several(
+            st.builds(
+                ExtractedProgram,
+                program=some.text,
+                extraction=some.text,
+                reason=some.text,
+                problem=some.optional(some.problems),
+            )
+        ),
+        codec.extracted_programs_to_v1,
+        codec.extracted_programs_from_v1,
+    ),
 }
 TEST = pb.CodeTest(assertions="assert f()")
 ITEM = pb.CodeItem(response=b"x", tests=[TEST])
@@ -124,6 +144,22 @@ def test_what_is_malformed_is_refused_at_its_field(name: str):
 
     with pytest.raises(InvalidField) as refused:
         codec.grade_code_request_from_v1(message)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (pb.ExtractCodeRequest(), "responses"),
+        (pb.ExtractCodeRequest(responses=[b"x"], names=["f", " "]), "names[1]"),
+        (pb.ExtractCodeRequest(responses=[b"x"], language="ruby"), "language"),
+    ],
+)
+def test_an_extraction_that_is_malformed_is_refused_at_its_field(message: pb.ExtractCodeRequest, field: str):
+    """The error names the path of the first field that is wrong."""
+    with pytest.raises(InvalidField) as refused:
+        codec.extract_code_request_from_v1(message)
 
     assert refused.value.field == field
 

@@ -142,6 +142,10 @@ MALFORMED: list[tuple[Callable[[Any], Any], Any, str]] = [
         for wrong, field in (
             (pb.ScoreOptions(f1=pb.TextScorer(compare=pb.EXACT_COMPARISON_NUMBER)), "f1.compare"),
             (pb.ScoreOptions(exact_match=pb.TextScorer(compare=unknown_number)), "exact_match.compare"),
+            (
+                pb.ScoreOptions(exact_match=pb.TextScorer(compare=pb.EXACT_COMPARISON_UNSPECIFIED)),
+                "exact_match.compare",
+            ),
             (pb.ScoreOptions(exact_match=pb.TextScorer(ordered_lists=True)), "exact_match.ordered_lists"),
             (pb.ScoreOptions(contains=pb.TextScorer(ordered_lists=True)), "contains.ordered_lists"),
         )

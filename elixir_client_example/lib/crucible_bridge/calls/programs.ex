@@ -1,6 +1,6 @@
 defmodule CrucibleBridge.Calls.Programs do
   @moduledoc false
-  # GradingService.GradeCode; documented at CrucibleBridge.
+  # GradingService.GradeCode and ExtractCode; documented at CrucibleBridge.
 
   alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
   alias CrucibleBridge.Specification.Values
@@ -17,6 +17,16 @@ defmodule CrucibleBridge.Calls.Programs do
          request = %V1.GradeCodeRequest{items: items, limits: limits, k: List.wrap(ks)},
          {:ok, reply} <- Connection.call(conn, Stub, :grade_code, request, call) do
       {:ok, Wire.decode(reply)}
+    end
+  end
+
+  def extract_code(conn, responses, opts) do
+    {names, call} = Keyword.pop(opts, :names, [])
+
+    with {:ok, names} <- Columns.numbered(List.wrap(names), "names", &Values.text/2),
+         request = %V1.ExtractCodeRequest{responses: List.wrap(responses), names: names},
+         {:ok, reply} <- Connection.call(conn, Stub, :extract_code, request, call) do
+      {:ok, Wire.decode(reply.programs)}
     end
   end
 

@@ -160,7 +160,7 @@ defmodule CrucibleBridge.V1.TextScorer do
   field :case_sensitive, 1, type: :bool, json_name: "caseSensitive"
   field :normalize_whitespace, 2, type: :bool, json_name: "normalizeWhitespace"
   field :strip_punctuation, 3, type: :bool, json_name: "stripPunctuation"
-  field :compare, 4, type: CrucibleBridge.V1.ExactComparison, enum: true
+  field :compare, 4, proto3_optional: true, type: CrucibleBridge.V1.ExactComparison, enum: true
   field :ordered_lists, 5, type: :bool, json_name: "orderedLists"
 end
 
@@ -328,6 +328,41 @@ defmodule CrucibleBridge.V1.GradeCodeResponse do
   field :metrics, 3, type: CrucibleBridge.V1.Metrics
 end
 
+defmodule CrucibleBridge.V1.ExtractCodeRequest do
+  @moduledoc """
+  Responses to take programs from.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :responses, 1, repeated: true, type: :bytes
+  field :names, 2, repeated: true, type: :string
+  field :language, 3, type: :string
+end
+
+defmodule CrucibleBridge.V1.ExtractCodeResponse do
+  @moduledoc """
+  The programs.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :programs, 1, repeated: true, type: CrucibleBridge.V1.ExtractedProgram
+end
+
+defmodule CrucibleBridge.V1.ExtractedProgram do
+  @moduledoc """
+  A program.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :program, 1, type: :string
+  field :extraction, 2, type: :string
+  field :problem, 3, type: CrucibleBridge.V1.Problem
+  field :reason, 4, type: :string
+end
+
 defmodule CrucibleBridge.V1.ProblemCounts do
   @moduledoc """
   What became of the samples of one problem.
@@ -443,6 +478,8 @@ defmodule CrucibleBridge.V1.GradingService.Service do
   rpc :Score, CrucibleBridge.V1.ScoreRequest, CrucibleBridge.V1.ScoreResponse
 
   rpc :GradeCode, CrucibleBridge.V1.GradeCodeRequest, CrucibleBridge.V1.GradeCodeResponse
+
+  rpc :ExtractCode, CrucibleBridge.V1.ExtractCodeRequest, CrucibleBridge.V1.ExtractCodeResponse
 
   rpc :GradeRubric, CrucibleBridge.V1.GradeRubricRequest, CrucibleBridge.V1.GradeRubricResponse
 end

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["program_of"]
+__all__ = ["NO_PROGRAM", "program_of"]
+
+NO_PROGRAM = "there is no program"
+"""The reason where the program is blank."""
 
 _LANGUAGES = frozenset({"", "py", "py3", "python", "python3"})
 # Nothing in them is given back once it has matched: each character of a line is read once.

@@ -31,7 +31,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions
-from crucible_worker.grading.code.extract import program_of
+from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.places import Place, Places
@@ -115,7 +115,7 @@ class CodeGrader:
             return _failed(item, "BAD_TESTS", str(error), 0)
         program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
         if not program.strip():
-            return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason="there is no program")
+            return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason=NO_PROGRAM)
         async with self._places.place() as place:
             started = time.perf_counter_ns()
             findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
