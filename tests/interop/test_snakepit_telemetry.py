@@ -115,8 +115,8 @@ async def test_an_evaluation_is_told_as_it_happens(tmp_path: Path):
         await pool.execute("evaluate", evaluation("e"), correlation_id="corr-1")
 
         assert await listening is grpc.StatusCode.OK
-        last_sequence = worker.load().last_sequence
-        log_id = (await worker.describe()).log_id
+        described, load = await worker.info()
+        last_sequence, log_id = load.last_sequence, described.log_id
     assert {event.metadata["log_id"] for event in pool.events} == {log_id}
     assert told(pool) == NAMES_OF_AN_EVALUATION
     complete = pool.events[3]

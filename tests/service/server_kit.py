@@ -31,6 +31,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
 from crucible_worker.config import Settings
+from crucible_worker.runs.journal.queries import Head
 from crucible_worker.server import Parts, Worker
 
 LOG_ID = "log"
@@ -67,8 +68,8 @@ class ScriptedEvaluations:
     def plans(self, encode: object, decode: object) -> None:
         """It has none."""
 
-    def last_sequence(self) -> int:
-        return 3
+    def head(self) -> Head:
+        return Head(log_id=self.log_id, sequence=3, oldest=1)
 
     async def evaluate(self, request: EvaluateRequest) -> Evaluation:
         # As the engine does: it names what has no name, and binds it to the call.

@@ -19,8 +19,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from crucible_bridge.codec.maps import LARGE_BYTES, has_maps, refuse_large_maps
-from crucible_bridge.errors import DeadlineExceeded, InvalidField
+from crucible_bridge.errors import InvalidField
 from crucible_worker.interceptors.admission import admitted
+from crucible_worker.interceptors.arrivals import END, Arrivals
 from crucible_worker.interceptors.authentication import authenticated
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
@@ -31,9 +32,6 @@ from crucible_worker.limits import WorkerLimits
 
 __all__ = ["Interceptor"]
 
-_END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
-"""What is read when there are no more messages."""
-
 
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
@@ -41,7 +39,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def __init__(self, calls: Calls, limits: WorkerLimits, *, token: str | None, passed: Collection[str] = ()) -> None:
         """Guard calls by a token, if there is one, and by these limits; the services in `passed` guard themselves."""
         self._calls = calls
-        self._limits = limits
+        self._arrivals = Arrivals(limits.request_seconds)
+        self._health_arrivals = Arrivals(limits.health_request_seconds)
         self._token = token
         self._passed = passed
         self._wrapped: dict[str, grpc.RpcMethodHandler] = {}
@@ -78,11 +77,13 @@ class Interceptor(grpc.aio.ServerInterceptor):
     # Not by the iterator that gRPC hands over: that would keep the last message until the garbage collector comes by.
     def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
         """Receive the one message of a call, which is in work until the call ends."""
-        calls, limits = self._calls, self._limits
-        seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
+        calls = self._calls
+        arrivals = self._health_arrivals if method.service == HEALTH else self._arrivals
 
         async def handle(_: object, context: Context) -> Any:
-            data = await _received(context, seconds)
+            data = await arrivals.message(context)
+            if data is END:
+                raise InvalidField("request", "is missing", reason="MALFORMED_MESSAGE")
             with calls.working_on(len(data)):
                 message = await parse(data)
                 del data  # it may be large
@@ -95,7 +96,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         calls = self._calls
 
         async def each(context: Context) -> AsyncIterator[Any]:
-            while (data := await context.read()) is not _END:
+            while (data := await context.read()) is not END:
                 with calls.working_on(len(data)):
                     yield await parse(data)
 
@@ -106,27 +107,6 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
 
 _Parse = Callable[[bytes], Awaitable[Any]]
-
-
-async def _received(context: Context, seconds: float) -> bytes:
-    """The message of a call.
-
-    Raises:
-        DeadlineExceeded: it does not arrive in this time.
-        InvalidField: there is none.
-    """
-    arrival = asyncio.timeout(seconds)
-    try:
-        async with arrival:
-            data = await context.read()
-    except TimeoutError:
-        if not arrival.expired():
-            raise
-        message = f"the request has not arrived within {seconds:g} s"
-        raise DeadlineExceeded(message, reason="REQUEST_TOO_SLOW") from None
-    if data is _END:
-        raise InvalidField("request", "is missing", reason="MALFORMED_MESSAGE")
-    return data
 
 
 def _answered(handler: Any) -> Handle:

@@ -33,6 +33,7 @@ from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived import Life
 from crucible_worker.runs.journal.queries import (
+    Head,
     Row,
     evaluation_of,
     extent_of,
@@ -137,14 +138,14 @@ class Evaluations:
         """Identity of the journal's event log."""
         return self._journal.log_id
 
+    def head(self) -> Head:
+        """The journal's event log as a whole."""
+        return self._journal.head()
+
     @property
     def load(self) -> tuple[int, int]:
         """Evaluations of this worker that run, and that wait for their turn."""
         return self._admission.load
-
-    def last_sequence(self) -> int:
-        """Sequence of the log's last event."""
-        return self._journal.last_sequence()
 
     def note(self, event: Event) -> None:
         """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
@@ -317,7 +318,7 @@ class Evaluations:
         pack: Callable[[EventPage], T],
     ) -> AsyncGenerator[T, None]:
         """The events of the whole log, as it grows, packed by a thread."""
-        target = self.last_sequence() if until_now else None
+        target = self._journal.last_sequence() if until_now else None
 
         async def ended(look: Look) -> bool:
             if target is not None and look.position >= target:
@@ -385,7 +386,7 @@ class Evaluations:
 
     def _readable_sequence(self) -> int:
         try:
-            return self.last_sequence()
+            return self._journal.last_sequence()
         except JournalUnavailable:
             # The disk is in trouble: nobody can read on, so there is nothing to wait for.
             return 0

@@ -35,6 +35,7 @@ from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
+from crucible_worker.runs.journal.queries import Head
 from crucible_worker.server.description import describe
 from crucible_worker.server.door import Door
 from crucible_worker.server.listen import bind, options
@@ -182,28 +183,31 @@ class Worker:
         """How long no large request has been in work."""
         return self._calls.quiet_seconds()
 
-    async def describe(self) -> WorkerInfo:
-        """What the worker is; how it fares is `load`. The same object from call to call."""
+    async def info(self) -> tuple[WorkerInfo, WorkerLoad]:
+        """What the worker is, the same object from call to call, and how it fares: one look at the journal."""
         assert self._warming is not None
         if not self._warming.done():
             await asyncio.wait((self._warming,))
         assert self._parts is not None
-        if self._description.log_id != (log_id := self._parts.evaluations.log_id):
+        head = self._parts.evaluations.head()
+        if self._description.log_id != head.log_id:
             # The journal was set back beneath the worker.
-            self._description = dataclasses.replace(self._description, log_id=log_id)
-        return self._description
+            self._description = dataclasses.replace(self._description, log_id=head.log_id)
+        return self._description, self._load(self._parts, head)
 
     def load(self) -> WorkerLoad:
         """How the worker fares now."""
         assert self._parts is not None
-        evaluations = self._parts.evaluations
-        running, queued = evaluations.load
+        return self._load(self._parts, self._parts.evaluations.head())
+
+    def _load(self, parts: Parts, head: Head) -> WorkerLoad:
+        running, queued = parts.evaluations.load
         return WorkerLoad(
             running=running,
             queued=queued,
             calls=self._calls.open,
             draining=self._calls.draining,
-            last_sequence=evaluations.last_sequence(),
+            last_sequence=head.sequence,
         )
 
     async def _start(self) -> None:
@@ -240,9 +244,7 @@ class Worker:
         self._grading = GradingService(parts.evaluations.note, math, parts.code, parts.models, limits=self._limits)
         handlers.add_generic_rpc_handlers((self._metrics.handler(), self._models.handler(), self._grading.handler()))
         events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), handlers)
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(
-            WorkerService(self.describe, self.load, self.drain), handlers
-        )
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.info, self.drain), handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)

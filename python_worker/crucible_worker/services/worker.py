@@ -17,25 +17,23 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
 
     def __init__(
         self,
-        describe: Callable[[], Awaitable[WorkerInfo]],
-        load: Callable[[], WorkerLoad],
+        info: Callable[[], Awaitable[tuple[WorkerInfo, WorkerLoad]]],
         drain: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
-        """Ask `describe` what the worker is, `load` how it fares; `drain` sends it home and tells what it stopped."""
-        self._describe = describe
-        self._load = load
+        """Serve what `info` says of the worker and its load; `drain` ends its work and reports what it stopped."""
+        self._info = info
         self._drain = drain
         self._described: WorkerInfo | None = None
         self._answer = worker_pb2.GetInfoResponse()
 
     async def GetInfo(self, request: worker_pb2.GetInfoRequest, context: Context) -> worker_pb2.GetInfoResponse:
         """Versions, backends, evaluators, limits, load."""
-        described = await self._describe()
+        described, load = await self._info()
         # One answer for all calls, brought up to date: encoding its maps anew is most of what a call costs.
         if described is not self._described:
             self._described = described
             self._answer = worker_pb2.GetInfoResponse(worker=worker_info_to_v1(described))
-        worker_load_onto_v1(self._load(), self._answer.worker)
+        worker_load_onto_v1(load, self._answer.worker)
         return self._answer
 
     async def Drain(self, request: worker_pb2.DrainRequest, context: Context) -> worker_pb2.DrainResponse:

@@ -82,7 +82,7 @@ class Journal:
         Raises:
             JournalUnavailable: the journal cannot be read just now.
         """
-        return self._look().log_id
+        return self.head().log_id
 
     def last_sequence(self) -> int:
         """Sequence of the log's last event.
@@ -90,10 +90,14 @@ class Journal:
         Raises:
             JournalUnavailable: the journal cannot be read just now.
         """
-        return self._look().sequence
+        return self.head().sequence
 
-    def _look(self) -> Head:
-        """One row, read on the loop in 5 us where a reader's thread takes 50."""
+    def head(self) -> Head:
+        """The event log as a whole: one row, read on the loop in 5 us where a reader's thread takes 50.
+
+        Raises:
+            JournalUnavailable: the journal cannot be read just now.
+        """
         if self._closed:
             raise JournalUnavailable("the worker is draining", reason="DRAINING")
         try:
