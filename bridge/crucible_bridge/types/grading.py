@@ -113,6 +113,8 @@ class MathPolicy:
     """Digits of a base that are letters may be in either case: ff_{16} equals FF_{16}."""
     expand_dots: bool = True
     """A list or set with dots equals its full list: {1, 2, ..., 5} equals {1, 2, 3, 4, 5}."""
+    log_abs_optional: bool = False
+    """ln|x| equals ln x."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class Grade(_message.Message):
     def __init__(self, id: _Optional[str] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., extracted: _Optional[str] = ..., extraction: _Optional[str] = ..., method: _Optional[str] = ..., reason: _Optional[str] = ..., duration_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class MathPolicy(_message.Message):
-    __slots__ = ("ordered_lists", "rounding_digits", "percent_lenient", "units_optional", "equation_value", "interval_or_pair", "require_reduced", "degrees", "rename_variables", "tuple_or_set", "log_is_natural", "delta_value", "integration_constants", "vector_notations", "fold_base_letters", "expand_dots")
+    __slots__ = ("ordered_lists", "rounding_digits", "percent_lenient", "units_optional", "equation_value", "interval_or_pair", "require_reduced", "degrees", "rename_variables", "tuple_or_set", "log_is_natural", "delta_value", "integration_constants", "vector_notations", "fold_base_letters", "expand_dots", "log_abs_optional")
     ORDERED_LISTS_FIELD_NUMBER: _ClassVar[int]
     ROUNDING_DIGITS_FIELD_NUMBER: _ClassVar[int]
     PERCENT_LENIENT_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class MathPolicy(_message.Message):
     VECTOR_NOTATIONS_FIELD_NUMBER: _ClassVar[int]
     FOLD_BASE_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EXPAND_DOTS_FIELD_NUMBER: _ClassVar[int]
+    LOG_ABS_OPTIONAL_FIELD_NUMBER: _ClassVar[int]
     ordered_lists: bool
     rounding_digits: int
     percent_lenient: bool
@@ -88,7 +89,8 @@ class MathPolicy(_message.Message):
     vector_notations: bool
     fold_base_letters: bool
     expand_dots: bool
-    def __init__(self, ordered_lists: bool = ..., rounding_digits: _Optional[int] = ..., percent_lenient: bool = ..., units_optional: bool = ..., equation_value: bool = ..., interval_or_pair: bool = ..., require_reduced: bool = ..., degrees: bool = ..., rename_variables: bool = ..., tuple_or_set: bool = ..., log_is_natural: bool = ..., delta_value: bool = ..., integration_constants: bool = ..., vector_notations: bool = ..., fold_base_letters: bool = ..., expand_dots: bool = ...) -> None: ...
+    log_abs_optional: bool
+    def __init__(self, ordered_lists: bool = ..., rounding_digits: _Optional[int] = ..., percent_lenient: bool = ..., units_optional: bool = ..., equation_value: bool = ..., interval_or_pair: bool = ..., require_reduced: bool = ..., degrees: bool = ..., rename_variables: bool = ..., tuple_or_set: bool = ..., log_is_natural: bool = ..., delta_value: bool = ..., integration_constants: bool = ..., vector_notations: bool = ..., fold_base_letters: bool = ..., expand_dots: bool = ..., log_abs_optional: bool = ...) -> None: ...
 
 class GradeMathRequest(_message.Message):
     __slots__ = ("items", "policy")

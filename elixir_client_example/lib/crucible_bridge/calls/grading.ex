@@ -22,7 +22,8 @@ defmodule CrucibleBridge.Calls.Grading do
     :integration_constants,
     :vector_notations,
     :fold_base_letters,
-    :expand_dots
+    :expand_dots,
+    :log_abs_optional
   ]
 
   @text_options [:case_sensitive, :normalize_whitespace, :strip_punctuation]

@@ -67,6 +67,7 @@ defmodule CrucibleBridge.V1.MathPolicy do
   field :vector_notations, 25, proto3_optional: true, type: :bool, json_name: "vectorNotations"
   field :fold_base_letters, 30, proto3_optional: true, type: :bool, json_name: "foldBaseLetters"
   field :expand_dots, 31, proto3_optional: true, type: :bool, json_name: "expandDots"
+  field :log_abs_optional, 40, proto3_optional: true, type: :bool, json_name: "logAbsOptional"
 end
 
 defmodule CrucibleBridge.V1.GradeMathRequest do

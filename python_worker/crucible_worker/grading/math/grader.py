@@ -59,6 +59,7 @@ _OPTIONS = {
     "vector_notations": r"Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0).",
     "fold_base_letters": "Digits of a base that are letters may be in either case: ff_{16} equals FF_{16}.",
     "expand_dots": "A list or set with dots equals its full list: {1, 2, ..., 5} equals {1, 2, 3, 4, 5}.",
+    "log_abs_optional": "ln|x| equals ln x.",
 }
 _DEFAULTS = MathPolicy()
 MATH_SCHEMA: Mapping[str, Any] = {

@@ -79,6 +79,8 @@ class Finding:
     """Why: a few words."""
     agrees: bool = False
     """Of UNKNOWN: there were points to compare them at, and they were equal there."""
+    one_sided: bool = False
+    """There was a point where one is real and the other is not."""
 
 
 _PROVEN = Finding(identity=Identity.EQUAL, reason="equal in a prime field")
@@ -92,8 +94,11 @@ def identical(left: Node, right: Node) -> Identity:
 
 def examine(left: Node, right: Node) -> Finding:
     """Whether two expressions are equal. Never raises, and computes no more than `MAX_STEPS`."""
+    comparison = _Comparison(left, right)
     try:
-        finding = _Comparison(left, right).finding()
+        finding = comparison.finding()
+        if comparison.one_sided:
+            finding = dataclasses.replace(finding, one_sided=True)
     except NoValue as error:
         finding = Finding(identity=Identity.UNKNOWN, reason=str(error))
     except Undefined as error:
@@ -149,7 +154,18 @@ def _nearest(where: Sequence[_Point], size: float) -> list[_Point]:
 class _Comparison:
     """One pair's."""
 
-    __slots__ = ("_formal", "_kinks", "_known", "_known_precisely", "_names", "_outside", "_sides", "_traits", "_work")
+    __slots__ = (
+        "_formal",
+        "_kinks",
+        "_known",
+        "_known_precisely",
+        "_names",
+        "_outside",
+        "_sides",
+        "_traits",
+        "_work",
+        "one_sided",
+    )
 
     def __init__(self, left: Node, right: Node) -> None:
         self._sides = (left, right)
@@ -159,6 +175,7 @@ class _Comparison:
         self._traits = 0
         self._kinks: dict[tuple[int, int], set[int]] = {}
         self._outside = False
+        self.one_sided = False
         self._known: dict[bool, dict[int, FloatBall]] = {True: {}, False: {}}
         self._known_precisely: dict[tuple[int, bool], dict[int, Any]] = {}
 
@@ -281,7 +298,7 @@ class _Comparison:
     def _floats_at(self, point: _Point, *, real: bool) -> _At:
         balls: list[FloatBall] = []
         values = {name: (value, 0.0) for name, value in point.items()}
-        found = _At.CLOSE
+        found, unreal = _At.CLOSE, 0
         for side, node in enumerate(self._sides):
             evaluation = FloatEvaluation(self._work, values, self._known[real], real=real)
             try:
@@ -291,6 +308,7 @@ class _Comparison:
                     raise
                 self._outside = True
                 found = _At.OUTSIDE
+                unreal += isinstance(error, NotReal)
             except NoValue:
                 if self._work.steps < 0:
                     raise
@@ -299,6 +317,7 @@ class _Comparison:
             for index, sign in enumerate(evaluation.kinks):
                 self._kinks.setdefault((side, index), set()).add(sign)
         if len(balls) < 2:
+            self.one_sided = self.one_sided or (len(balls) == unreal == 1)
             return found
         (left, left_error), (right, right_error) = balls
         distance, size = abs(left - right), max(abs(left), abs(right))

@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.identity import Finding, Identity, examine
-from crucible_worker.grading.math.tree import Node
+from crucible_worker.grading.math.tree import Call, Node
+from crucible_worker.grading.math.walk import rebuilt, walk
 
 __all__ = [
     "MAX_COMPARISONS",
@@ -33,6 +34,7 @@ MAX_PAIRS = 8
 Pair: TypeAlias = tuple[Node, Node]
 """Two trees of arithmetic that must be proven equal."""
 
+_REAL_ELSEWHERE = Finding(identity=Identity.DIFFERENT, reason="an absolute value extends where one side is real")
 _TOO_MUCH = Finding(identity=Identity.UNKNOWN, reason="too much to compare")
 _RANK = {"": 0, "literal": 1, "rational": 2, "text": 3, "structure": 4, "identity": 5, "symbolic": 6}
 
@@ -118,14 +120,34 @@ class Scope:
         return self.comparisons >= 0
 
     def examine(self, left: Node, right: Node) -> Finding:
-        """Examine two formulas by numbers; UNKNOWN once there were too many."""
+        """Examine two formulas by numbers; UNKNOWN once there were too many.
+
+        Of an absolute value it matters where it is real: ln x is real for half the numbers that ln|x| is real for.
+        """
         self.identities -= 1
-        return examine(left, right) if self.identities >= 0 else _TOO_MUCH
+        if self.identities < 0:
+            return _TOO_MUCH
+        if self.policy.log_abs_optional:
+            left, right = _without_log_abs(left), _without_log_abs(right)
+        finding = examine(left, right)
+        return _REAL_ELSEWHERE if finding.one_sided and (_has_absolute(left) or _has_absolute(right)) else finding
 
     def each(self, lefts: Iterable[Node], rights: Iterable[Node]) -> Iterator[Outcome]:
         """Compare one by one, as long as somebody asks."""
         for left, right in zip(lefts, rights):
             yield self.compare(left, right, self)
+
+
+def _has_absolute(node: Node) -> bool:
+    return any(isinstance(part, Call) and part.function == "abs" for part in walk(node))
+
+
+def _without_log_abs(node: Node) -> Node:
+    """The node with ln x for ln|x|."""
+    match node:
+        case Call("ln" | "log" as function, (Call("abs", (of,)), *base)):
+            node = Call(function, (of, *base))
+    return rebuilt(node, _without_log_abs)
 
 
 def _rank(method: str) -> int:
