@@ -23,8 +23,11 @@ MAX_BRACES = 50_000
 
 # This reads a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
 # behind a character that is not of the run: no character is read again and again.
-_BRACE = re.compile(r"}(\\*+)|\{(?:\s*+(?P<box>dexob|xobf)\\|(\\*+))|(?P<bare>dexob|xobf)\\")
-_BOX = re.compile(r"\s*+\\(?:boxed|fbox)\b")
+# The backslash may be missing, or have become a control character with the letter behind it, in a string literal.
+_BRACE = re.compile(
+    r"}(\\*+)|\{(?:\s*+(?P<box>(?:dexob|xobf)(?:\\|(?![A-Za-z]))|dexo\x08|xob\x0c)|(\\*+))|(?P<bare>dexob|xobf)\\"
+)
+_BOX = re.compile(r"\s*+(?:\\(?:boxed|fbox)\b|(?:(?<![A-Za-z])(?:boxed|fbox)|\x08oxed|\x0cbox)\s*+\{)")
 _UNBRACED_END = re.compile(r"\$|\\\)|\\\]|\n")
 
 

@@ -3,11 +3,12 @@ r"""The answer inside a response, found from its end.
 The first of these that a response has, and of its kind the last:
 
 1. `box`: what stands in `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
-2. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages), "A:" at the start
-   of a line, or "####" on the last line; see `crucible_worker.grading.phrase` for where it ends.
+2. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages, and within
+   `\text{}` or HTML, see `crucible_worker.grading.wrapped`), "A:" at the start of a line, or "####" on the last line;
+   see `crucible_worker.grading.phrase` for where it ends.
 3. `math`: the last span between `$`, `$$`, `\(` and `\)`, `\[` and `\]`; or a last line that holds no word.
 4. `whole`: the response itself, where it is one short line of at most four words.
-5. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
+5. `number`: the last number, as `crucible_worker.grading.numbers` reads it, that is not ruled out ("it is not 5").
 
 Answer tags come before all of these: what stands between the last ones is the answer (`tag`, see
 `crucible_worker.grading.tagged`), or a box in it or behind it (`box`). What a marker in it says counts; of a content
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
@@ -41,7 +42,9 @@ from crucible_worker.grading.phrase import (
     undelimited,
     words,
 )
+from crucible_worker.grading.rejection import REACH, rejected
 from crucible_worker.grading.tagged import Tagged, last_tagged
+from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped, without_special_tokens
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
@@ -53,16 +56,28 @@ MAX_STEPS_PER_CHARACTER = 10
 MAX_WHOLE_WORDS = 4
 """A response of one line that has more words is a sentence, not an answer."""
 
+MAX_RULED_OUT = 8
+"""Numbers at the end that may be ruled out ("it is not 5"): the number before them is the answer."""
+
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 # These read a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
 # behind a character that is not of the run: no character is read again and again.
 _DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
-_WORDS = ("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "ответ", "答案", "答え")
+# "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
+_WORDS = (
+    *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
+    *("ответ", "ответом", "відповідь", "cevap", "jawaban", "jibu", "đáp án", "đáp số", "ìdáhùn", "idahun"),
+    *("答案", "答え", "答", "回答", "解答", "正解", "答复", "답", "답변", "정답", "उत्तर", "উত্তর", "సమాధానం", "คำตอบ"),
+    *("الإجابة", "إجابة", "الجواب", "جواب"),
+)
 _MARKER = re.compile(r"####|:(?-i:A)(?=[\s*]|\Z)|" + "|".join(word[::-1] for word in _WORDS), re.IGNORECASE)
 # What must follow such a word, forwards: at most some characters are read.
 _MARKED = re.compile(
-    r"[*_` ]{0,4}(?:[:=\uff1a]|[-\u2013\u2014](?=\s)|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
-    r"|(?:est|es|ist|lautet|é|è)(?!\w)|是|为|為|は|(?:to|of|for) [^\n.:]{1,80}?(?::| (?:is|are)\b))",
+    r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
+    r"(?:</?\w{1,6}>){0,2}[*_`}\xa0 ]{0,4}"
+    r"(?:[:=\uff1a\uff1d\u0983]|[-\u2013\u2014](?=\s)|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
+    r"|(?:est|es|ist|lautet|é|è|sind|som|är|är|равен|равно|является|будет|هي|هو)(?!\w)|[应應]?[该該]?是|为|為|等于|等於|는|은|は"
+    r"|(?:to|of|for|auf) [^\n.:]{1,80}?(?::| (?:is|are|ist)\b))",
     re.IGNORECASE,
 )
 # A line that says no more than "Final answer", and the answer below it.
@@ -95,7 +110,7 @@ def extract(text: str) -> Extraction:
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-    said = spoken(text)
+    said = without_special_tokens(spoken(text))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
     tagged, tags = last_tagged(said)
@@ -171,24 +186,28 @@ def _box(text: str) -> tuple[str, int]:
 
 def _marker(text: str) -> tuple[str, int]:
     size = later = len(text)
-    last_line = text.rstrip().rfind("\n") + 1
     marks = 0
-    for mark in _MARKER.finditer(text[::-1]):
-        marks += 1
-        start, end = size - mark.end(), size - mark.start()
-        begin = _marked(text, start, end, last_line)
-        if begin is None or begin > later:
+    for start, begin, marks in _marks(text):
+        if begin > later:
             continue
-        answer = phrase(text[begin:later])
+        answer = phrase(unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later]))
         # "Answer: correct" is an answer, "the answer is correct" is none.
-        if (
-            says_something(answer)
-            and not is_placeholder(answer)
-            and (text[begin - 1] in ":=\uff1a\n#" or not judges(answer))
-        ):
-            return answer, 2 * mark.end() + marks
+        judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
+        if says_something(answer) and not is_placeholder(answer) and not judged:
+            return answer, 2 * (size - start) + marks
         later = start
     return "", 2 * size + marks
+
+
+def _marks(text: str) -> Iterator[tuple[int, int, int]]:
+    """Where each marker begins, from the last one on, where its answer begins, and how many were looked at so far."""
+    size = len(text)
+    last_line = text.rstrip().rfind("\n") + 1
+    for marks, mark in enumerate(_MARKER.finditer(text[::-1]), 1):
+        start = size - mark.end()
+        begin = _marked(text, start, size - mark.start(), last_line)
+        if begin is not None:
+            yield start, begin, marks
 
 
 def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
@@ -254,13 +273,22 @@ def _whole(text: str) -> tuple[str, int]:
     line = text.strip()
     if len(line) > MAX_WHOLE_CHARS or "\n" in line or boxes.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
         return "", 0
+    if next(_marks(line), None):
+        return "", 2 * len(line)  # it was looked at as a marker, which gives none: "the answer is not 5"
     answer = phrase(line)
-    return (answer if says_something(answer) else ""), len(line)
+    return (answer if says_something(answer) and not judges(answer) else ""), 2 * len(line)
 
 
 def _number(text: str) -> tuple[str, int]:
-    numbers = last_numbers(text, 1)
-    return (numbers[0].text if numbers else ""), len(text)
+    """The last number that is not ruled out; what is ruled out is not the answer where it stands before, either."""
+    ruled_out: set[str] = set()
+    for number in reversed(last_numbers(text, MAX_RULED_OUT + 1)):
+        end = number.start + len(number.text)
+        if rejected(text[max(0, number.start - REACH) : number.start], text[end : end + REACH]):
+            ruled_out.add(number.text)
+        elif number.text not in ruled_out:
+            return number.text, len(text)
+    return "", len(text)
 
 
 _STAGES = (("box", _box), ("marker", _marker), ("math", _math), ("whole", _whole), ("number", _number))

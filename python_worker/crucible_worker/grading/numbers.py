@@ -54,6 +54,8 @@ class Number:
 
     text: str
     """How it is written."""
+    start: int = 0
+    """Where it stands in the text in which it was found."""
     value: Fraction = Fraction(0)
     """What it is, the percent sign left aside; meaningless where there is a flaw."""
     error: Fraction = Fraction(0)
@@ -77,6 +79,7 @@ def _read(match: re.Match[str]) -> Number:
     return dataclasses.replace(
         number,
         text=match[0],
+        start=match.start(),
         value=-number.value if negative else number.value,
         percent=match["percent"] is not None,
     )

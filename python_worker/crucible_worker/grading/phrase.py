@@ -14,6 +14,7 @@ import collections
 import re
 
 from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.rejection import rejected
 
 __all__ = [
     "MAX_WHOLE_CHARS",
@@ -30,7 +31,7 @@ __all__ = [
 MAX_WHOLE_CHARS = 200
 """A longer line is not taken for an answer as a whole."""
 
-_LEAD = ' \t\r\n\f\v:=*_`"\u201c\u201d\uff1a#'
+_LEAD = ' \t\r\n\f\v:=*_`"\u201c\u201d\u300c\u300e\uff1a\xa0#'
 _TAIL = ' \t\r\n\f\v*_`"\u201c\u201d,;:'
 _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 _SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|;(?=\s|$)|[\u3002\uff1f\n]")
@@ -40,13 +41,15 @@ _EXPLANATION = re.compile(
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
     r"(?>(?:(?:therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
-    r"|now|that)\b[,:]?\s?)+)",
+    r"|now|that|donc|entonces|por (?:lo )?tanto|daher|somit|folglich|deshalb|quindi|portanto|значит|поэтому|итак)\b"
+    r"[,:]?\s?)+)",
     re.IGNORECASE,
 )
 # Said of an answer, not an answer: "so the answer is correct".
 _JUDGEMENTS = re.compile(
     r"(?:in)?(?:correct|valid|consistent)|right|wrong|reasonable|confirmed|unique|as follows|below|above|not .*"
-    r"|to be .*|in (?:the|this|a|an|terms) .*",
+    r"|to be .*|in (?:the|this|a|an|terms) .*|(?:nicht|pas|не|non|não) .*|.*(?:では|じゃ)(?:ない|ありません|なく.*)"
+    r"|.*[가이] (?:아니\w*|아닙니다)",
     re.IGNORECASE | re.DOTALL,
 )
 # Words that only hold the place of an answer, as the form that a prompt asks for does: "your final answer here".
@@ -66,6 +69,10 @@ _NO_CHAIN = frozenset(
         *(",", "<", ">", "<=", ">=", "!=", "\u2264", "\u2265"),
         *("\\le", "\\leq", "\\ge", "\\geq", "\\lt", "\\gt", "\\ne", "\\neq", "\\in", "\\text", "\\quad"),
     }
+)
+# The verb that ends a sentence of Japanese or Korean.
+_COPULA = re.compile(
+    r"[\u300d\u300f]?\s?(?:です|だ|である|となります|になります|となる|になる|입니다|이다|이에요|예요)\s?\Z"
 )
 _WORD = re.compile(r"\\[A-Za-z]++|[^\W\d_]{2,}+")
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
@@ -88,9 +95,11 @@ def phrase(text: str) -> str:
     if end := _EXPLANATION.search(line):
         line = line[: end.start()]
     verbs = collections.deque(_VERB.finditer(line), maxlen=1)
+    if verbs and rejected(line[: verbs[0].end()] + " ", ""):
+        return ""  # "it cannot be 5"
     if verbs and (rest := line[verbs[0].end() :].strip(_LEAD)):
         line = rest
-    line = line.strip(_TAIL)
+    line = _COPULA.sub("", line.strip(_TAIL))
     if adverbs := _ADVERBS.match(line):
         line = line[adverbs.end() :] or line
     return result(_INNER.sub(lambda span: span[1] or span[2], line).strip(_TAIL))

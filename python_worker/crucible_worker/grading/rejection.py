@@ -13,7 +13,10 @@ __all__ = ["REACH", "rejected"]
 REACH = 60
 """Characters on either side of a choice in which it may be ruled out."""
 
-_NOT = r"(?:\bnot|n\s?['\u2019]\s?t|\bcannot|\bnever|\bneither|\bnor)"
+_NOT = (
+    r"(?:\bnot|n\s?['\u2019]\s?t|\bcannot|\bnever|\bneither|\bnor|\bnicht|\bkeine?|\bpas|\bno es"
+    r"|\b\u043d\u0435|\bnão é|\bnon è|不是|不为|不等于|並非|并非)"
+)
 _OTHER_THAN = (
     r"\b(?:except(?: for)?|excluding|without|other than|rather than|instead of|rules? out|ruled out|eliminated?"
     r"|(?:any|every)(?:thing|one)? but|all but)"
@@ -27,7 +30,8 @@ _BEHIND = re.compile(
     r"[\s\"'\u201d\u2019)*$]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
     r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
-    r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible))|isn\s?['\u2019]\s?t\b)",
+    r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible))|isn\s?['\u2019]\s?t\b"
+    r"|(?:では|じゃ)(?:ない|ありま|なく)|[가이] ?아[니닙]|不正确|不对|是错)",
     re.IGNORECASE,
 )
 

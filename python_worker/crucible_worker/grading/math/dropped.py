@@ -24,7 +24,7 @@ _REACH = 400
 
 _NEGATIONS = spelled(
     "not no never neither nor none nothing cannot except excluding without unless or either instead wrong incorrect"
-    " anything false undefined impossible hardly"
+    " anything false undefined impossible hardly nicht kein keine pas non não не нет"
 )
 _BEFORE = spelled(
     "least most more less greater fewer larger smaller bigger higher lower over under above below up between beyond"
@@ -38,6 +38,7 @@ _BEHIND = spelled(
     " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
     " even odd too st nd rd th"
 )
+_NEGATED = re.compile(r"不|没有|並非|并非|ではない|ではありま|ではなく|じゃない|아니|아닙|않")
 _SENTENCE_END = re.compile(r"[.?!;](?=\s)|\n")
 _CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[,;:\n]")
 _EXPLANATION = re.compile(r"\b(?:because|since|which|where|so|as|that|after)\b|i\.e\.", re.IGNORECASE)
@@ -117,6 +118,8 @@ def _words_allow(sentence: str, behind: str) -> bool:
         return False
     words, words_near, words_behind = map(_words, (_REJECTED.sub("", sentence), near, behind))
     if any(word.endswith(("n't", "n\u2019t")) for word in words | words_behind):
+        return False
+    if _NEGATED.search(sentence) or _NEGATED.search(behind):
         return False
     return (
         _NEGATIONS.isdisjoint(words | words_behind)
