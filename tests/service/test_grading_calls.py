@@ -43,7 +43,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CORRECT, INCORRECT, UNDECIDED = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNDECIDED
 MAX_ITEMS = 600
 FIXED = (
-    *("max_answer_bytes", "max_math_chars", "max_math_targets", "max_score_targets"),
+    *("max_answer_bytes", "max_math_chars", "max_math_digits", "max_math_targets", "max_score_targets"),
     *("max_choices", "max_marks", "max_schema_bytes", "max_pattern_chars", "max_code_tests"),
     *("max_judged_chars", "max_rubric_criteria"),
 )
@@ -135,12 +135,14 @@ async def test_bytes_that_are_no_text_cost_nobody_anything(stub: Any):
     assert (answers[0].answer, "U+FFFD: 1" in answers[0].reason, answers[1].reason) == ("5", True, "")
 
 
-async def test_an_answer_beyond_the_limit_is_undecided(worker: RunningWorker, grading: Any):
+async def test_an_answer_beyond_the_limit_is_not_read(worker: RunningWorker, grading: Any):
     """It is one byte too long, and its neighbours have their grades; the limit is told by GetInfo."""
     pad = " " * (MAX_TEXT_BYTES - 1)
     items = [("5", pad + "5"), ("5", pad + " 5"), ("5", "5")]
 
-    assert verdicts(await grading.grade_math(items)) == [CORRECT, UNDECIDED, CORRECT]
+    graded = await grading.grade_math(items)
+    assert verdicts(graded) == [CORRECT, INCORRECT, CORRECT]
+    assert graded.grades[1].method == "too_long"
     assert verdicts(await grading.score(items, "contains")) == [CORRECT, UNDECIDED, CORRECT]
     within, beyond = await grading.extract_answers([pad + "5", pad + " 5"])
     assert (within.answer, within.problem, beyond.answer) == ("5", None, "")
@@ -174,13 +176,14 @@ async def test_fixed_limits_are_told(worker: RunningWorker):
     from crucible_worker.grading import choice, direct, format, json_schema, patterns
     from crucible_worker.grading.code import grader as code
     from crucible_worker.grading.judge import asking, rubric
-    from crucible_worker.grading.math import grader, lexer
+    from crucible_worker.grading.math import grader, lexer, numerals
 
     limits = (await worker.bridge.worker.get_info()).limits
 
     assert {name: limits.get(name) for name in FIXED} == {
         "max_answer_bytes": direct.MAX_TEXT_BYTES,
         "max_math_chars": lexer.MAX_CHARS,
+        "max_math_digits": numerals.MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_score_targets": direct.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,

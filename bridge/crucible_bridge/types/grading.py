@@ -68,7 +68,7 @@ class Grade:
     extraction: str = ""
     """How it was found: "box", "tag", "marker", "math", "number", "whole"; empty where nothing was looked for."""
     method: str = ""
-    """How the verdict came about: "literal", "rational", "structure", "identity", "symbolic", ..."""
+    """How the verdict came about: "literal", "rational", "structure", "identity", "symbolic", "too_long", ..."""
     reason: str = ""
     """Why, for a person."""
     duration_ns: int = 0

@@ -3,8 +3,9 @@
 isort:skip_file
 Grading of what untrusted models say. Errors of every call stand in types.proto.
 
-An answer that cannot be judged costs the batch nothing: it is UNDECIDED (too long, out of the budget of time, a
-target without a meaning; the reason says which) or ERROR (the grader failed; the problem says how), never INCORRECT.
+An answer that cannot be judged costs the batch nothing: it is UNDECIDED (out of the budget of time, a target without
+a meaning; the reason says which) or ERROR (the grader failed; the problem says how), never INCORRECT. An answer that is
+too long to be read is INCORRECT if the target is small, and UNDECIDED otherwise.
 """
 
 from collections import abc as _abc

@@ -44,6 +44,7 @@ def fixed_limits() -> Mapping[str, int]:
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
     from crucible_worker.grading.judge.rubric import MAX_CRITERIA
     from crucible_worker.grading.math.lexer import MAX_CHARS
+    from crucible_worker.grading.math.numerals import MAX_DIGITS
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
     from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
     from crucible_worker.runs.specification import MAX_OPTIONS_BYTES
@@ -51,6 +52,7 @@ def fixed_limits() -> Mapping[str, int]:
     return {
         "max_answer_bytes": direct.MAX_TEXT_BYTES,
         "max_math_chars": MAX_CHARS,
+        "max_math_digits": MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_score_targets": direct.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,

@@ -14,6 +14,7 @@ from crucible_worker.grading.math.identity import Identity
 from crucible_worker.grading.math.indices import stems
 from crucible_worker.grading.math.outcome import Outcome, Scope, any_of, different, equal, unknown
 from crucible_worker.grading.math.tidy import MINUS_ONE, ONE
+from crucible_worker.grading.math.too_long import compare_by_size
 from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Symbol
 from crucible_worker.grading.math.units import LETTER_UNITS, UNITS, powered
 from crucible_worker.grading.math.walk import BINDING, arithmetic, free_symbols, walk
@@ -172,6 +173,8 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
         return different("identity", finding.reason)
     if order_key(target) == order_key(answer):
         return equal("structure")
+    if (apart := compare_by_size(target, answer)) is not None:
+        return apart
     if arithmetic(target) != arithmetic(answer) or _infinite_alone(target, answer):
         return different("structure", "of another kind")
     if not arithmetic(target):

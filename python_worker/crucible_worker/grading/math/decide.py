@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
 from crucible_worker.grading.math.compare_values import is_reduced
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
-from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal, unknown
+from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal
 from crucible_worker.grading.math.parse import words_of
 from crucible_worker.grading.math.provisos import condition, counted, other_domains
 from crucible_worker.grading.math.reading import (
@@ -32,17 +33,18 @@ from crucible_worker.grading.math.reading import (
 from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
 from crucible_worker.grading.math.spellings import respelled
+from crucible_worker.grading.math.too_long import METHOD, OUTSIZE, compare_digits, compare_unread, has_outsize, is_small
 from crucible_worker.grading.math.tree import Collection, Node, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
-__all__ = ["MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "settle"]
+__all__ = ["MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
 
 MAX_SEARCHED_CHARS = 50_000
 """Of a text, its end, that are searched for an answer. What is read as mathematics is far shorter."""
 MAX_RENAMED = 4
 """Variables that are exchanged where a policy lets their names differ."""
 
-
+_UNSENT = f"the answer is longer than {MAX_TEXT_BYTES:,} bytes"
 # Two letters and more in one case, which may have been read as a product: no, NO, No.
 _WORD = re.compile(r"[A-Z]?(?:[a-z]+|[A-Z]+)(?<=..)[.!]?")
 _DELIMITERS = re.compile(r"(?<!\\)\${1,2}|\\[()\[\]]|\\(?:left|right|displaystyle)(?![A-Za-z])")
@@ -59,6 +61,8 @@ class Pending:
     """Numbers said "equal so far" of every pair; otherwise they said nothing."""
     reason: str
     """Why the numbers could not decide."""
+    outsize: bool = False
+    """Without a proof the answer is wrong: it has a number of very many digits in it, and the target is small."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,7 @@ class Decision:
     verdict: Verdict | None
     """CORRECT, INCORRECT or UNDECIDED; None where `pending` must be proven first."""
     method: str = ""
-    """How it came about: "literal", "rational", "text", "structure", "identity", "symbolic"."""
+    """How it came about: "literal", "rational", "text", "structure", "identity", "symbolic", "too_long"."""
     reason: str = ""
     """Why, for a person."""
     pending: Pending | None = None
@@ -102,9 +106,19 @@ def _as_written(target: str, answer: str, policy: MathPolicy) -> Decision:
     if outcome is None or (outcome.kind != "equal" and not expected.flaw):
         outcome = _compare_said(target, expected, answer, policy)
     if outcome.kind == "unknown":
-        return _undecided(outcome)
+        outsize = not outcome.agrees and is_small(expected) and has_outsize(read(boxed(answer) or answer))
+        return _undecided(outcome, outsize=outsize)
     verdict = Verdict.CORRECT if outcome.kind == "equal" else Verdict.INCORRECT
     return Decision(verdict=verdict, method=outcome.method, reason=outcome.reason)
+
+
+def decide_unsent(target: str) -> Decision:
+    """Decide about an answer that is so long that it is not even sent to those who read."""
+    expected = read_target(restored(target[-MAX_SEARCHED_CHARS:]).strip())
+    if is_small(expected):
+        return Decision(verdict=Verdict.INCORRECT, method=METHOD, reason=_UNSENT)
+    reason = f"the target {expected.flaw}" if expected.flaw else _UNSENT
+    return Decision(verdict=Verdict.UNDECIDED, method="structure", reason=reason)
 
 
 def settle(pending: Pending, proofs: Sequence[bool | None]) -> Decision:
@@ -113,14 +127,18 @@ def settle(pending: Pending, proofs: Sequence[bool | None]) -> Decision:
         return Decision(verdict=Verdict.INCORRECT, method="symbolic", reason="proven different")
     if proofs and all(proofs):
         return Decision(verdict=Verdict.CORRECT, method="symbolic", reason="proven equal")
+    if pending.outsize:
+        return Decision(verdict=Verdict.INCORRECT, method=METHOD, reason=OUTSIZE)
     so_far = "equal as far as numbers tell, but not proven" if pending.agrees else pending.reason
     return Decision(verdict=Verdict.UNDECIDED, method="symbolic", reason=so_far)
 
 
-def _undecided(outcome: Outcome) -> Decision:
+def _undecided(outcome: Outcome, *, outsize: bool) -> Decision:
+    if not outcome.pairs and outsize:
+        return Decision(verdict=Verdict.INCORRECT, method=METHOD, reason=OUTSIZE)
     if not outcome.pairs:
         return Decision(verdict=Verdict.UNDECIDED, method=outcome.method, reason=outcome.reason)
-    pending = Pending(pairs=outcome.pairs, agrees=outcome.agrees, reason=outcome.reason)
+    pending = Pending(pairs=outcome.pairs, agrees=outcome.agrees, reason=outcome.reason, outsize=outsize)
     return Decision(verdict=None, method=outcome.method, reason=outcome.reason, pending=pending)
 
 
@@ -128,6 +146,9 @@ def _without_target(target: str, expected: Reading, answer: str) -> Decision:
     """A target that cannot be read may still be said in its own words; one without a value cannot."""
     if expected.flaw not in (EMPTY, WITHOUT_VALUE) and _same_words(target, answer):
         return Decision(verdict=Verdict.CORRECT, method="text")
+    if expected.digits is not None and (outcome := compare_digits(expected, read(boxed(answer) or answer))):
+        verdict = Verdict.CORRECT if outcome.kind == "equal" else Verdict.INCORRECT
+        return Decision(verdict=verdict, method=outcome.method)
     return Decision(verdict=Verdict.UNDECIDED, method="structure", reason=f"the target {expected.flaw}")
 
 
@@ -143,7 +164,7 @@ def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolic
         return different("structure", "numbers of another kind")
     if outcome.kind == "equal" and _other_conditions(target, answer, policy):
         return different("structure", "under another condition")
-    if outcome.kind != "different":
+    if outcome.kind != "different" or outcome.method == METHOD:
         return outcome
     if (outcome.method == "text" or (_WORD.fullmatch(target) and _WORD.fullmatch(answer))) and _same_words(
         target, answer
@@ -221,7 +242,7 @@ def _undelimited(text: str) -> str:
 def _compare_readings(expected: Reading, said: Reading, policy: MathPolicy) -> Outcome:
     """Compare what a target may say with what an answer may say."""
     if said.too_large:
-        return unknown(f"the answer {said.flaw}", method="structure")
+        return compare_unread(expected, said, Scope(policy, compare))
     if said.flaw:
         return different("structure", f"the answer {said.flaw}")
     if policy.require_reduced and not all(map(is_reduced, said.nodes)):

@@ -134,8 +134,9 @@ class MathGrader:
     async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
         """Judge items; each has its grade, in order, and what is wrong with one is nothing to the others.
 
-        UNDECIDED is what cannot be known: no target or one without a value, texts over `MAX_TEXT_BYTES`, mathematics
-        that takes too much time or memory. ERROR, with a problem, is what failed on our side.
+        UNDECIDED is what cannot be known: no target or one without a value, targets over `MAX_TEXT_BYTES`, mathematics
+        that takes too much time or memory. An answer over `MAX_TEXT_BYTES` is wrong if the targets are small. ERROR,
+        with a problem, is what failed on our side.
         """
         policy = self._policy if policy is None else policy
         grades: dict[int, Grade] = {}
@@ -242,12 +243,12 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | No
         return _undecided(item, "there is no target")
     if len(targets) > MAX_TARGETS:
         return _undecided(item, f"there are {len(targets):,} targets, at most {MAX_TARGETS} are read")
-    if exceeds((text,)):
-        return _undecided(item, f"the text is longer than {MAX_TEXT_BYTES:,} bytes")
     if exceeds(targets):
         return _undecided(item, f"the targets are longer than {MAX_TEXT_BYTES:,} bytes")
     if (blank := blank_target(targets)) is not None:
         return _undecided(item, "the target is empty" if len(targets) == 1 else f"target {blank} is empty")
+    if exceeds((text,)):
+        return _Reading(Question(targets, "", policy, unsent=True), "", 0)
     if isinstance(searched, _Found):
         return _grade(item, _Reading(Question(targets, "", policy), "", 0), searched)
     if searched is not None:

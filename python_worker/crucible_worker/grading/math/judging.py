@@ -26,9 +26,11 @@ class Question:
     targets: tuple[str, ...]
     """One or more."""
     answer: str
-    """The answer alone."""
+    """The answer alone; empty where it is `unsent`."""
     policy: MathPolicy
     """What counts as equivalent."""
+    unsent: bool = False
+    """The answer is so long that it stays with the worker."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,8 +57,10 @@ def search(response: str) -> tuple[str, str]:
 
 def judge(question: Question) -> Judgement:
     """Decide, in bounded time."""
-    from crucible_worker.grading.math.decide import decide
+    from crucible_worker.grading.math.decide import decide, decide_unsent
 
+    if question.unsent:
+        return _best(map(decide_unsent, question.targets))
     decisions: list[Decision] = []
     for target in question.targets:
         decision = decide(target, question.answer, question.policy)

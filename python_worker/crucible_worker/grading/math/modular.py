@@ -35,12 +35,13 @@ _Residue = tuple[int, int]
 class ModularEvaluation:
     """Values modulo a prime, each a numerator and a denominator: one division at the end is enough."""
 
-    __slots__ = ("_bound", "_prime", "_work", "names", "opaque")
+    __slots__ = ("_anchors", "_bound", "_prime", "_work", "names", "opaque")
 
     def __init__(self, prime: int, work: Work) -> None:
         self._prime = prime
         self._work = work
         self._bound: dict[str, int] = {}
+        self._anchors: dict[int, int] = {}
         self.names: dict[str, None] = {}
         """Symbols that were met, in their order."""
         self.opaque = False
@@ -252,15 +253,28 @@ class ModularEvaluation:
                 shift += term.value.numerator
             else:
                 rest.append(term)
-        if not rest or abs(shift) > MAX_SHIFT:
+        if not rest and shift > 0:
+            anchor = self._anchor(shift)
+            base, shift = anchor % self._prime, shift - anchor
+        elif not rest or abs(shift) > MAX_SHIFT:
             return self._draw("factorial", self._plain(of))
-        base = self._plain(rest[0] if len(rest) == 1 else Sum(tuple(rest)))
+        else:
+            base = self._plain(rest[0] if len(rest) == 1 else Sum(tuple(rest)))
         result = self._draw("factorial", base)
         for step in range(1, shift + 1):
             result = self._times(result, ((base + step) % self._prime, 1))
         for step in range(shift + 1, 1):
             result = self._over(result, ((base + step) % self._prime, 1))
         return result
+
+    def _anchor(self, number: int) -> int:
+        """A number close by, one for all of a neighbourhood: 1000000! is 1000000 times 999999!."""
+        block = number // MAX_SHIFT
+        for near in (block, block - 1, block + 1):
+            anchor = self._anchors.get(near)
+            if anchor is not None and abs(anchor - number) <= MAX_SHIFT:
+                return anchor
+        return self._anchors.setdefault(block, number)
 
     def _binomial(self, of: Node, chosen: Node) -> _Residue:
         count = self._work.exact(chosen)

@@ -86,11 +86,10 @@ def number_of(text: str) -> Node:
     if small is not None:
         return small
     if text.isdigit():
-        if len(text) > MAX_DIGITS:
+        digits = text.lstrip("0")
+        if len(digits) > MAX_DIGITS:
             raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-        return Number(Fraction(int(text)))
-    if len(text) > 2 * MAX_DIGITS:
-        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+        return Number(Fraction(int(digits or "0")))
     if "\\" in text or "(" in text or text.endswith("."):
         if repeating := _REPEATING.match(text):
             whole, fixed, *blocks = repeating.groups(default="")
@@ -109,10 +108,11 @@ def number_of(text: str) -> Node:
 
 
 def _decimal(whole: str, decimals: str | None, exponent: str | None) -> Node:
-    written = whole + (decimals or "")
-    if len(written) > MAX_DIGITS:
+    behind = (decimals or "").rstrip("0")  # 5.000 is a decimal, of one digit
+    written = (whole + behind).lstrip("0")
+    if len(written) > MAX_DIGITS or len(behind) > MAX_DIGITS:
         raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-    value = Fraction(int(written or "0"), 10 ** len(decimals or ""))
+    value = Fraction(int(written or "0"), 10 ** len(behind))
     number = Number(value, decimals is not None)
     if exponent is None:
         return number
@@ -158,11 +158,14 @@ def based(digits: str, base: int) -> Based:
     """A numeral with its base, whole or with a point.
 
     Raises:
-        Unreadable: a digit is not one of the base, or there are more than `MAX_DIGITS`.
+        TooLarge: it has more than `MAX_DIGITS` digits.
+        Unreadable: a digit is not one of the base, or this is none.
     """
     digits = digits.lower()
-    if not 2 <= base <= 36 or len(digits) > MAX_DIGITS:
-        raise Unreadable("not a base, or too many digits")
+    if not 2 <= base <= 36:
+        raise Unreadable("not a base")
+    if len(digits) > MAX_DIGITS:
+        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
     for digit in digits.replace(".", "", 1):
         if not digit.isascii() or not digit.isalnum() or int(digit, 36) >= base:
             raise Unreadable(f"{digit} is no digit of base {base}")

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.digits import Digits, digits_of
 from crucible_worker.grading.math.dropped import ends_with, may_drop
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.identity import Identity, examine
@@ -42,7 +43,11 @@ class Reading:
     flaw: str = ""
     """Why it says nothing: `EMPTY`, `WITHOUT_VALUE`, or "cannot be read" and why."""
     too_large: bool = False
-    """It is beyond a budget, so that nobody can tell whether it is right."""
+    """It is beyond a budget of those who read."""
+    digits: Digits | None = None
+    """Of a numeral that is."""
+    chars: int = 0
+    """Characters that were read."""
 
 
 def read(text: str) -> Reading:
@@ -119,16 +124,16 @@ def _read_lately(text: str) -> Reading:
     try:
         node = tidy(parse(text))
     except TooLarge as error:
-        return Reading((), f"is too large to be read: {error}", too_large=True)
+        return Reading((), f"is too large to be read: {error}", too_large=True, digits=digits_of(text))
     except Unreadable as error:
         return Reading((), f"cannot be read: {error}")
     kinds = {type(part) for part in walk(node)}
     if kinds & _MAY_LACK_VALUE and not _has_value(node):
         return Reading((), WITHOUT_VALUE)
     if PlusMinus not in kinds:
-        return Reading((node,))
+        return Reading((node,), chars=len(text))
     together, independent = spread(node, independent=False), spread(node, independent=True)
-    return Reading((together,) if together == independent else (together, independent))
+    return Reading((together,) if together == independent else (together, independent), chars=len(text))
 
 
 def _has_value(node: Node) -> bool:

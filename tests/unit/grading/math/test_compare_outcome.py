@@ -73,7 +73,7 @@ def test_numbers_are_asked_no_more_often_than_the_budget_allows() -> None:
     assert found == [Identity.DIFFERENT] * MAX_IDENTITIES + [Identity.UNKNOWN]
 
 
-@pytest.mark.parametrize(("beyond", "verdict"), [(0, Verdict.CORRECT), (len("\\boxed{5"), Verdict.UNDECIDED)])
+@pytest.mark.parametrize(("beyond", "verdict"), [(0, Verdict.CORRECT), (len("\\boxed{5"), Verdict.INCORRECT)])
 def test_answer_is_searched_for_at_the_end(beyond: int, verdict: Verdict) -> None:
     """A box that stands before the last so many characters is not seen, and the rest is too long to be read."""
     box = "\\boxed{5}"

@@ -223,20 +223,35 @@ async def test_without_children_only_what_needs_them_fails():
 
 
 async def test_what_cannot_be_asked_is_undecided():
-    """Without a target, with too many, or beyond the size of texts nothing is asked: UNDECIDED, with a reason."""
+    """Without a target, with too many, or with targets that are too long nothing is asked: UNDECIDED, with a reason."""
     pool = ScriptedPool()
 
     grades = await graded(
         pool,
         item("x"),
         item("x", *["y"] * (MAX_TARGETS + 1)),
-        item("x" * (MAX_TEXT_BYTES + 1), "y"),
         item("x", "y" * (MAX_TEXT_BYTES + 1)),
+        item("x" * (MAX_TEXT_BYTES + 1), "y" * (MAX_TEXT_BYTES + 1)),
+        item("x" * (MAX_TEXT_BYTES + 1), " "),
     )
 
     assert {grade.verdict for grade in grades} == {Verdict.UNDECIDED}
     assert all(grade.reason for grade in grades)
     assert not pool.asked
+
+
+async def test_a_text_beyond_the_bounds_is_not_sent():
+    """Of an answer or response of more than `MAX_TEXT_BYTES` the children are sent the targets alone."""
+    pool = ScriptedPool()
+    long = "x" * (MAX_TEXT_BYTES + 1)
+
+    grades = await graded(pool, item(long, "y"), GradeItem(response=long, targets=("y", "z")))
+
+    assert [grade.verdict for grade in grades] == [Verdict.INCORRECT] * 2
+    assert [(question.targets, question.answer, question.unsent) for question in pool.asked] == [
+        (("y",), "", True),
+        (("y", "z"), "", True),
+    ]
 
 
 async def test_what_is_just_within_bounds_is_asked():

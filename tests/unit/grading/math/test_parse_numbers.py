@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crucible_worker.grading.math.exact import rational
 from crucible_worker.grading.math.numerals import MAX_DIGITS, MAX_EXPONENT
 from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
 from crucible_worker.grading.math.tree import Collection, Number, Power, Product, Quantity
@@ -120,14 +121,25 @@ def test_what_is_no_number_is_not_guessed(text: str) -> None:
 @pytest.mark.parametrize("digits", [MAX_DIGITS, MAX_DIGITS + 1])
 @pytest.mark.parametrize("form", ["{}", "x+{}", "0.{}", "{}_2"])
 def test_digits_are_bounded(digits: int, form: str) -> None:
-    """A numeral may have `MAX_DIGITS` digits, all counted, and not one more."""
-    text = form.format("1" * (digits - (form == "0.{}")))
+    """A numeral may have `MAX_DIGITS` digits, and not one more."""
+    text = form.format("1" * digits)
 
     if digits <= MAX_DIGITS:
         parse(text)
     else:
         with pytest.raises(Unreadable):
             parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("{}5", 5), ("5.{}", 5), ("{}5.5{}", Fraction(11, 2)), ("-{}7", -7), ("{}.5", Fraction(1, 2)), ("{}", 0)],
+)
+def test_zeros_that_say_nothing_are_not_counted(text: str, value: Fraction) -> None:
+    """Zeros before a numeral and at the end of its decimals are no digits of it."""
+    zeros = "0" * (MAX_DIGITS + 1)
+
+    assert rational(parse(text.replace("{}", zeros))) == value
 
 
 def test_powers_of_ten_in_words_are_bounded() -> None:

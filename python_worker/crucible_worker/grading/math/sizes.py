@@ -1,0 +1,222 @@
+"""How large a value is, if that is all that can be found: 1000000! has 5,565,709 digits, whatever they are.
+
+A size is bounds of the decimal logarithm of the absolute value. It is worked out from the tree in floats, so a tower of
+powers costs as little as a sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Sum, Symbol
+
+__all__ = ["MAX_SMALL_DIGITS", "Size", "size_of"]
+
+MAX_SMALL_DIGITS = 1_000
+"""Digits of a number that is not outsize, before or behind the decimal point."""
+
+_CAP, _CAP_SIZE = 1e300, 300.0  # no lower bound is above this one, and no upper bound below its negative
+_MARGIN = 1e-9  # relative and absolute, for the rounding of floats
+_LOG_E = math.log10(math.e)
+_MIN_STIRLING = 3.0  # from here on n! >= (n/e)^n > 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """Bounds of log10|v|; both are minus infinity for zero."""
+
+    low: float
+    """It is at least this."""
+    high: float
+    """It is at most this."""
+    sign: int = 0
+    """1 or -1 of a real number that is not zero; 0 if this is not known."""
+
+    @property
+    def outsize(self) -> bool:
+        """Whether the value certainly has, or is one over, a number of more than `MAX_SMALL_DIGITS` digits."""
+        return self.low >= MAX_SMALL_DIGITS or (self != _ZERO and self.high <= -MAX_SMALL_DIGITS)
+
+    @property
+    def small(self) -> bool:
+        """Whether it certainly has not."""
+        return self == _ZERO or (self.low > -MAX_SMALL_DIGITS and self.high < MAX_SMALL_DIGITS)
+
+    def apart(self, other: Size) -> bool:
+        """Whether the values certainly differ: one is more than ten times the other."""
+        return self.low > other.high + 1 or other.low > self.high + 1
+
+
+_ZERO = Size(-math.inf, -math.inf)
+_ONE = Size(0.0, 0.0, 1)
+_CONSTANTS: Mapping[str, Size] = {
+    "pi": Size(math.log10(3.14), math.log10(3.15), 1),
+    "e": Size(math.log10(2.71), math.log10(2.72), 1),
+    "i": Size(0.0, 0.0),
+}
+
+
+def size_of(node: Node, values: Mapping[str, int] | None = None) -> Size | None:
+    """How large a value is.
+
+    Args:
+        node: What.
+        values: Of the variables, natural numbers above zero.
+
+    Returns:
+        None if there is a variable without a value, or a function of which nothing is known.
+    """
+    values = {} if values is None else values
+    match node:
+        case Number(value):
+            return _of_number(value)
+        case Constant(name):
+            return _CONSTANTS.get(name)
+        case Symbol(name):
+            return _of_number(Fraction(values[name])) if name in values else None
+        case Sum(terms):
+            return _sum(_sizes(terms, values))
+        case Product(factors):
+            return _product(_sizes(factors, values))
+        case Power(base, exponent):
+            return _power(base, exponent, values)
+        case Call(function, arguments):
+            return _call(function, arguments, values)
+        case Based():
+            return _exact(node)
+        case _:
+            return None
+
+
+def _of_number(value: Fraction) -> Size:
+    if value == 0:
+        return _ZERO
+    size = math.log10(abs(value.numerator)) - math.log10(value.denominator)
+    return _bounded(size, size, 1 if value > 0 else -1)
+
+
+def _exact(node: Node) -> Size | None:
+    try:
+        value = rational(node)
+    except Undefined:
+        return None
+    return None if value is None else _of_number(value)
+
+
+def _bounded(low: float, high: float, sign: int) -> Size:
+    """Bounds with a margin, and no infinite ones that say more than is known."""
+    low, high = min(low, _CAP), max(high, -_CAP)
+    return Size(low - _MARGIN * (1 + abs(low)), high + _MARGIN * (1 + abs(high)), sign)
+
+
+def _sizes(nodes: Sequence[Node], values: Mapping[str, int]) -> list[Size] | None:
+    found: list[Size] = []
+    for node in nodes:
+        size = size_of(node, values)
+        if size is None:
+            return None
+        found.append(size)
+    return found
+
+
+def _sum(sizes: list[Size] | None) -> Size | None:
+    if sizes is None:
+        return None
+    *others, largest = sorted(sizes, key=lambda size: size.low)
+    if largest == _ZERO:
+        return _ZERO
+    others = [size for size in others if size != _ZERO]
+    grown = math.log10(len(sizes))
+    high = max(size.high for size in sizes) + grown
+    if largest.sign and all(size.sign == largest.sign for size in others):
+        return _bounded(largest.low, high, largest.sign)
+    if all(largest.low > size.high + grown + 1 for size in others):
+        return _bounded(largest.low - 1, high, largest.sign)
+    return _bounded(-math.inf, high, 0)
+
+
+def _product(sizes: list[Size] | None) -> Size | None:
+    if sizes is None or _ZERO in sizes:
+        return None if sizes is None else _ZERO
+    sign = math.prod(size.sign for size in sizes)
+    return _bounded(sum(size.low for size in sizes), sum(size.high for size in sizes), sign)
+
+
+def _power(base: Node, exponent: Node, values: Mapping[str, int]) -> Size | None:
+    raised, times = size_of(base, values), size_of(exponent, values)
+    if raised is None or times is None or not times.sign:
+        return None
+    if raised == _ZERO:
+        return _ZERO if times.sign > 0 else None
+    counts = (_at_least(times.low), _at_most(times.high))
+    bounds = [_times(count, size) for count in counts for size in (raised.low, raised.high)]
+    low, high = min(bounds), max(bounds)
+    if times.sign < 0:
+        low, high = -high, -low
+    return _bounded(low, high, raised.sign if raised.sign >= 0 else _sign_of_power(exponent))
+
+
+def _sign_of_power(exponent: Node) -> int:
+    """The sign of a power of a negative number."""
+    if not isinstance(exponent, Number) or exponent.value.denominator != 1:
+        return 0
+    return -1 if exponent.value.numerator % 2 else 1
+
+
+def _times(count: float, size: float) -> float:
+    return 0.0 if size == 0 else count * size
+
+
+def _at_least(size: float) -> float:
+    return min(10.0 ** min(size, _CAP_SIZE), _CAP)
+
+
+def _at_most(size: float) -> float:
+    return 10.0**size if size < _CAP_SIZE else math.inf
+
+
+def _call(function: str, arguments: Sequence[Node], values: Mapping[str, int]) -> Size | None:
+    exact = _exact(Call(function, tuple(arguments)))
+    if exact is not None or not arguments:
+        return exact
+    first = size_of(arguments[0], values)
+    if function == "abs":
+        return first if first is None or not first.sign else dataclasses.replace(first, sign=1)
+    if function in ("factorial", "double factorial"):
+        return _factorial(first, double=function == "double factorial")
+    if function == "exp":
+        return _power(Constant("e"), arguments[0], values)
+    if function == "binomial" and len(arguments) == 2:
+        return _binomial(*arguments)
+    return None
+
+
+def _factorial(of: Size | None, *, double: bool) -> Size | None:
+    """(n/e)^n <= n! <= n^n, and n!! is between the root of n! and n!."""
+    if of is None or of.sign <= 0:
+        return None
+    least, most = _at_least(of.low), _at_most(of.high)
+    if least < _MIN_STIRLING:
+        return None
+    low = least * (of.low - _LOG_E)
+    return _bounded(low / 2 if double else low, most * of.high, 1)
+
+
+def _binomial(of: Node, chosen: Node) -> Size | None:
+    """(n/k)^k <= n over k <= (e n/k)^k, of natural numbers that are written out."""
+    try:
+        total, count = rational(of), rational(chosen)
+    except Undefined:
+        return None
+    if total is None or count is None or total.denominator != 1 or count.denominator != 1:
+        return None
+    fewer = min(count, total - count)
+    if fewer <= 0:
+        return None
+    size = math.log10(fewer.numerator)
+    each = math.log10(total.numerator) - size
+    return _bounded(_at_least(size) * each, _at_most(size) * (each + _LOG_E), 1)

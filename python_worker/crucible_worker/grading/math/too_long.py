@@ -1,0 +1,132 @@
+"""Answers that are too long to be read: wrong, if the target is small. To write at length is no way not to be scored.
+
+What is equal to a long answer is a long target: one with a number of many digits, or one that is short for more than
+it has characters. There it is not known whether the answer is right, unless both are numerals.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
+from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
+from crucible_worker.grading.math.reading import Reading
+from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
+from crucible_worker.grading.math.tree import Call, Node, Number, Power, Sum, Symbol
+from crucible_worker.grading.math.walk import free_symbols, walk
+
+__all__ = [
+    "MAX_SMALL_CHARS",
+    "METHOD",
+    "OUTSIZE",
+    "compare_by_size",
+    "compare_digits",
+    "compare_unread",
+    "has_outsize",
+    "is_small",
+]
+
+MAX_SMALL_CHARS = 1_000
+"""Characters of a small target."""
+METHOD = "too_long"
+"""Of these verdicts."""
+OUTSIZE = f"the answer has a number of more than {MAX_SMALL_DIGITS:,} digits"
+"""Why an answer is too long that was read."""
+
+_MAX_SHORTENED = 200  # digits of a numeral that is rounded
+_MAX_EXPANDED = 20  # powers of a sum that are not written out at great length
+_GROWING = frozenset({"factorial", "double factorial", "binomial"})
+_WRITTEN_OUT = frozenset({"sum", "product"})
+_LEFT_OUT = Symbol("...")
+_INFINITE = "infinity"
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+
+
+def compare_unread(expected: Reading, said: Reading, scope: Scope) -> Outcome:
+    """Compare what is expected with an answer that is beyond a budget of those who read."""
+    outcome = compare_digits(expected, said)
+    if outcome is not None and outcome.kind == "equal":
+        return outcome
+    if said.digits is not None and scope.policy.rounding_digits:
+        value = said.digits.shortened(_MAX_SHORTENED)
+        rounded = Number(value, True) if value is not None and said.digits.decimals else None
+        if rounded and any(scope.compare(node, rounded, scope).kind == "equal" for node in expected.nodes):
+            return equal("rational", "equal when rounded")
+    reason = f"the answer {said.flaw}"
+    if is_small(expected):
+        return different(METHOD, reason)
+    return outcome or unknown(reason, method="structure")
+
+
+def compare_digits(expected: Reading, said: Reading) -> Outcome | None:
+    """Compare a numeral that is too long to be read with another, or with a number; None if one of them is neither."""
+    if expected.digits is not None and said.digits is not None:
+        return equal("rational") if expected.digits == said.digits else different("rational")
+    for one, other in ((expected, said), (said, expected)):
+        if one.digits is None or not other.nodes:
+            continue
+        values = [rational_or_none(node) for node in other.nodes]
+        if any(value is not None and one.digits.equals(value) for value in values):
+            return equal("rational")
+        if None not in values:
+            return different("rational")
+    return None
+
+
+def compare_by_size(target: Node, answer: Node) -> Outcome | None:
+    """Tell two formulas apart if one has a value of very many digits and the other has none; None otherwise."""
+    names = sorted(free_symbols(target) | free_symbols(answer))
+    if len(names) > MAX_SYMBOLS:
+        return None
+    values = dict(zip(names, _PRIMES))
+    said = size_of(answer, values)
+    expected = None if said is None else size_of(target, values)
+    if said is None or expected is None or not expected.apart(said):
+        return None
+    if said.outsize and expected.small:
+        return different(METHOD, OUTSIZE)
+    return different("identity", "of another size") if said.outsize or expected.outsize else None
+
+
+def is_small(target: Reading) -> bool:
+    """Whether a target was read, is short, and has nothing in it that is longer when it is written out."""
+    if not target.nodes or target.chars > MAX_SMALL_CHARS:
+        return False
+    return not any(_is_longer(part) for node in target.nodes for part in walk(node))
+
+
+def has_outsize(answer: Reading) -> bool:
+    """Whether there is a number of very many digits in an answer, as a power or a factorial."""
+    return any(
+        isinstance(part, Power | Call)
+        and not free_symbols(part)
+        and (size := size_of(part)) is not None
+        and size.outsize
+        for node in answer.nodes
+        for part in walk(node)
+    )
+
+
+def _is_longer(node: Node) -> bool:
+    """Whether it may stand for a text, or for a number, that is much longer."""
+    match node:
+        case Number():
+            size = size_of(node)
+            return size is None or not size.small
+        case Symbol():
+            return node == _LEFT_OUT
+        case Call(function, (_, _, last, _)) if function in _WRITTEN_OUT:
+            return getattr(last, "name", "") != _INFINITE
+        case Power(Sum() as base, Number(times)) if free_symbols(base):
+            return times > _MAX_EXPANDED
+        case Power(_, exponent) if not free_symbols(node):
+            size = size_of(node)
+            if size is None:
+                return not (isinstance(exponent, Number) and abs(exponent.value) <= Fraction(_MAX_EXPANDED))
+            return not size.small
+        case Call(function) if function in _GROWING and not free_symbols(node):
+            size = size_of(node)
+            return size is None or not size.small
+        case _:
+            return False
