@@ -111,6 +111,44 @@ PASSING: dict[str, tuple[str, CodeTest]] = {
     "an end without a word": ("import os\nos.write(1, b'1\\n')\nos._exit(0)", StdioTest(stdout="1")),
     "buffers": ("import sys\nsys.stdout.write(sys.stdin.read())", StdioTest(stdin="x" * 300_000, stdout="x" * 300_000)),
     "nothing": ("x = 1", StdioTest(stdout="")),
+    "threads that nobody joins": (
+        "import threading, time\ndef run(n):\n    time.sleep(n / 20)\n    print(n)\n"
+        "for n in (2, 1): threading.Thread(target=run, args=(n,)).start()\nprint(0)",
+        StdioTest(stdout="0\n1\n2"),
+    ),
+    "a pool that nobody waits for": (
+        "import concurrent.futures, time\npool = concurrent.futures.ThreadPoolExecutor(1)\n"
+        "for n in range(3): pool.submit(lambda n=n: (time.sleep(0.02), print(n)))",
+        StdioTest(stdout="0\n1\n2"),
+    ),
+    "functions at the end": (
+        "import atexit, threading\natexit.register(print, 3)\natexit.register(print, 2)\n"
+        "threading.Timer(0.05, print, [1]).start()",
+        StdioTest(stdout="1\n2\n3"),
+    ),
+    "functions at the end, after an exit": (
+        "import atexit, sys\natexit.register(print, 1)\natexit.register(int, 'x')\nsys.exit()",
+        StdioTest(stdout="1"),
+    ),
+    "output that is gathered": (
+        "import atexit, io, sys\nsys.stdout = io.StringIO()\n"
+        "atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))\nprint(1)",
+        StdioTest(stdout="1"),
+    ),
+    "a file that nobody closes": ("out = open(1, 'w')\nout.write('1')", StdioTest(stdout="1")),
+    "output that is replaced": (
+        "import io, sys\ntrue = sys.stdout\nsys.stdout = io.StringIO()\ntrue.write('1')\nprint(2)",
+        StdioTest(stdout="1"),
+    ),
+    "a destructor": (
+        "class Last:\n    def __del__(self): print(2)\nlast = Last()\nlast.itself = last\nprint(1)",
+        StdioTest(stdout="1\n2"),
+    ),
+    "output that is closed": ("import sys\nprint(1)\nsys.stdout.close()", StdioTest(stdout="1")),
+    "a thread that ends with the program": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint(1)",
+        StdioTest(stdout="1"),
+    ),
 }
 
 
@@ -177,6 +215,27 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
     "its end": ("import os\nos.write(1, b'1')\nos._exit(3)", StdioTest(stdout="1"), "exited with 3"),
     "a signal": ("import os\nos.abort()", StdioTest(stdout=""), "was killed by SIGABRT"),
     "its time": ("import time\ntime.sleep(60)", Assertions("assert f(1) == 2"), "took longer than 300 ms"),
+    "its time, in a thread": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint(1)",
+        StdioTest(stdout="1"),
+        "took longer than 300 ms",
+    ),
+    "its time, at the end": (
+        "import atexit, time\natexit.register(time.sleep, 60)\nprint(1)",
+        StdioTest(stdout="1"),
+        "took longer than 300 ms",
+    ),
+    "its output at the end": ("import atexit\natexit.register(print, 2)\nprint(1)", StdioTest(stdout="1"), "line 2"),
+    "its output in a thread": (
+        "import threading\nthreading.Timer(0.05, print, [2]).start()\nprint(1)",
+        StdioTest(stdout="1"),
+        "line 2",
+    ),
+    "its exit at the end": (
+        "import atexit, os\natexit.register(os._exit, 3)\nprint(1)",
+        StdioTest(stdout="1"),
+        "exited with 3",
+    ),
     "its memory": ("x = bytearray(1 << 30)", Assertions("assert f(1) == 2"), "MemoryError"),
     "its size": ("def f(x): return 'a' * 10_000_000", Assertions("assert f(1) == 2"), "more than may pass"),
     "its output": ("print('a' * 10_000_000)", StdioTest(stdout="a"), "more than 1,000,000 bytes"),
@@ -189,7 +248,7 @@ async def test_what_is_wrong_is_incorrect(grader: CodeGrader, name: str):
     """With the score 0, and the reason for a person."""
     program, test, reason = FAILING[name]
 
-    limits = dataclasses.replace(SMALL, timeout_ms=300) if name == "its time" else SMALL
+    limits = dataclasses.replace(SMALL, timeout_ms=300) if name.startswith("its time") else SMALL
 
     grade = await graded(grader, program, test, limits=limits)
 

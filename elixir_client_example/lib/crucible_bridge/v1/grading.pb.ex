@@ -271,7 +271,8 @@ end
 
 defmodule CrucibleBridge.V1.StdioTest do
   @moduledoc """
-  A program's input and output. The program must end by itself, with exit status 0.
+  A program's input and output. The program must end by itself, with exit status 0; it ends after its threads and exit
+  functions.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3

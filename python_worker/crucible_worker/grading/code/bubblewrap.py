@@ -47,7 +47,7 @@ _ENVIRONMENT = {
     "TZ": "UTC",
 }
 _numbers = itertools.count()
-_MODULES = ("__init__", "zygote", "program", "examiner", "values", "frames", "confinement")
+_MODULES = ("__init__", "zygote", "program", "examiner", "errors", "values", "frames", "confinement")
 
 
 def find_bubblewrap() -> str:

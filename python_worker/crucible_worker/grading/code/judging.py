@@ -27,7 +27,7 @@ _MAX_TOLD = 300
 _ATTEMPTS = 2  # where the machine ends a sandbox, as it does when it is short of memory
 _TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure for its tests
 
-_TEXTS = ("raised", "builtin", "message", "opaque")
+_TEXTS = ("raised", "message", "opaque")
 _NO_ANSWER = "the program wrote what is no answer"
 _TOO_LONG = "took longer than {:,} ms"
 
@@ -241,7 +241,8 @@ class _Talk:
         answer = await self._answer(_Fails)
         if "value" in answer:
             return {key: answer[key] for key in ("value", "changed") if key in answer}
-        known = {key: answer[key] for key in _TEXTS if isinstance(answer.get(key), str)}
+        known: dict[str, Any] = {key: answer[key] for key in _TEXTS if isinstance(answer.get(key), str)}
+        known |= {key: answer[key] for key in ("lineage", "arguments") if isinstance(answer.get(key), list)}
         if type(answer.get("object")) is int:
             known["object"] = answer["object"]
         return {**known, "method": True} if answer.get("method") is True else known

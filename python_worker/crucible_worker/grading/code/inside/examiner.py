@@ -7,17 +7,17 @@ themselves use as a class gives an `Instance`: its methods are proxies as well, 
 
 from __future__ import annotations
 
-import builtins
 import random
 import socket
 import sys
+import threading
 import types
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from crucible_worker.grading.code.inside import frames, values
+from crucible_worker.grading.code.inside import errors, frames, values
 
-__all__ = ["Failed", "Instance", "Opaque", "ProgramError", "Unpassable", "examine"]
+__all__ = ["Failed", "Instance", "Opaque", "Unpassable", "examine"]
 
 _MAX_MESSAGE_CHARS = 300
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -33,29 +33,30 @@ class Unpassable(BaseException):
     """The test needs what cannot be passed between program and test."""
 
 
-class ProgramError(Exception):
-    """The program raised what is no exception of Python's own."""
-
-
 def examine(channel: socket.socket) -> None:
     """Run tests, and say how they ended."""
     order = frames.receive(channel)
-    caller = _Caller(channel, order["nonce"])
+    guards = errors.Guards(order["names"])
+    caller = _Caller(channel, order["nonce"], guards)
     module = types.ModuleType("tests")
     sys.modules["tests"] = module
-    for name, is_class in order["names"].items():
-        setattr(module, name, caller.proxy(name, is_class=is_class))
     random.seed(0)  # the same program, the same grade
     try:
-        for source in order["sources"]:
-            exec(compile(source, "<tests>", "exec"), module.__dict__)
+        codes = [errors.compiled(source, guards) for source in order["sources"]]
+        for name, is_class in order["names"].items():
+            setattr(module, name, guards.classes.get(name) or caller.proxy(name, is_class=is_class))
+        setattr(module, errors.GUARDS, guards)
+        for code in codes:
+            exec(code, module.__dict__)
         told: dict[str, Any] = {"passed": True}
     except Unpassable as error:
         told = {"unpassable": str(error)}
     except BaseException as error:
-        told = {"failed": type(error).__name__, "message": _message(error), "line": _line(error)}
-    # What was once seen stays true, whatever the tests have caught since.
-    frames.send(channel, {"nonce": order["nonce"], **(caller.verdict or told)})
+        native = errors.native_of(error)
+        told = {"failed": type(native).__name__, "message": _message(native), "line": _line(error)}
+        if errors.is_own(error) and isinstance(error, SystemExit) and error.code in (None, 0):
+            told = {"passed": True}
+    caller.tell(told)
 
 
 class Opaque:
@@ -117,9 +118,15 @@ for _name in (
 class _Caller:
     """Carries calls to the program."""
 
-    def __init__(self, channel: socket.socket, nonce: str) -> None:
-        self._channel, self._nonce = channel, nonce
-        self.verdict: Mapping[str, Any] | None = None
+    def __init__(self, channel: socket.socket, nonce: str, guards: errors.Guards) -> None:
+        self._channel, self._nonce, self._guards = channel, nonce, guards
+        self._verdict: Mapping[str, Any] | None = None
+        self._turn = threading.Lock()  # tests may have threads
+
+    def tell(self, verdict: Mapping[str, Any]) -> None:
+        """Say how the tests ended; what was once seen stays true, whatever they have caught since."""
+        with self._turn:
+            frames.send(self._channel, {"nonce": self._nonce, **(self._verdict or verdict)})
 
     def proxy(self, name: str, *, is_class: bool) -> Any:
         """What stands for a function of the program."""
@@ -143,12 +150,12 @@ class _Caller:
 
     def fail(self, reason: str) -> NoReturn:
         """The program fails, for good."""
-        self.verdict = self.verdict or {"failed": "Failed", "message": reason, "line": 0}
+        self._verdict = self._verdict or {"failed": "Failed", "message": reason, "line": 0}
         raise Failed(reason)
 
     def give_up(self, reason: str) -> NoReturn:
         """Nobody can tell whether the program passes."""
-        self.verdict = self.verdict or {"unpassable": reason}
+        self._verdict = self._verdict or {"unpassable": reason}
         raise Unpassable(reason)
 
     def _call(
@@ -179,8 +186,9 @@ class _Caller:
         return value
 
     def _asked(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        frames.send(self._channel, {"nonce": self._nonce, "call": asked})
-        answer = frames.receive(self._channel)
+        with self._turn:
+            frames.send(self._channel, {"nonce": self._nonce, "call": asked})
+            answer = frames.receive(self._channel)
         if answer is None:
             self.fail(f"nobody answers for {name}")
         return answer
@@ -195,18 +203,19 @@ class _Caller:
 
     def _without_value(self, name: str, answer: Mapping[str, Any]) -> Any:
         if "raised" in answer:
-            kind = getattr(builtins, str(answer.get("builtin")), None)
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                kind = ProgramError
-            error = ProgramError(str(answer.get("message")))
-            try:
-                error = kind(str(answer.get("message")))
-            except Exception:  # some want more arguments than a text
-                error = ProgramError(f"{answer['raised']}: {answer.get('message')}")
-            raise error
+            raise self._guards.error(answer, _arguments(answer))
         if "opaque" in answer:
             return Opaque(self, name, str(answer["opaque"])[:_MAX_MESSAGE_CHARS])
         return self.fail(f"{name} returned more than may pass")
+
+
+def _arguments(answer: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Those of an exception, where they are plain."""
+    try:
+        arguments = values.decode(answer.get("arguments"))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return tuple(arguments) if isinstance(arguments, list) else None
 
 
 def _change(given: tuple[tuple[Any, ...], dict[str, Any]], after: Any) -> None:

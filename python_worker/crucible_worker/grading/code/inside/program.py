@@ -6,9 +6,13 @@ of exceptions; what they are worth is judged elsewhere, by processes that the pr
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import gc
 import random
 import socket
 import sys
+import threading
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +25,9 @@ LOADED = "loaded"
 """Key of the message that says that a program was loaded."""
 
 _MAX_MESSAGE_CHARS = 300
+_MAX_NAME_CHARS = 60
+_MAX_LINEAGE = 16  # classes above that of an exception
+_MAX_ARGUMENTS_BYTES = 4096  # of an exception
 
 
 def serve_calls(channel: socket.socket) -> None:
@@ -41,15 +48,35 @@ def serve_calls(channel: socket.socket) -> None:
 
 
 def run_script(channel: socket.socket) -> None:
-    """Run a program as Python runs a script, with its own standard input and output."""
+    """Run a program as Python runs a script, to the end of its threads, with its own standard input and output."""
     order = frames.receive(channel)
-    reply = _loaded(_module("__main__"), order["source"])
+    module = _module("__main__")
+    reply = _loaded(module, order["source"])
+    # In the interpreter's order; it ignores what is raised here, too.
+    with contextlib.suppress(BaseException):
+        vars(threading)["_shutdown"]()
+    atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
     except Exception as error:
         reply = _raised(error)
+    _emptied(module)
     # Whoever reads the output waits for its end: with it the message has come, too.
     frames.send(channel, {"nonce": order["nonce"], **reply})
+
+
+def _emptied(module: types.ModuleType) -> None:
+    """Take a module's objects away as the interpreter does at its end: open files write what they hold."""
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    names = vars(module)
+    for private in (True, False):
+        for name in [name for name in names if (name[:1] == "_" and name[1:2] != "_") or not private]:
+            if name != "__builtins__":
+                names[name] = None
+    gc.collect()
+    if sys.__stdout__ is not None and not sys.__stdout__.closed:
+        sys.__stdout__.flush()
 
 
 def _module(name: str) -> types.ModuleType:
@@ -117,10 +144,19 @@ def _called(holder: Any, kept: list[Any] | None, asked: Mapping[str, Any]) -> Ma
 
 def _raised(error: BaseException) -> Mapping[str, Any]:
     kind = type(error)
-    # The nearest of Python's own: the tests cannot know of any other.
-    builtin = next((base.__name__ for base in kind.__mro__ if base.__module__ == "builtins"), "Exception")
     try:
         message = str(error)[:_MAX_MESSAGE_CHARS]
     except BaseException:
         message = ""
-    return {"raised": str(kind.__name__)[:60], "builtin": builtin, "message": message}
+    # The tests know Python's own of these classes, and those that they name.
+    lineage = [base.__name__[:_MAX_NAME_CHARS] for base in kind.__mro__[:_MAX_LINEAGE]]
+    return {"raised": lineage[0], "lineage": lineage, "message": message, **_arguments(error)}
+
+
+def _arguments(error: BaseException) -> Mapping[str, Any]:
+    """Those of an exception, where they are plain and short."""
+    try:
+        written = values.encode(list(error.args))
+        return {"arguments": written} if len(frames.pack(written)) <= _MAX_ARGUMENTS_BYTES else {}
+    except Exception:
+        return {}

@@ -1,0 +1,231 @@
+"""Exceptions that a program raised, as its tests see them.
+
+All of them reach the tests as one kind of exception, `ProgramError`, which no protocol of Python swallows. Where `f`
+raises StopIteration, `all(map(f, cases))` would otherwise stop at the first case and pass; so would a loop over a
+`__getitem__` that calls `f` stop at an IndexError, and `hasattr` at an AttributeError.
+
+Only the tests' own `try` and `with` statements see the exception by its type. `compiled` puts each of them between two
+guards: inside of it a `ProgramError` becomes the exception it stands for, and where that leaves the statement, it
+becomes a `ProgramError` again. `assertRaises(ValueError, f, 1)` is guarded likewise.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["GUARDS", "Guards", "ProgramError", "compiled", "is_own", "native_of"]
+
+GUARDS = "__program_errors__"
+"""The name by which rewritten tests find their `Guards`."""
+
+_RAISING = frozenset({"assertRaises", "assertRaisesRegex", "raises"})
+_RECURSION = 20_000  # Python's compiler of trees counts their levels, its parser does not
+
+_Trial = ast.Try | ast.TryStar
+
+
+class ProgramError(Exception):
+    """A program raised; `native` is the exception by its type."""
+
+    def __init__(self, native: BaseException) -> None:
+        super().__init__(*native.args)
+        self.native = native
+        native.__dict__["program_error"] = self
+
+    def __getattribute__(self, name: str) -> Any:
+        # For isinstance in libraries, which no protocol uses.
+        return type(self.native) if name == "__class__" else super().__getattribute__(name)
+
+    def __str__(self) -> str:
+        return str(self.native)
+
+
+class Guards:
+    """What stands around the `try` and `with` statements of tests.
+
+    Args:
+        names: what tests take from the program; those that they catch are exceptions here.
+    """
+
+    def __init__(self, names: Mapping[str, bool]) -> None:
+        self._names = names
+        self.classes: dict[str, type[Exception]] = {}
+        """Stand-ins for exceptions that the program defines, by name."""
+
+    @property
+    def native(self) -> contextlib.AbstractContextManager[None]:
+        """Turns a `ProgramError` into the exception it stands for."""
+        return _Native()
+
+    @property
+    def back(self) -> contextlib.AbstractContextManager[None]:
+        """Turns an exception that `native` brought out into its `ProgramError` again."""
+        return _Back()
+
+    def calling(self, raises: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call what calls a function and wants it to raise."""
+
+        def guarded(function: Any) -> Any:
+            def call(*given: Any, **given_named: Any) -> Any:
+                with self.native:
+                    return function(*given, **given_named)
+
+            return call
+
+        with self.back:
+            return raises(*(_guarded(argument, guarded) for argument in arguments), **named)
+
+    def error(self, answer: Mapping[str, Any], arguments: tuple[Any, ...] | None) -> ProgramError:
+        """The exception that an answer of the program tells of.
+
+        Args:
+            answer: the program's word.
+            arguments: those of the exception, where they are plain.
+        """
+        lineage = [name for name in answer.get("lineage", ()) if isinstance(name, str)]
+        named = dict.fromkeys(self.classes[name] for name in lineage if name in self.classes)
+        kind = _kind(str(answer.get("raised")), [*named], _builtin_kinds(lineage))
+        return ProgramError(_instance(kind, str(answer.get("message")), arguments))
+
+    def catch(self, tree: ast.Module) -> None:
+        """Note which of the program's names tests catch."""
+        for node in ast.walk(tree):
+            caught: list[ast.expr | None] = []
+            if isinstance(node, ast.ExceptHandler):
+                caught = [node.type]
+            elif isinstance(node, ast.Call) and _called_name(node) in _RAISING:
+                caught = list(node.args[:1])
+            for part in caught:
+                for name in part.elts if isinstance(part, ast.Tuple) else [part]:
+                    if isinstance(name, ast.Name) and name.id in self._names and name.id not in self.classes:
+                        self.classes[name.id] = type(name.id, (Exception,), {})
+
+
+class _Native(contextlib.AbstractContextManager[None]):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is ProgramError and error is not None:
+            raise native_of(error).with_traceback(trace) from None
+
+
+class _Back(contextlib.AbstractContextManager[None]):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(found := vars(error).get("program_error") if error is not None else None, Exception):
+            raise found.with_traceback(trace) from None
+
+
+def native_of(error: BaseException) -> BaseException:
+    """The exception that a `ProgramError` stands for; any other as it is."""
+    return vars(error)["native"] if type(error) is ProgramError else error
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether the tests raised an exception themselves."""
+    return type(error) is not ProgramError and "program_error" not in vars(error)
+
+
+def compiled(source: str, guards: Guards) -> types.CodeType:
+    """Compile tests, with guards around what catches exceptions."""
+    tree = ast.parse(source, "<tests>")
+    guards.catch(tree)
+    if not _guard(tree):
+        return compile(source, "<tests>", "exec")
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(_RECURSION)
+    try:
+        return compile(tree, "<tests>", "exec")
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _guard(tree: ast.Module) -> bool:
+    """Rewrite the statements and calls that catch exceptions; whether there are any. Not by recursion."""
+    found = False
+    for node in list(ast.walk(tree)):
+        for block in _blocks(node):
+            for at, statement in enumerate(block):
+                if isinstance(statement, _Trial | ast.AsyncWith):
+                    block[at] = _with(statement, "back", [statement])
+                    found = True
+        match node:
+            case ast.Try() | ast.TryStar() | ast.AsyncWith():
+                node.body = [_with(node, "native", node.body)]
+            case ast.With():
+                node.items = [_item(node, "back"), *node.items, _item(node, "native")]
+                found = True
+            case ast.Call() if _called_name(node) in _RAISING and len(node.args) > 1:
+                node.args.insert(0, node.func)
+                node.func = _guard_name(node, "calling")
+                found = True
+    return found
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        if isinstance(block, list):
+            yield block
+
+
+def _called_name(call: ast.Call) -> str:
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
+
+
+def _with(at: ast.stmt, guard: str, body: list[ast.stmt]) -> ast.With:
+    return ast.copy_location(ast.With(items=[_item(at, guard)], body=body), at)
+
+
+def _item(at: ast.stmt, guard: str) -> ast.withitem:
+    return ast.withitem(context_expr=_guard_name(at, guard))
+
+
+def _guard_name(at: ast.stmt | ast.expr, guard: str) -> ast.expr:
+    name = ast.copy_location(ast.Name(id=GUARDS, ctx=ast.Load()), at)
+    return ast.copy_location(ast.Attribute(value=name, attr=guard, ctx=ast.Load()), at)
+
+
+def _guarded(argument: Any, guarded: Callable[[Any], Any]) -> Any:
+    return guarded(argument) if callable(argument) and not isinstance(argument, type) else argument
+
+
+def _builtin_kinds(lineage: Sequence[str]) -> list[type[BaseException]]:
+    """Exceptions of Python's own, without those that others of them imply."""
+    kinds = [kind for name in dict.fromkeys(lineage) if isinstance(kind := getattr(builtins, name, None), type)]
+    known = [kind for kind in kinds if issubclass(kind, BaseException) and kind is not BaseException]
+    return [kind for kind in known if not any(issubclass(other, kind) for other in known if other is not kind)]
+
+
+def _kind(name: str, named: Sequence[type[Exception]], kinds: Sequence[type[BaseException]]) -> type[BaseException]:
+    """A class below all of these that can be one, with a name."""
+    if not named and len(kinds) == 1 and name == kinds[0].__name__:
+        return kinds[0]
+    shown = name if name.isidentifier() else "ProgramError"
+    try:
+        return types.new_class(shown, (*named, *(kinds or [Exception])))
+    except TypeError:  # of two layouts
+        return types.new_class(shown, (*named, *kinds[:1]))
+
+
+def _instance(kind: type[BaseException], message: str, arguments: tuple[Any, ...] | None) -> BaseException:
+    """An exception with these arguments where that gives it its message, otherwise with the message alone."""
+    for given in (arguments, (message,)):
+        if given is None:
+            continue
+        try:
+            error = kind(*given)
+            if str(error) == message or given == (message,):
+                return error
+        except Exception:  # some want more arguments than a text
+            continue
+    bare = kind.__new__(kind)
+    bare.args = (message,)
+    return bare
