@@ -6,7 +6,8 @@ The first of these that a response has, and of its kind the last:
 2. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages, and within
    `\text{}` or HTML, see `crucible_worker.grading.wrapped`), "A:" at the start of a line, or "####" on the last line;
    see `crucible_worker.grading.phrase` for where it ends.
-3. `math`: the last span between `$`, `$$`, `\(` and `\)`, `\[` and `\]`; or a last line that holds no word.
+3. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
+   a last line that holds no word.
 4. `whole`: the response itself, where it is one short line of at most four words.
 5. `number`: the last number, as `crucible_worker.grading.numbers` reads it, that is not ruled out ("it is not 5").
 
@@ -24,12 +25,15 @@ answer before those is no longer one of a person or a model in its senses.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
+from crucible_worker.grading.formulas import last_formulas, of_lines
+from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
@@ -37,7 +41,6 @@ from crucible_worker.grading.phrase import (
     is_placeholder,
     judges,
     phrase,
-    result,
     says_something,
     undelimited,
     words,
@@ -62,7 +65,6 @@ MAX_RULED_OUT = 8
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 # These read a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
 # behind a character that is not of the run: no character is read again and again.
-_DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
 # "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
 _WORDS = (
     *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
@@ -85,6 +87,8 @@ _HEADING = re.compile(r"[*_` ]{0,4}\n")
 _BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
+_ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
+_MAX_LINES_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _DECORATION = " \t\r\f\v*_`"
 
 
@@ -225,48 +229,25 @@ def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
 
 
 def _math(text: str) -> tuple[str, int]:
-    answer, steps = _span(text)
+    answer, steps = last_formulas(text)
     if answer:
         return answer, steps
-    line = text.rstrip()
-    line = line[line.rfind("\n") + 1 :].strip(_DECORATION)
-    if len(line) <= MAX_WHOLE_CHARS and not boxes.opens_box(line) and not has_words(line) and says_something(line):
-        return result(line.rstrip(".")), steps + len(line)
-    return "", steps + len(line)
+    lines, introduced, looked = _formula_lines(text)
+    return (of_lines(lines, introduced=introduced) if lines else ""), steps + looked
 
 
-def _span(text: str) -> tuple[str, int]:
-    """The last span of math that holds something."""
-    size = len(text)
-    ends, end = "", 0  # the delimiter that waits for its opening one, and where its span ends
-    marks = 0
-    for mark in _DELIMITER.finditer(text[::-1]):
-        marks += 1
-        start, token = size - mark.end(), mark[0][::-1]
-        behind = size - mark.start()
-        if token in ("\\)", "\\]"):
-            ends, end = token, start
-        elif token in ("\\(", "\\["):
-            if ends == {"\\(": "\\)", "\\[": "\\]"}[token]:
-                if content := text[behind:end].strip():
-                    return result(content), 2 * mark.end() + marks
-                ends = ""
-        elif ends == token and _hugs(text, behind, end):
-            if content := text[behind:end].strip():
-                return result(content), 2 * mark.end() + marks
-            ends = ""
-        elif ends in ("", "$", "$$"):
-            ends, end = token, start
-    return "", size + marks
-
-
-def _hugs(text: str, start: int, end: int) -> bool:
-    """Whether what stands between two dollars is math and not prose between prices: "$5 and $6" has a blank at one end.
-
-    Math has blanks at both ends or at none, and no figure right behind it.
-    """
-    behind = text[end + 1 : end + 2]
-    return text[start : start + 1].isspace() == text[end - 1 : end].isspace() and not behind.isdigit()
+def _formula_lines(text: str) -> tuple[list[str], bool, int]:
+    """The last lines, as far as they hold no words; whether nothing precedes or a colon does; and the work done."""
+    end = text.rstrip()[-_MAX_LINES_CHARS:]
+    above, lines = end.splitlines(), collections.deque[str]()
+    while above and len(lines) < MAX_JOINED:
+        line = _ITEM.sub("", above[-1], count=1).strip(_DECORATION)
+        if line:
+            if len(line) > MAX_WHOLE_CHARS or boxes.opens_box(line) or has_words(line) or not says_something(line):
+                break
+            lines.appendleft(line.rstrip("."))
+        above.pop()
+    return list(lines), not above or above[-1].rstrip().endswith(":"), len(end)
 
 
 def _whole(text: str) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from crucible_worker.grading.math.notation import spelled
 
-__all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "written"]
+__all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "named", "together", "written"]
 
 MAX_JOINED = 32
 """Answers that are one answer together: the last ones of a text."""
@@ -26,8 +26,12 @@ _MARKUP = re.compile(
 # What may open a line of a list: a bullet, or a letter or number of its own.
 _BULLET = re.compile(r"\n\s*+(?:[-+\u2022]\s|\(?[A-Za-z0-9][.)]\s)|\([a-h]\)")
 _NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
-_NAMED = re.compile(rf"{_NAME}\s*(?:=|:|is)")
+_NAMED = re.compile(rf"{_NAME}\s*(?:[=:]|(?<=\s)is(?!\w))")
 _NAME_BEFORE = re.compile(rf"(?<![\w\\])({_NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
+_STARTS_WITH_NAME = re.compile(rf"({_NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
+_INEQUALITY = re.compile(r"[<>\u2264\u2265\u2260]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
+_COMMAND = re.compile(r"\\(?:text|mathrm)\s?\{[^{}]*+\}|\\[A-Za-z]++")
+_VARIABLE = re.compile(r"[A-Za-df-hj-z]|(?<![A-Za-z])e(?![\^A-Za-z])")
 _JOINT = re.compile(r"[,;]|(?:and|or)(?!\w)")
 _NOUN = re.compile(r"\\?%|\^?\\circ|\u00b0|[^\W\d_]+")
 _MAX_NOUNS = 2
@@ -43,7 +47,7 @@ _DIVIDERS = spelled(
 
 
 def link(between: str) -> str | None:
-    """What joins two answers with a text between them: "," , "and" or "or"; None where they are not joined."""
+    """What joins two answers with a text between them: ",", "and", "or", or "" for white space; None for nothing."""
     if len(between) > MAX_BETWEEN:
         return None
     rest = _MARKUP.sub(" ", _BULLET.sub(" ", between)).strip()
@@ -60,7 +64,7 @@ def link(between: str) -> str | None:
     in_words = [joint for joint in joints if joint.isalpha()]
     if nouns and not (joints and _is_unit(nouns, 2 if in_words else 1)):
         return None
-    return in_words[-1] if in_words else ","
+    return in_words[-1] if in_words else "," if joints else ""
 
 
 def _is_unit(nouns: Sequence[str], most: int) -> bool:
@@ -73,6 +77,53 @@ def name_before(text: str, start: int) -> str:
     return match[1] if match else ""
 
 
+def together(earlier: str, later: str, how: str) -> bool:
+    r"""Whether two formulas that follow each other are two answers, and not steps of one computation.
+
+    Both are values, or both are equations for a name: of `2x = 6`, `x = 3` the second follows from the first, as it
+    does of `A = \pi r^2`, `A = 9 \pi`. What words join may also be `x = 2` or `3`, and equations of another form.
+    On lines of their own there are steps as often as answers: there, both must be without letters, or name one thing.
+
+    Args:
+        earlier: a formula.
+        later: the one behind it.
+        how: their link.
+    """
+    kind, kind_later = _kind(earlier), _kind(later)
+    if how in ("and", "or"):
+        return kind == kind_later or (kind, kind_later) == ("name", "value")
+    if kind != kind_later or kind == "equation":
+        return False
+    constant, constant_later = _is_constant(earlier), _is_constant(later)
+    if how == ",":
+        return kind != "name" or constant == constant_later or all("(" in _name(one) for one in (earlier, later))
+    return constant and constant_later and (kind == "value" or _name(earlier) == _name(later))
+
+
+def named(answer: str) -> bool:
+    """Whether an answer is the value of a name, `x = 3`, without letters in it."""
+    return _kind(answer) == "name" and _is_constant(answer)
+
+
+def _kind(answer: str) -> str:
+    if _STARTS_WITH_NAME.match(answer):
+        return "name"
+    if "=" in answer:
+        return "equation"
+    return "inequality" if _INEQUALITY.search(answer) else "value"
+
+
+def _name(answer: str) -> str:
+    match = _STARTS_WITH_NAME.match(answer)
+    return "".join(match[1].split()) if match else ""
+
+
+def _is_constant(answer: str) -> bool:
+    """Whether there are no variables in an answer, but for the name that it is the value of."""
+    match = _STARTS_WITH_NAME.match(answer)
+    return _VARIABLE.search(_COMMAND.sub(" ", answer[match.end() :] if match else answer)) is None
+
+
 def written(answers: Sequence[str], links: Sequence[str]) -> str:
     """Answers in their order, each with the next by its link, as one list; equal ones in a row are one.
 
@@ -80,7 +131,7 @@ def written(answers: Sequence[str], links: Sequence[str]) -> str:
 
     Args:
         answers: one or more.
-        links: one less, as `link` gives them.
+        links: one less, as `link` gives them; "" is a comma.
     """
     nested = any("," in answer for answer in answers)
     said = [answers[0]]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import re
 
+from crucible_worker.grading.condition import without_condition
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.rejection import rejected
 
@@ -75,8 +76,17 @@ _COPULA = re.compile(
     r"[\u300d\u300f]?\s?(?:です|だ|である|となります|になります|となる|になる|입니다|이다|이에요|예요)\s?\Z"
 )
 _WORD = re.compile(r"\\[A-Za-z]++|[^\W\d_]{2,}+")
+# Commands that are letters, as x is; pi is a number.
+_LETTERS = frozenset(
+    "\\" + name
+    for name in spelled(
+        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau"
+        " upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell"
+    )
+)
+_JOINTS = frozenset({"and", "or"})
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
-_PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,<>\u2264\u2265]|[^\W\d_]")
+_PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,<>\u2264\u2265]|(?<!\w)(?:and|or)(?!\w)|[^\W\d_]")
 
 
 def phrase(text: str) -> str:
@@ -100,9 +110,10 @@ def phrase(text: str) -> str:
     if verbs and (rest := line[verbs[0].end() :].strip(_LEAD)):
         line = rest
     line = _COPULA.sub("", line.strip(_TAIL))
+    line = without_condition(_INNER.sub(lambda span: span[1] or span[2], line)).strip(_TAIL)
     if adverbs := _ADVERBS.match(line):
         line = line[adverbs.end() :] or line
-    return result(_INNER.sub(lambda span: span[1] or span[2], line).strip(_TAIL))
+    return result(line.strip(_TAIL))
 
 
 def undelimited(text: str) -> str:
@@ -131,10 +142,10 @@ def result(math: str) -> str:
             depth -= 1
         elif depth == 0 and token == "=":
             sides.append(piece.end())
-        elif depth == 0 and token in _NO_CHAIN:
+        elif depth == 0 and (token in _NO_CHAIN or token in _JOINTS):
             return math.strip()
-        elif not sides and not token.startswith("\\"):
-            unknown = unknown or token.isalpha()
+        elif not sides:
+            unknown = unknown or token.isalpha() or token in _LETTERS
     last = math[sides[-1] :].strip() if sides else ""
     equation = len(sides) == 1 and (unknown or _of_numeral(math[: sides[0] - 1].strip(), last))
     return last if last and not equation else math.strip()
@@ -170,8 +181,8 @@ def judges(text: str) -> bool:
 
 
 def has_words(text: str) -> bool:
-    """Whether two letters stand together outside of LaTeX commands."""
-    return any(not word[0].startswith("\\") for word in _WORD.finditer(text))
+    """Whether two letters stand together outside of LaTeX commands, and are not "and" or "or"."""
+    return any(not word[0].startswith("\\") and word[0] not in _JOINTS for word in _WORD.finditer(text))
 
 
 def words(text: str) -> int:

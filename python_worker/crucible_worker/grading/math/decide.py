@@ -79,14 +79,21 @@ class Decision:
     """What must be proven."""
 
 
-def decide(target: str, answer: str, policy: MathPolicy) -> Decision:
-    """Decide whether an answer equals a target, in bounded time. Pure, and never raises."""
+def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False) -> Decision:
+    """Decide whether an answer equals a target, in bounded time. Pure, and never raises.
+
+    Args:
+        target: what is right.
+        answer: what was answered.
+        policy: what counts as equivalent.
+        whole: nothing but the whole text counts: no words around an answer, or around a box, are dropped.
+    """
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
     target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
-    written = _as_written(target, answer, policy)
+    written = _as_written(target, answer, policy, whole=whole)
     if written.verdict is Verdict.CORRECT or (spelled := respelled(target, answer, policy)) is None:
         return written
-    other = _as_written(*spelled, policy)
+    other = _as_written(*spelled, policy, whole=whole)
     if other.method == "literal":
         other = dataclasses.replace(other, method="structure")
     # A spelling may make a target readable, and an answer right; it makes nothing wrong that was open.
@@ -95,16 +102,16 @@ def decide(target: str, answer: str, policy: MathPolicy) -> Decision:
     return other if written.verdict is Verdict.UNDECIDED and read_target(target).flaw else written
 
 
-def _as_written(target: str, answer: str, policy: MathPolicy) -> Decision:
+def _as_written(target: str, answer: str, policy: MathPolicy, *, whole: bool) -> Decision:
     literal = literally((target,), answer, policy)
     if literal is not None:
         return Decision(verdict=literal, method="literal")
     expected = read_target(target)
-    outcome = _compare_choices(boxed(target) or target, boxed(answer) or answer, policy)
+    outcome = _compare_choices(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
     if expected.flaw and outcome is None:
         return _without_target(target, expected, answer)
     if outcome is None or (outcome.kind != "equal" and not expected.flaw):
-        outcome = _compare_said(target, expected, answer, policy)
+        outcome = _compare_said(target, expected, answer, policy, whole=whole)
     if outcome.kind == "unknown":
         outsize = not outcome.agrees and is_small(expected) and has_outsize(read(boxed(answer) or answer))
         return _undecided(outcome, outsize=outsize)
@@ -157,9 +164,10 @@ def _same_words(target: str, answer: str) -> bool:
     return bool(words) and words.isprintable() and words == words_of(answer)
 
 
-def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Outcome:
+def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolicy, *, whole: bool) -> Outcome:
     """Compare what is expected with each thing that an answer may be taken for."""
-    outcome = any_of(_compare_readings(expected, said, policy) for said in readings_of(answer, expected))
+    readings = (read(answer),) if whole else readings_of(answer, expected)
+    outcome = any_of(_compare_readings(expected, said, policy) for said in readings)
     if outcome.kind == "equal" and (other_domains(target, answer) or _counts_once(target, answer, expected)):
         return different("structure", "numbers of another kind")
     if outcome.kind == "equal" and _other_conditions(target, answer, policy):
@@ -170,7 +178,25 @@ def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolic
         target, answer
     ):
         return equal("text")
+    if (value := _in_several_forms(expected, read(answer), policy)) is not None:
+        outcome = _compare_readings(expected, value, policy)
     return any_of((outcome, *_with_other_commas(target, expected, answer, policy)))
+
+
+def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> Reading | None:
+    """A list of one value in several forms, `1/2 or 0.5`, as that value; None for others, and where a list is expected.
+
+    A value that is written twice alike may be meant twice.
+    """
+    if any(isinstance(node, Collection) for node in expected.nodes):
+        return None
+    match said.nodes:
+        case (Collection("list", (first, *others)),) if any(other != first for other in others):
+            exactly = dataclasses.replace(policy, rounding_digits=0)
+            alike = all(_compare_nodes(first, other, exactly).kind == "equal" for other in others)
+            return Reading((others[-1],)) if alike else None
+        case _:
+            return None
 
 
 def _counts_once(target: str, answer: str, expected: Reading) -> bool:

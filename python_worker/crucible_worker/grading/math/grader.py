@@ -20,9 +20,9 @@ from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.children import MEMORY_BYTES, Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, blank_target, exceeds
-from crucible_worker.grading.extract import extract
+from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import literal
-from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
 
@@ -97,6 +97,8 @@ class _Searched:
 
     answer: str
     extraction: str
+    said: str
+    """All of it but its thinking, where that is short."""
     duration_ns: int
 
 
@@ -178,12 +180,15 @@ class MathGrader:
     def _search_result(self, answer: Answer) -> _Searched | _Found:
         if answer.value is None:
             return self._found(answer)
-        text, how = answer.value
-        return _Searched(text, how, answer.duration_ns)
+        text, how, said = answer.value
+        return _Searched(text, how, said, answer.duration_ns)
 
     def _known(self, question: Question) -> Judgement | None:
         """What can be said at once."""
         verdict = literal.literally(question.targets, question.answer, question.policy)
+        whole = question.whole and literal.literally(question.targets, question.whole, question.policy)
+        if whole is Verdict.CORRECT:
+            verdict = whole
         if verdict is not None:
             return _LITERAL[verdict]
         return self._cache.get(question)
@@ -252,17 +257,19 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | No
     if isinstance(searched, _Found):
         return _grade(item, _Reading(Question(targets, "", policy), "", 0), searched)
     if searched is not None:
-        return _Reading(Question(targets, searched.answer, policy), searched.extraction, searched.duration_ns)
+        question = Question(targets, searched.answer, policy, whole_of(searched.said, searched.answer, targets))
+        return _Reading(question, searched.extraction, searched.duration_ns)
     if item.response is None:
         return _Reading(Question(targets, text, policy), _WHOLE, 0)
     started = time.thread_time_ns()  # whoever else has the processor meanwhile is not this item's time
     extracted = extract(text)
+    question = Question(targets, extracted.answer, policy, whole_of(spoken(text), extracted.answer, targets))
     taken = time.thread_time_ns() - started
-    return _Reading(Question(targets, extracted.answer, policy), extracted.how, taken)
+    return _Reading(question, extracted.how, taken)
 
 
 def _weight(question: Question) -> int:
-    return len(question.answer) + sum(map(len, question.targets))
+    return len(question.answer) + len(question.whole) + sum(map(len, question.targets))
 
 
 def _undecided(item: GradeItem, reason: str) -> Grade:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.extract import extract, spoken
 
 if TYPE_CHECKING:
     from crucible_worker.grading.math.decide import Decision
 
-__all__ = ["Judgement", "Question", "give_up", "judge", "prove", "search"]
+__all__ = ["MAX_SAID_CHARS", "WHOLE_MARGIN", "Judgement", "Question", "give_up", "judge", "prove", "search", "whole_of"]
+
+WHOLE_MARGIN = 100
+"""A response is compared as a whole where it is this much longer than twice a target at most."""
+MAX_SAID_CHARS = 2_000
+"""What a child found to be said in a response that was sent to it, thinking left aside, goes back up to this length."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class Question:
     """The answer alone; empty where it is `unsent`."""
     policy: MathPolicy
     """What counts as equivalent."""
+    whole: str = ""
+    """The response that the answer was found in, where it may be a target itself; else empty."""
     unsent: bool = False
     """The answer is so long that it stays with the worker."""
 
@@ -47,12 +55,17 @@ class Judgement:
     """What is to be proven, for `prove`: a pickle of trees, which the worker passes on and never opens."""
 
 
-def search(response: str) -> tuple[str, str]:
-    """Find the answer in a response, and say how; linear in its length, but that may be a megabyte."""
-    from crucible_worker.grading.extract import extract
+def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
+    """What is said in a response, where it may be a target itself: it is about as long, and more than its answer."""
+    said = said.strip(" \n")  # a tab may be what is left of a command
+    return said if said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN else ""
 
+
+def search(response: str) -> tuple[str, str, str]:
+    """Find the answer in a response, say how, and what is said if that is short; linear, but it may be a megabyte."""
     extraction = extract(response)
-    return extraction.answer, extraction.how
+    said = spoken(response)
+    return extraction.answer, extraction.how, said if len(said) <= MAX_SAID_CHARS else ""
 
 
 def judge(question: Question) -> Judgement:
@@ -67,6 +80,11 @@ def judge(question: Question) -> Judgement:
         if decision.verdict is Verdict.CORRECT:
             return _judgement(decision)
         decisions.append(decision)
+    if question.whole:
+        for target in question.targets:
+            decision = decide(target, question.whole, question.policy, whole=True)
+            if decision.verdict is Verdict.CORRECT:
+                return _judgement(decision)
     return _best(decisions)
 
 

@@ -50,7 +50,7 @@ class ScriptedPool:
             return [said(UNPROVEN) for _ in items]
         if function is search:
             self.searched += items
-            return [self.judged.get("search", Answer(value=("7x", "box"), duration_ns=MILLISECOND)) for _ in items]
+            return [self.judged.get("search", Answer(value=("7x", "box", ""), duration_ns=MILLISECOND)) for _ in items]
         assert function is judge
         self.asked += items
         return [self.judged.get(item.answer, said(WRONG)) for item in items]

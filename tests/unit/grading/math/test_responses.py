@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.extract import extract
-from crucible_worker.grading.math.judging import Question, judge
+from crucible_worker.grading.extract import extract, spoken
+from crucible_worker.grading.math.judging import Question, judge, whole_of
 
 CASES = sorted((Path(__file__).parents[3] / "cases" / "responses").glob("*.jsonl"))
 
@@ -18,7 +18,9 @@ def test_a_response_has_its_label(path: Path) -> None:
     failures = []
     for row in map(json.loads, path.read_text(encoding="ascii").splitlines()):
         found = extract(row["response"])
-        judgement = judge(Question((row["target"],), found.answer, MathPolicy()))
+        targets = (row["target"],)
+        whole = whole_of(spoken(row["response"]), found.answer, targets)
+        judgement = judge(Question(targets, found.answer, MathPolicy(), whole))
         if (judgement.verdict is Verdict.CORRECT) is not bool(row["label"]):
             failures.append((row, found.answer, found.how, judgement.verdict))
 

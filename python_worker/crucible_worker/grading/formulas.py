@@ -1,0 +1,167 @@
+r"""Formulas between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, from the end of a text on: which of them is its answer.
+
+It is the last one, with those that it is joined to, as `crucible_worker.grading.joined` says; but what a formula holds
+for is not the answer ("5, attained at x = 2"), nor is what a sentence says of the letters in it ("where k is ...").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from crucible_worker.grading.condition import is_condition, says_where
+from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
+from crucible_worker.grading.phrase import result
+
+__all__ = ["MAX_FORMULAS", "last_formulas", "of_lines"]
+
+MAX_FORMULAS = 2 * MAX_JOINED
+"""Formulas at the end that are looked at."""
+
+_DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
+_NAME_OF = re.compile(r"([A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?)\s*&?\s*=")
+# Words before formulas that the sentence sets out from: "for $x = 1$, $y = 2$".
+_LEADS_IN = re.compile(
+    r"(?<!\w)(?:with|for|when|if|at|since|because|given|let|letting|using|substituting|setting|where|as|from|while)\s*\Z",
+    re.IGNORECASE,
+)
+_COPULA = re.compile(r"(?:(?<!\w)(?:is|are|be|was|equals?|equal to|exactly|only|just)|[:=])\s*\Z", re.IGNORECASE)
+_MAX_LEAD = 20
+# With one of these between two formulas, the later one is no condition of the earlier.
+_CONCLUDES = re.compile(
+    r"[.?!](?:\s|\Z)|\n\s*\n|(?<!\w)(?:so|thus|hence|therefore|then|we|gives?|answer|result|implies|conclude)(?!\w)",
+    re.IGNORECASE,
+)
+_MAX_CLAUSE = 8  # formulas that say what letters are
+_COLON = re.compile(r":[\s*_]*\Z")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Formula:
+    start: int
+    end: int
+    content: str
+    steps: int
+
+
+def last_formulas(text: str) -> tuple[str, int]:
+    """The answer that the last formulas of a text are, empty without one; and the work done."""
+    formulas = list(itertools.islice(_formulas(text), MAX_FORMULAS))
+    if not formulas:
+        return "", 2 * len(text)
+    formulas.reverse()
+    last = _last_of_answer(text, formulas)
+    first = _first_joined(text, formulas, last)
+    steps = formulas[0].steps
+    if first == last:
+        return result(formulas[last].content), steps
+    links = [_link(text, formulas, at) or "" for at in range(first, last)]
+    return written([_side(formula.content) for formula in formulas[first : last + 1]], links), steps
+
+
+def of_lines(lines: Sequence[str], *, introduced: bool) -> str:
+    """The answer that the last lines are, which hold formulas alone.
+
+    Args:
+        lines: of which the last one is the answer.
+        introduced: nothing but these lines is there, or what precedes them announces them.
+    """
+    first = len(lines) - 1
+    while first > 0 and len(lines) - first < MAX_JOINED and together(lines[first - 1], lines[first], ""):
+        first -= 1
+    if introduced and first == len(lines) - 1 and all(map(named, lines)):
+        first = 0
+    if first == len(lines) - 1:
+        return result(lines[-1])
+    return written([_side(line) for line in lines[first:]], [""] * (len(lines) - first - 1))
+
+
+def _side(content: str) -> str:
+    """A formula's result, as the value of its name."""
+    value, name = result(content), _NAME_OF.match(content)
+    return f"{name[1]} = {value}" if name and value != content.strip() else value
+
+
+def _link(text: str, formulas: Sequence[_Formula], at: int) -> str | None:
+    """What joins a formula with the next one."""
+    how = link(text[formulas[at].end : formulas[at + 1].start])
+    return how if how is not None and together(formulas[at].content, formulas[at + 1].content, how) else None
+
+
+def _first_joined(text: str, formulas: Sequence[_Formula], last: int) -> int:
+    """The first of the formulas that are joined up to one."""
+    first = last
+    while first > 0 and last - first < MAX_JOINED - 1 and _link(text, formulas, first - 1) is not None:
+        first -= 1
+    if _LEADS_IN.search(text[max(0, formulas[first].start - _MAX_LEAD) : formulas[first].start]):
+        # "for $x = 1$, $y = 2$": the answer begins behind the last comma.
+        commas = [at for at in range(first, last) if _link(text, formulas, at) == ","]
+        return commas[-1] + 1 if commas else first
+    if first == last:
+        return _first_named(text, formulas, last)
+    return first
+
+
+def _first_named(text: str, formulas: Sequence[_Formula], last: int) -> int:
+    """Of values of several names below each other, `x = 3` and `y = 4`, the first one where they are announced."""
+    first = last
+    while first > 0 and named(formulas[first].content) and named(formulas[first - 1].content):
+        if link(text[formulas[first - 1].end : formulas[first].start]) != "":
+            break
+        first -= 1
+    introduced = first == 0 or _COLON.search(text[formulas[first - 1].end : formulas[first].start])
+    return first if introduced else last
+
+
+def _last_of_answer(text: str, formulas: Sequence[_Formula]) -> int:
+    """The last formula that is no condition of one before it."""
+    last = len(formulas) - 1
+    for at in range(last - 1, max(-1, last - 1 - _MAX_CLAUSE), -1):
+        between = text[formulas[at].end : formulas[at + 1].start]
+        if _CONCLUDES.search(between):
+            break
+        if says_where(between) and ("," in between or _is_said(text, formulas[at])):
+            return at
+    first = _first_joined(text, formulas, last)
+    if first > 0 and is_condition(text[formulas[first - 1].end : formulas[first].start]):
+        before = formulas[_first_joined(text, formulas, first - 1)]
+        if _is_said(text, before) or _NAME_OF.match(before.content):
+            return first - 1
+    return last
+
+
+def _is_said(text: str, formula: _Formula) -> bool:
+    """Whether a formula is what something is said to be: "the minimum is $5$"."""
+    return _COPULA.search(text[max(0, formula.start - _MAX_LEAD) : formula.start]) is not None
+
+
+def _formulas(text: str) -> Iterator[_Formula]:
+    """The formulas from the last one on, empty ones left out."""
+    size = len(text)
+    ends, end, outer = "", 0, 0  # the delimiter that waits for its opening one, and where its formula ends
+    marks = 0
+    for mark in _DELIMITER.finditer(text[::-1]):
+        marks += 1
+        start, token = size - mark.end(), mark[0][::-1]
+        behind = size - mark.start()
+        if token in ("\\)", "\\]"):
+            ends, end, outer = token, start, behind
+            continue
+        opens = ends == {"\\(": "\\)", "\\[": "\\]"}.get(token)
+        if opens or (ends == token and _hugs(text, behind, end)):
+            if content := text[behind:end].strip():
+                yield _Formula(start, outer, content, 2 * mark.end() + marks)
+            ends = ""
+        elif token.startswith("$") and ends in ("", "$", "$$"):
+            ends, end, outer = token, start, behind
+
+
+def _hugs(text: str, start: int, end: int) -> bool:
+    """Whether what stands between two dollars is math and not prose between prices: "$5 and $6" has a blank at one end.
+
+    Math has blanks at both ends or at none, and no figure right behind it.
+    """
+    behind = text[end + 1 : end + 2]
+    return text[start : start + 1].isspace() == text[end - 1 : end].isspace() and not behind.isdigit()
