@@ -41,6 +41,7 @@ from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.fence import readable
+from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
@@ -190,6 +191,11 @@ ROWS = {
         make=lambda n: "\\mathbf{a}" * n + "\\mathbf{" * n + "\\hat{i}", run=_spelled, size=68
     ),
     "math: other spellings of numerals": Row(make=lambda n: "a0" * n + "_{16", run=_spelled, size=600),
+    "math: other spellings of grouped numerals": Row(make=lambda n: "1.234" * n + ",5", run=_spelled, size=230),
+    "math: other spellings of units": Row(make=lambda n: "5 \\mu \\text{   " * n, run=_spelled, size=80),
+    "math: units in Chinese": Row(
+        make=lambda n: "5$$$$$$平方千米/平方千米/" * n, run=lambda text: in_english(text, words=True), size=500
+    ),
     "math: other spellings of logarithms": Row(make=lambda n: "log    " * n + "_{16}", run=_spelled, size=170),
     "options: many keys": Row(
         make=lambda n: options_to_v1({f"key {number}": number for number in range(n)}, "options"),

@@ -109,6 +109,12 @@ class MathPolicy:
     """Constants of integration may have other letters: x^2 + C equals x^2 + K."""
     vector_notations: bool = True
     r"""Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0)."""
+    chinese_words: bool = True
+    """Units and conjunctions may be in Chinese."""
+    regional_numerals: bool = True
+    """1.234,5 and 1'234.5 equal 1234.5, and 2,75 equals 2.75."""
+    unit_names: bool = True
+    """A unit with a prefix may be written out, with either micro sign."""
     fold_base_letters: bool = True
     """Digits of a base that are letters may be in either case: ff_{16} equals FF_{16}."""
     expand_dots: bool = True

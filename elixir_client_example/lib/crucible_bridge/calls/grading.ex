@@ -21,6 +21,9 @@ defmodule CrucibleBridge.Calls.Grading do
     :delta_value,
     :integration_constants,
     :vector_notations,
+    :chinese_words,
+    :regional_numerals,
+    :unit_names,
     :fold_base_letters,
     :expand_dots,
     :log_abs_optional

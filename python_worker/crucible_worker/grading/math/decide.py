@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
 from crucible_worker.grading.math.compare_values import is_reduced
@@ -90,6 +91,7 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     """
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
     target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
+    target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     written = _as_written(target, answer, policy, whole=whole)
     if written.verdict is Verdict.CORRECT or (spelled := respelled(target, answer, policy)) is None:
         return written
@@ -217,16 +219,17 @@ def _other_conditions(target: str, answer: str, policy: MathPolicy) -> bool:
 def _with_other_commas(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
     """2,74 is 2.74 where the other side has a decimal point, 70,110 is a list where the other side is one."""
     said = read(answer)
-    for text in _with_commas(target, answer, said, decimals=2):
+    for text in _with_commas(target, answer, said, policy, decimals=2):
         yield _compare_readings(read_target(text), said, policy)
-    for text in _with_commas(answer, target, expected, decimals=1):
+    for text in _with_commas(answer, target, expected, policy, decimals=1):
         for candidate in readings_of(text, expected):
             yield _compare_readings(expected, candidate, policy)
 
 
-def _with_commas(text: str, other: str, reading: Reading, *, decimals: int) -> Iterator[str]:
+def _with_commas(text: str, other: str, reading: Reading, policy: MathPolicy, *, decimals: int) -> Iterator[str]:
     """What the commas of a text may be by what is on the other side; no list begins with 0 as decimals do."""
-    pointed, listed = with_decimal_point(text, decimals=decimals), as_list(text)
+    pointed = with_decimal_point(text, decimals=decimals) if policy.regional_numerals else None
+    listed = as_list(text)
     if pointed is not None and ("." in other or pointed.lstrip("$-").startswith("0.")):
         yield pointed
     if listed is not None and any(isinstance(node, Collection) for node in reading.nodes):

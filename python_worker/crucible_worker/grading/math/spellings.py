@@ -10,11 +10,13 @@ import re
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.lexer import MAX_CHARS
+from crucible_worker.grading.math.prefixes import written_out_units
+from crucible_worker.grading.math.regional import with_points
 
 __all__ = ["respelled"]
 
 # What any of the rules below begins with: most answers have none of it.
-_HINT = re.compile(r"log|\\(?:mathbf|bold|bm|vec|over|hat|widehat)|_\{ ?[123][0-9]")
+_HINT = re.compile(r"[^\x00-\x7f]|\\[bhmortvO]|log|_\{ ?[123][0-9]|[0-9](?:[.' ~]|\\[,; ])[0-9]{3}|[a-z](?:met|lit)re")
 _BARE_LOG = re.compile(r"(?<![A-Za-z])log(?![A-Za-z0-9]|\s{0,4}_)")
 # Names in bold and under long arrows, except those that bear another mark already: \hat{\mathbf{v}}.
 _BOLD = re.compile(
@@ -44,6 +46,10 @@ def respelled(target: str, answer: str, policy: MathPolicy) -> tuple[str, str] |
 
 
 def _respelled(text: str, policy: MathPolicy) -> str:
+    if policy.regional_numerals:
+        text = with_points(text)
+    if policy.unit_names:
+        text = written_out_units(text)
     if policy.log_is_natural:
         text = _BARE_LOG.sub("ln", text)
     if policy.vector_notations:

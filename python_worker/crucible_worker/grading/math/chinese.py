@@ -1,0 +1,100 @@
+"""Units, numbers and conjunctions in Chinese, in English words: what stands around the formulas of an answer."""
+
+# ruff: noqa: RUF001 - Chinese punctuation is what these tables are about.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["in_english"]
+
+_UNIT_ROWS = (
+    ("meter", "米 公尺"),
+    ("centimeter", "厘米 公分"),
+    ("millimeter", "毫米"),
+    ("decimeter", "分米"),
+    ("kilometer", "千米 公里"),
+    ("micrometer", "微米"),
+    ("nanometer", "纳米"),
+    ("gram", "克"),
+    ("kilogram", "千克 公斤"),
+    ("milligram", "毫克"),
+    ("microgram", "微克"),
+    ("ton", "吨"),
+    ("second", "秒 秒钟"),
+    ("millisecond", "毫秒"),
+    ("minute", "分钟 分鐘"),
+    ("hour", "小时 小時"),
+    ("day", "天"),
+    ("week", "周 星期"),
+    ("month", "个月"),
+    ("year", "年"),
+    ("liter", "升 公升"),
+    ("milliliter", "毫升"),
+    ("yuan", "元"),
+    ("dollar", "美元"),
+    ("euro", "欧元"),
+    ("degree", "度"),
+    ("radian", "弧度"),
+    ("newton", "牛 牛顿"),
+    ("joule", "焦 焦耳"),
+    ("kilojoule", "千焦"),
+    ("watt", "瓦 瓦特"),
+    ("kilowatt", "千瓦"),
+    ("volt", "伏 伏特"),
+    ("ampere", "安 安培"),
+    ("ohm", "欧 欧姆"),
+    ("pascal", "帕 帕斯卡"),
+    ("kilopascal", "千帕"),
+    ("mole", "摩尔"),
+    ("hertz", "赫兹"),
+    ("hectare", "公顷"),
+    ("person", "人 个人"),
+    ("foot", "英尺"),
+    ("inch", "英寸"),
+    ("mile", "英里"),
+)
+_UNITS: Mapping[str, str] = {spelling: unit for unit, spellings in _UNIT_ROWS for spelling in spellings.split()}
+_POWERS = {"": "", "平方": "square ", "立方": "cubic "}
+_MULTIPLES = {"万": 4, "百万": 6, "亿": 8, "万亿": 12}
+_PHRASES = {
+    "无解": "no solution",
+    "空集": "empty set",
+    "不存在": "does not exist",
+    "全体实数": "all real numbers",
+}
+_JOINTS = {"或": " or ", "或者": " or ", "和": " and ", "与": " and ", "以及": " and ", "、": ", ", "；": "; "}
+
+_SIGN = re.compile("[\u3001\u4e00-\u9fff]")
+_NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
+_HOUR = "时"  # a unit behind a slash only
+# A value, and what may stand between it and its unit.
+_VALUE = r"([0-9)\]}%A-Za-zπ](?:\s|~|\$|\\[,;:! )\]]|\\(?:text|mathrm|textbf)\{){0,6})"
+_UNIT = re.compile(
+    rf"{_VALUE}((?:平方|立方)?(?:{_NAMES})(?:\s?[/每]\s?(?:(?:平方|立方)?(?:{_NAMES})|{_HOUR})){{0,2}})(?:(?=[或和与])|(?![一-鿿]))"
+)
+_PART = re.compile(rf"(平方|立方|)({_NAMES}|{_HOUR})")
+_MULTIPLE = re.compile(r"(?<=[0-9])(\s?)(百万|万亿|万|亿)")
+_JOINT = re.compile("或者|以及|[或和与、；]")
+
+
+def in_english(text: str, *, words: bool) -> str:
+    """A text with Chinese in English: powers of ten, which are a part of their number, and `words` of these tables.
+
+    Other words stay as they are.
+    """
+    if text.isascii() or _SIGN.search(text) is None:
+        return text
+    text = _MULTIPLE.sub(lambda found: rf"\times 10^{{{_MULTIPLES[found[2]]}}}", text)
+    if not words:
+        return text
+    if (phrase := _PHRASES.get(text.strip(" 。.$"))) is not None:
+        return phrase
+    text = _UNIT.sub(lambda found: found[1] + _unit(found[2]), text)
+    return _JOINT.sub(lambda found: _JOINTS[found[0]], text)
+
+
+def _unit(spelled: str) -> str:
+    parts = [_POWERS[power] + _UNITS.get(name, "hour") for power, name in _PART.findall(spelled)]
+    return f" {' per '.join(parts)} "

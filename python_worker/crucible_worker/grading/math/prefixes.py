@@ -1,0 +1,47 @@
+r"""Units with a prefix, written out: `\mu\text{m}`, with either micro sign, is a micrometer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["written_out_units"]
+
+_PREFIXES: Mapping[str, str] = {
+    "p": "pico", "n": "nano", "m": "milli", "c": "centi", "d": "deci", "k": "kilo", "M": "mega", "G": "giga",
+    "T": "tera",
+}  # fmt: skip
+_UNITS: Mapping[str, str] = {
+    "m": "meter", "g": "gram", "s": "second", "L": "liter", "l": "liter", "A": "ampere", "V": "volt", "F": "farad",
+    "C": "coulomb", "H": "henry", "W": "watt", "J": "joule", "N": "newton", "T": "tesla", "Pa": "pascal", "Hz": "hertz",
+    "mol": "mole", "eV": "electronvolt", "K": "kelvin", "Sv": "sievert", "Bq": "becquerel", "S": "siemens",
+    "Ω": "ohm", "\u2126": "ohm", "\\Omega": "ohm",
+}  # fmt: skip
+_SYMBOL = r"(\\Omega|mol|Pa|Hz|eV|Sv|Bq|[mgsLlAVFCHWJNTKSΩ\u2126])(?![A-Za-z])"
+_UPRIGHT = r"\\(?:text|mathrm|textrm|mbox|rm)\s?\{(?:\\[,;: ]|[ ~]){0,3}"
+_SPACES = r"(?:\\[,;:! ]|[ ~]){1,4}"
+# The micro sign is no letter, and a mu in or before upright type is a prefix. In italics it is one in `5 \mu m` alone:
+# a friction times a force or a weight is no quantity.
+_MICRO = re.compile(
+    rf"µ ?({_UPRIGHT}|){_SYMBOL}|\$?(?:\\mu(?![A-Za-z])|μ)\$? ?({_UPRIGHT}){_SYMBOL}"
+    rf"|({_UPRIGHT})\$?(?:\\mu(?![A-Za-z])|μ)\$? ?{_SYMBOL}"
+)
+_ITALIC = re.compile(rf"(?<=[0-9}}])({_SPACES})(?:\\mu(?![A-Za-z])|μ) ?([msLFCAV])(?=[\s.,;$)]{{0,3}}\Z)")
+_PREFIXED = re.compile(rf"({_UPRIGHT})(?!pH)([pnmcdkMGT]){_SYMBOL}")
+_OHM = re.compile(rf"{_UPRIGHT}([mkMG]) ?\}} ?(?:\\Omega(?![A-Za-z])|[Ω\u2126])")
+_METRE = re.compile(r"(?<=[a-z])(met|lit)re(?=s?\b)")
+
+
+def written_out_units(text: str) -> str:
+    """A text in which units with a prefix are words, `5 micrometer`."""
+    if "\\" in text or not text.isascii():
+        text = _MICRO.sub(_micro, text)
+        text = _ITALIC.sub(lambda found: f" micro{_UNITS[found[2]]}", text)
+        text = _OHM.sub(lambda found: f"\\text{{ {_PREFIXES[found[1]]}ohm}}", text)
+        text = _PREFIXED.sub(lambda found: f"{found[1]} {_PREFIXES[found[2]]}{_UNITS[found[3]]}", text)
+    return _METRE.sub(lambda found: found[1] + "er", text)
+
+
+def _micro(found: re.Match[str]) -> str:
+    opening, symbol = next((found[at], found[at + 1]) for at in (1, 3, 5) if found[at + 1])
+    return f"{opening} micro{_UNITS[symbol]}"
