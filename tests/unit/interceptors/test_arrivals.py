@@ -75,6 +75,7 @@ async def test_a_message_in_time_ends_the_wait():
         data = await arrivals.message(caller)
         _, late = await waiting(arrivals)  # ends by the timer, after this call's own time
         await asyncio.wait([late])
+        assert isinstance(late.exception(), DeadlineExceeded)
         return data
 
     task = asyncio.create_task(call())
