@@ -8,6 +8,7 @@ import contextlib
 import time
 
 from crucible_bridge.errors import ResourceExhausted
+from crucible_worker.alarms import Alarms, TimeBound
 from crucible_worker.interceptors.methods import HEALTH, REFLECTION, Method
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.admission import draining_error
@@ -24,6 +25,10 @@ RETRY_AFTER_SECONDS = 1.0
 """When a refused caller may come again: another worker, or a call that ended, has room by then."""
 
 
+Timer = asyncio.Timeout | TimeBound
+"""What bounds a call, or a part of it."""
+
+
 class Calls:
     """Calls and streams open in this worker, by service; of one event loop."""
 
@@ -34,8 +39,10 @@ class Calls:
         self._of_peers: collections.Counter[tuple[str, str]] = collections.Counter()
         self._bytes = self._large = 0
         self._large_until = time.monotonic()
-        self._timers: set[asyncio.Timeout] = set()
+        self._timers: set[Timer] = set()
         self._cut_at: float | None = None
+        self.alarms = Alarms()
+        """The bounds in time of calls."""
         self.draining = False
         """Whether new calls are refused."""
 
@@ -90,13 +97,13 @@ class Calls:
             raise _exhausted(message, "TOO_MANY_REQUEST_BYTES")
         return _Work(self, size)
 
-    def watch(self, timer: asyncio.Timeout) -> None:
+    def watch(self, timer: Timer) -> None:
         """Take a call's running timer into care, so that a drain can end it."""
         self._timers.add(timer)
         if self._cut_at is not None:
             _end_by(timer, self._cut_at)
 
-    def forget(self, timer: asyncio.Timeout) -> None:
+    def forget(self, timer: Timer) -> None:
         """Let a timer go."""
         self._timers.discard(timer)
 
@@ -144,7 +151,7 @@ def _exhausted(message: str, reason: str) -> ResourceExhausted:
     return ResourceExhausted(message, reason=reason, retry_after=RETRY_AFTER_SECONDS)
 
 
-def _end_by(timer: asyncio.Timeout, when: float) -> None:
+def _end_by(timer: Timer, when: float) -> None:
     due = timer.when()
     if not timer.expired() and (due is None or due > when):
         timer.reschedule(when)

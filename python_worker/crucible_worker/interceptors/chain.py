@@ -19,9 +19,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from crucible_bridge.codec.maps import LARGE_BYTES, has_maps, refuse_large_maps
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import DeadlineExceeded, InvalidField
 from crucible_worker.interceptors.admission import admitted
-from crucible_worker.interceptors.arrivals import END, Arrivals
 from crucible_worker.interceptors.authentication import authenticated
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
@@ -32,6 +31,9 @@ from crucible_worker.limits import WorkerLimits
 
 __all__ = ["Interceptor"]
 
+_END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
+"""What is read when there are no more messages."""
+
 
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
@@ -39,8 +41,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def __init__(self, calls: Calls, limits: WorkerLimits, *, token: str | None, passed: Collection[str] = ()) -> None:
         """Guard calls by a token, if there is one, and by these limits; the services in `passed` guard themselves."""
         self._calls = calls
-        self._arrivals = Arrivals(limits.request_seconds)
-        self._health_arrivals = Arrivals(limits.health_request_seconds)
+        self._limits = limits
         self._token = token
         self._passed = passed
         self._wrapped: dict[str, grpc.RpcMethodHandler] = {}
@@ -77,12 +78,20 @@ class Interceptor(grpc.aio.ServerInterceptor):
     # Not by the iterator that gRPC hands over: that would keep the last message until the garbage collector comes by.
     def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
         """Receive the one message of a call, which is in work until the call ends."""
-        calls = self._calls
-        arrivals = self._health_arrivals if method.service == HEALTH else self._arrivals
+        calls, limits = self._calls, self._limits
+        seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
 
         async def handle(_: object, context: Context) -> Any:
-            data = await arrivals.message(context)
-            if data is END:
+            arrival = calls.alarms.within(seconds)
+            try:
+                with arrival:
+                    data = await context.read()
+            except TimeoutError:
+                if not arrival.expired():
+                    raise
+                message = f"the request has not arrived within {seconds:g} s"
+                raise DeadlineExceeded(message, reason="REQUEST_TOO_SLOW") from None
+            if data is _END:
                 raise InvalidField("request", "is missing", reason="MALFORMED_MESSAGE")
             with calls.working_on(len(data)):
                 message = await parse(data)
@@ -96,7 +105,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         calls = self._calls
 
         async def each(context: Context) -> AsyncIterator[Any]:
-            while (data := await context.read()) is not END:
+            while (data := await context.read()) is not _END:
                 with calls.working_on(len(data)):
                     yield await parse(data)
 

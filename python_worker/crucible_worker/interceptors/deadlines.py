@@ -6,7 +6,6 @@ deadline itself the client has hung up, and would learn nothing.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, DeadlineExceeded
@@ -32,9 +31,9 @@ def bounded(inner: Handle, method: Method, calls: Calls) -> Handle:
     async def handle(request: Any, context: Context) -> Any:
         remaining = context.time_remaining()
         delay = None if remaining is None else remaining - min(MARGIN_SECONDS, remaining * MARGIN_SHARE)
-        timer = asyncio.timeout(delay)
+        timer = calls.alarms.within(delay)
         try:
-            async with timer:
+            with timer:
                 if not cut_by_drain:
                     return await inner(request, context)
                 calls.watch(timer)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from crucible_bridge.types import Limits, Problem
+from crucible_worker.alarms import Alarms
 from crucible_worker.evaluators.base import Bound
 
 __all__ = ["WIND_UP_SECONDS", "Patience", "bound_of_task", "sample_timed_out"]
@@ -26,22 +27,25 @@ class Patience:
     """A sample's time: ends the block as `asyncio.timeout` does.
 
     Args:
+        alarms: of the evaluation.
         seconds: of the request, for the whole sample; None if it names none.
         default_seconds: the worker's, which begin again with each answer of a model: a sample of many calls may take
             as long as it gets further.
         progressed: called with each answer, whatever bounds the sample.
     """
 
-    __slots__ = ("_alarm", "_began", "_default_seconds", "_loop", "_progressed", "_seconds", "_timer")
+    __slots__ = ("_default_seconds", "_loop", "_progressed", "_seconds", "_timer")
 
     def __init__(
-        self, seconds: float | None, default_seconds: float, progressed: Callable[[], None] = lambda: None
+        self,
+        alarms: Alarms,
+        seconds: float | None,
+        default_seconds: float,
+        progressed: Callable[[], None] = lambda: None,
     ) -> None:
         self._seconds, self._default_seconds, self._progressed = seconds, default_seconds, progressed
-        self._timer = asyncio.timeout(None)
+        self._timer = alarms.within(default_seconds if seconds is None else seconds)
         self._loop = asyncio.get_running_loop()
-        self._began = 0.0
-        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def problem(self) -> Problem | None:
@@ -55,33 +59,18 @@ class Patience:
 
     def answered(self) -> None:
         """A model has answered."""
-        # The alarm stays where it is, and looks at this when it goes off: most samples are long done by then.
         if self._seconds is None:
-            self._began = self._loop.time()
+            self._timer.reschedule(self._loop.time() + self._default_seconds)
         self._progressed()
 
-    async def __aenter__(self) -> Self:
-        await self._timer.__aenter__()
-        self._began = self._loop.time()
-        self._alarm = self._loop.call_at(self._ends, self._look)
+    def __enter__(self) -> Self:
+        self._timer.__enter__()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        assert self._alarm is not None
-        self._alarm.cancel()
-        return await self._timer.__aexit__(kind, error, traceback)
-
-    @property
-    def _ends(self) -> float:
-        return self._began + (self._default_seconds if self._seconds is None else self._seconds)
-
-    def _look(self) -> None:
-        if self._loop.time() < self._ends:
-            self._alarm = self._loop.call_at(self._ends, self._look)
-        else:
-            self._timer.reschedule(self._loop.time())
+    ) -> None:
+        self._timer.__exit__(kind, error, traceback)
 
 
 def bound_of_task(limits: Limits, left: float | None) -> Bound | None:

@@ -30,6 +30,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
+from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.limits import WorkerLimits
@@ -110,6 +111,7 @@ class Attempt:
             self._prepare = plan
         self._turns, self._limits, self._worker_id, self._received = turns, limits, worker_id, received
         self._gate = CallGate(row.total)
+        self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now, self._unwritten = 0, 0
         self._to_write: list[Kept] = []
@@ -154,6 +156,7 @@ class Attempt:
                 await self._complete(*work.result())
         finally:
             ticker.cancel()
+            self._alarms.close()
             if deadline is not None:
                 deadline.cancel()
             with contextlib.ExitStack() as last:  # from the last one on, whatever one of them raises
@@ -275,7 +278,7 @@ class Attempt:
         self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
     ) -> Outcome:
         try:
-            async with contextlib.nullcontext() if stops else patience:
+            with contextlib.nullcontext() if stops else patience:
                 outcome = await evaluator.run(sample, context)
         except BridgeError as error:
             return _error(problem_of(error))
@@ -302,7 +305,7 @@ class Attempt:
     def _patience(self) -> Patience:
         wanted = self._request.limits.sample_timeout_ms
         seconds = None if wanted is None else wanted / 1000
-        return Patience(seconds, self._limits.default_sample_timeout_seconds, self._progressed)
+        return Patience(self._alarms, seconds, self._limits.default_sample_timeout_seconds, self._progressed)
 
     def _progressed(self) -> None:
         self._last_progress = time.monotonic()

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from crucible_bridge.types import Limits
+from crucible_worker.alarms import Alarms
 from crucible_worker.runs.bounds import WIND_UP_SECONDS, Patience, bound_of_task
 
 
@@ -38,18 +39,17 @@ async def _lasted(patience: Patience, answers: int) -> float:
     """Seconds until a block ends in which models answer so often, each time after most of the time there is."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    with contextlib.suppress(TimeoutError):  # `problem` says whether it came
-        async with patience:
-            for _ in range(answers):
-                await asyncio.sleep(0.5)
-                patience.answered()
-            await asyncio.Event().wait()
+    with contextlib.suppress(TimeoutError), patience:  # `problem` says whether it came
+        for _ in range(answers):
+            await asyncio.sleep(0.5)
+            patience.answered()
+        await asyncio.Event().wait()
     return loop.time() - started
 
 
 async def test_answers_renew_the_default_time_of_a_sample():
     """Without one more the sample ends, and says for how long it had none."""
-    patience = Patience(None, 1.5)
+    patience = Patience(Alarms(), None, 1.5)
 
     assert await _lasted(patience, answers=3) >= 3 * 0.5 + 1.5
     problem = patience.problem
@@ -60,7 +60,7 @@ async def test_answers_renew_the_default_time_of_a_sample():
 
 async def test_answers_do_not_renew_a_time_of_the_request():
     """It is for the sample as a whole."""
-    patience = Patience(1.5, 60.0)
+    patience = Patience(Alarms(), 1.5, 60.0)
 
     await _lasted(patience, answers=1_000)
 
@@ -70,9 +70,9 @@ async def test_answers_do_not_renew_a_time_of_the_request():
 
 async def test_an_answer_outside_of_its_sample_changes_nothing():
     """As one that comes to a group which has been given up."""
-    patience = Patience(None, 60.0)
+    patience = Patience(Alarms(), None, 60.0)
     patience.answered()
-    async with patience:
+    with patience:
         patience.answered()
     patience.answered()
 
