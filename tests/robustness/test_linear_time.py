@@ -42,6 +42,7 @@ from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.fence import readable
 from crucible_worker.grading.math.chinese import in_english
+from crucible_worker.grading.math.lexer import tokenize
 from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
@@ -190,6 +191,10 @@ ROWS = {
     "math: other spellings of vectors": Row(
         make=lambda n: "\\mathbf{a}" * n + "\\mathbf{" * n + "\\hat{i}", run=_spelled, size=68
     ),
+    "math: groups of digits by points": Row(make=lambda n: "1" + ".234" * n + ".", run=tokenize, size=300),
+    "math: groups of digits by apostrophes": Row(make=lambda n: "1" + "'234" * n + "'", run=tokenize, size=300),
+    "math: empty groups": Row(make=lambda n: "{ }" * n + "^", run=tokenize, size=150),
+    "math: raised characters": Row(make=lambda n: "\u00b9\u207b" * n + "\u2044", run=tokenize, size=150),
     "math: other spellings of numerals": Row(make=lambda n: "a0" * n + "_{16", run=_spelled, size=600),
     "math: other spellings of grouped numerals": Row(make=lambda n: "1.234" * n + ",5", run=_spelled, size=230),
     "math: other spellings of units": Row(make=lambda n: "5 \\mu \\text{   " * n, run=_spelled, size=80),

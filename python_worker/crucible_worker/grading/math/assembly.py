@@ -26,6 +26,7 @@ from crucible_worker.grading.math.walk import walk
 __all__ = [
     "MINUS_ONE",
     "ONE",
+    "REALS",
     "added",
     "as_set",
     "is_membership",
@@ -42,6 +43,9 @@ ONE = Number(Fraction(1))
 """1."""
 MINUS_ONE = Number(Fraction(-1))
 """-1."""
+
+REALS = Symbol(NUMBER_SETS["R"])
+"""All real numbers."""
 
 # Signs of logic: between relations they are the words.
 _CONNECTIVES: Mapping[str, str] = {"conjunction": "and", "disjunction": "or"}

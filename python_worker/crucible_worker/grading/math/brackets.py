@@ -2,9 +2,8 @@ r"""What stands in brackets: groups, tuples, intervals, sets, absolute values, m
 
 from __future__ import annotations
 
-from crucible_worker.grading.math.assembly import is_membership, listed, quotient, system
+from crucible_worker.grading.math.assembly import REALS, is_membership, listed, quotient, system
 from crucible_worker.grading.math.functions import Functions
-from crucible_worker.grading.math.notation import NUMBER_SETS
 from crucible_worker.grading.math.phrases import node_of_words
 from crucible_worker.grading.math.tree import Call, Collection, Interval, Matrix, Node, Relation, SetOperation, Symbol
 from crucible_worker.grading.math.units import NO_UNIT_WORDS
@@ -15,7 +14,6 @@ _MATRICES = frozenset({"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix",
 MAX_ITEM_WORDS = 4
 """Words that an element of a list or a label may have; more are a sentence."""
 
-_REALS = Symbol(NUMBER_SETS["R"])
 _CASES = frozenset({"cases", "dcases", "rcases"})
 _CONDITION_WORDS = frozenset({"if", "for", "when", "where"})
 
@@ -121,7 +119,7 @@ class Brackets(Functions):
         domain: tuple[Node, ...] = ()
         if isinstance(element, Relation) and element.operators == ("in",):
             element, of = element.operands
-            domain = (of,) if is_membership(items[0]) and of != _REALS else ()
+            domain = (of,) if is_membership(items[0]) and of != REALS else ()
         if not domain and isinstance(element, Symbol) and isinstance(condition, Relation | SetOperation):
             return condition
         return Call("set", (element, condition, *domain))

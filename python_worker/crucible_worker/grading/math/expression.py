@@ -47,7 +47,7 @@ _STARTS = spelled(
     "series integral limit box{ floor( ceil( angle( angle emptyset currency dots"
 )
 _POSTFIX = spelled("^ ! _ ' % degree")
-_UNIT_STARTS = frozenset(("word", "upright", "name", "currency"))
+_UNIT_STARTS = frozenset(("word", "upright", "name", "currency", "frac"))
 _ENDS = frozenset({"end", "setop", "relation", ",", ")", "}", "and"})
 _ZERO = Number(Fraction(0))
 _ARROWS = ("vec ", "overrightarrow ", "hat ", "widehat ")
@@ -284,14 +284,17 @@ class Expressions(Names):
         kind = kinds[self.at]
         if kind not in _POSTFIX:
             return node
-        count = 0
+        count, before = 0, ""
         while kind in _POSTFIX:
             count += 1
             if count > MAX_POSTFIXES:
                 self.fail(f"more than {MAX_POSTFIXES} signs behind an operand")
             self.at += 1
-            node = self._postfix(node, kind)
-            kind = kinds[self.at]
+            if before == "^" and kind == "_" and isinstance(node, Power):
+                node = self.indexed(node)
+            else:
+                node = self._postfix(node, kind)
+            before, kind = kind, kinds[self.at]
         return node
 
     def _postfix(self, node: Node, kind: str) -> Node:
@@ -317,12 +320,16 @@ class Expressions(Names):
         if kind == "degree" or kind == "circ":
             self.at += 1
             return self.degrees(base)
-        if kind == "{" and kinds[self.at + 2] == "}" and kinds[self.at + 1] in ("degree", "circ", "'"):
+        if kind == "{" and kinds[self.at + 2] == "}" and kinds[self.at + 1] in ("degree", "circ"):
             self.at += 3
-            return self.primed(base, "'") if kinds[self.at - 2] == "'" else self.degrees(base)
+            return self.degrees(base)
+        if kind == "{" and kinds[self.at + 1] == "'":
+            return self._primes(base)
         if kind == "'":
             self.at += 1
             return self.primed(base, "'")
+        if isinstance(base, Symbol) and (starred := self.starred(base)) is not None:
+            return starred
         if (ordinal := self.ordinal(base)) is not None:
             return ordinal
         self.enter()
@@ -352,6 +359,15 @@ class Expressions(Names):
         if isinstance(base, Quantity) and base.unit not in ("percent", "degree"):
             self.fail("a power of a quantity")
         return Power(base, exponent)
+
+    def _primes(self, base: Node) -> Node:
+        r"""Primes in braces: `y^{\prime\prime}`."""
+        start = self.at + 1
+        self.at = start
+        while self.kinds[self.at] == "'":
+            self.at += 1
+        self.expect("}")
+        return self.primed(base, "".join(self.values[start : self.at - 1]))
 
 
 def _has_order(node: Node) -> bool:

@@ -17,6 +17,7 @@ from crucible_worker.grading.math.notation import (
     GRAPHIC_TAGS,
     UPRIGHT_COMMANDS,
 )
+from crucible_worker.grading.math.scripts import written_out
 from crucible_worker.grading.math.units import CUSTOMARY_RATES, ENDING_UNITS, UNIT_ABBREVIATIONS
 
 __all__ = ["MAX_CHARS", "MAX_TOKENS", "Tokens", "TooLarge", "Unreadable", "restored", "tokenize"]
@@ -50,8 +51,13 @@ class Tokens:
     """Whether some are words that mathematics is not written with."""
 
 
-# Thousands: 1{,}000 and 1\,000; or 1,000, but not in 45,30,105, where the commas divide a list.
-_GROUP = r"(?:,\\!\s?|\{,\})[0-9]{3}(?![0-9])|(?:\\[,;: ]|[ ~])[0-9]{3}(?![0-9]|\s{0,4}/|\.[0-9])"
+# Thousands: 1{,}000, 1\,000 and 1'000; or 1,000, but not in 45,30,105, where the commas divide a list. Of 1.234 nobody
+# knows what the point is, of 1.234.567 everybody does.
+_GROUP = (
+    r"(?:,\\!\s?|\{,\}|')[0-9]{3}(?![0-9])|\\,[0-9]{3}(?![0-9]|\s{0,4}/)"
+    r"|(?:\\[;: ]|[ ~])[0-9]{3}(?![0-9]|\s{0,4}/|\.[0-9])"
+)
+_POINTED_GROUPS = r"(?<![0-9.])[1-9][0-9]{0,2}(?>(?:\.[0-9]{3}(?![0-9])){2,})(?!\.)"
 _PLAIN_GROUPS = r"(?<![0-9],)[1-9][0-9]{0,2}(?>(?:,[0-9]{3}(?![0-9]))+)(?!,[0-9])"
 _BASE = r"_(?:\{ ?(?:[12][0-9]|3[0-6]|[2-9]) ?\}|(?:[12][0-9]|3[0-6]|[2-9])(?![0-9]))"
 _BLOCK = r"(?:\{ ?[0-9]++ ?\}|[0-9])"
@@ -60,13 +66,15 @@ _TOKEN = re.compile(
     r"\\(?:begin|end)\s{0,3}\{[A-Za-z]{1,12}\*?\}(?:\s{0,3}\{[clr|@ ]{1,40}\})?"
     r"|\\(?:hspace|vspace|hphantom|vphantom|phantom|color|textcolor|label|tag)\*?\s?\{[^{}]{0,80}+\}"
     rf"|\\(?:text|mathrm)\{{ ?[0-9][0-9A-Za-z]{{0,60}}\}}{_BASE}"
-    r"|\\operatorname\*|\\not=|\\(?:left|right)\s{0,3}\.|\\[A-Za-z]++|\\\\(?:\[[0-9.]{1,6}[a-z]{2}\])?|\\."
-    rf"|[0-9]++(?>(?:\.[0-9]++)?){_BASE}|[0-9]++[A-Z][0-9A-Z]{{0,60}}+_\{{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\}}"
+    r"|\\operatorname\*|\\not=|\\not\\in(?![A-Za-z])"
+    r"|\\(?:left|right)\s{0,3}\.|\\[A-Za-z]++|\\\\(?:\[[0-9.]{1,6}[a-z]{2}\])?|\\."
+    rf"|(?<!\^)[0-9]++(?>(?:\.[0-9]++)?){_BASE}|[0-9]++[A-Z][0-9A-Z]{{0,60}}+_\{{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\}}"
     r"|(?=[0-9]{0,20}[A-Fa-f]{1,20}[0-9])[0-9A-Fa-f]{2,60}+_\{ ?1[1-6] ?\}|US\\?\$(?=[0-9.])"
     rf"|[0-9]*+\.[0-9]*+\\(?:overline|bar) ?{_BLOCK}"
     rf"|[0-9]*+\.[0-9]*+(?:\\dot ?{_BLOCK}[0-9]*+){{1,2}}"
     r"|[0-9]++\.[0-9]*+\([0-9]++\)"
     r"|[0-9]*+\.[0-9]++ ?(?:\.\.\.|\\[lc]?dots)"
+    rf"|{_POINTED_GROUPS}"
     rf"|(?:{_PLAIN_GROUPS}|[1-9][0-9]{{0,2}}(?>(?:{_GROUP})+))(?>(?:\.[0-9]++)?)"
     r"|[0-9]++\{,\}[0-9]++"
     r"|(?:[0-9]++(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][+-]?[0-9]++)?)"
@@ -81,7 +89,9 @@ _INDEXED = re.compile(
     r"|(?<![A-Za-z0-9\\])(?<!frac )([A-DF-HJ-Zx])(?!10\s?\^)([0-9]++)(?![._A-Z])"
 )
 # {}_6C_3, in how many ways 3 of 6 can be chosen.
-_CHOSEN = re.compile(r"\{\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
+_CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
+# What an index or a sign of degrees is put to where a converter of documents found nothing before it: `45{ }^{\circ}`.
+_EMPTY_GROUP = re.compile(r"(?<![\\A-Za-z])\{[ ~]?\}(?=\s?[\^_])")
 # A wide blank before a further equation divides: `x = 1 \quad x = 2`.
 _WIDE = re.compile(r"(?<!\\)\\(?:q?quad(?![A-Za-z])|[;,: ])\s*(?=[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?\s?=)")
 _DOUBLE_ESCAPE = re.compile(r"\\\\(?=[A-Za-z,;:!()\[\]{}%$])")
@@ -112,7 +122,7 @@ def tokenize(text: str) -> Tokens:
     if len(text) > MAX_CHARS:
         raise TooLarge(f"longer than {MAX_CHARS:,} characters")
     if not text.isascii():
-        text = text.translate(CHARACTERS)
+        text = written_out(text).translate(CHARACTERS)
     if "\\\\" in text and "\\begin" not in text:
         # Commands that were escaped twice: rows are divided in environments only.
         text = _DOUBLE_ESCAPE.sub(r"\\", text)
@@ -121,6 +131,8 @@ def tokenize(text: str) -> Tokens:
             text = text.replace(tag, sign)
     if "C_" in text:
         text = _CHOSEN.sub(r"\\binom{\g<1>\g<2>}{\g<3>\g<4>}", text)
+    if "{ }" in text or "{}" in text or "{~}" in text:
+        text = _EMPTY_GROUP.sub("", text)
     if "\\" in text and text.count("=") > 1:
         text = _WIDE.sub(",", text)
     found = _TOKEN.findall(_INDEXED.sub(r"\g<1>\g<3>_{\g<2>\g<4>}", text.strip()))
@@ -301,6 +313,10 @@ class _Lexer:
         if not upright and self._kinds and self._kinds[-1] in _OPERAND_ENDS and (unit := self._plain_unit(run)):
             self._put(*unit)
             return
+        if upright and run in ENDING_UNITS and self._is_divisor():
+            self._tokens.words = True
+            self._put("word", run)
+            return
         if run == "at" and self._kinds[-1:] == ["function"] and self._values[-1] in _EXTREMES:
             self._tokens.words = True  # "max at x = 1"; elsewhere a product: sin at
             self._put("word", run)
@@ -315,6 +331,13 @@ class _Lexer:
         if upright or run not in ENDING_UNITS:
             return run in UNIT_ABBREVIATIONS
         return self._at + 1 == len(self._found) or self._found[self._at + 1] in _BEHIND_UNITS
+
+    def _is_divisor(self) -> bool:
+        r"""Whether a unit stands before a slash here, or nothing stands behind here: the `min` of `\text{ft/min}`."""
+        if self._kinds[-1:] == ["/"] and self._kinds[-2:-1] in (["word"], ["upright"], ["name"]):
+            return True
+        following = (token for token in self._found[self._at + 1 : self._at + 4] if token != "}")
+        return next(following, "") in _BEHIND_UNITS | {""} and self._kinds[-1:] in (["{"], ["*"])
 
     def _plain_unit(self, run: str) -> tuple[str, str] | None:
         """What letters behind a value are by what follows them: the `m` of `9.8 m/s`, or "in" before an interval."""

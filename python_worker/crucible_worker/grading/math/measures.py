@@ -33,6 +33,8 @@ class Measures(Cursor):
     def may_be_unit(self) -> bool:
         """Whether the next token may begin a unit."""
         kind, value = self.kinds[self.at], self.values[self.at]
+        if kind == "frac":
+            return self._end_of_fraction() > 0
         if kind == "upright":
             return value in LETTER_UNITS or len(value) > 1
         return kind != "name" or value.lower() in UNITS
@@ -43,6 +45,8 @@ class Measures(Cursor):
         if kind == "currency":
             self.at += 1
             return Quantity(node, value)
+        if kind == "frac":
+            return _quantity(node, self._fraction()) if self._end_of_fraction() else None
         known = self.may_be_unit()
         if kind == "word":
             if value.lower() in MULTIPLES:
@@ -78,7 +82,7 @@ class Measures(Cursor):
         kinds, values = self.kinds, self.values
         above: list[str] = []
         below: list[str] = []
-        side, prefix = above, 1
+        side, prefix, bracket = above, 1, False
         for _ in range(MAX_UNIT_PARTS):
             kind, value = kinds[self.at], values[self.at]
             name = self._unit_name(kind, value, bool(above))
@@ -87,6 +91,12 @@ class Measures(Cursor):
             if value == "per" or (kind == "/" and self._unit_name(kinds[self.at + 1], values[self.at + 1], True)):
                 side = below
                 self.at += 1
+            elif kind == "/" and self._end_of_group(self.at + 1, "(", ")"):
+                side, bracket = below, True
+                self.at += 2
+            elif kind == ")" and bracket:
+                self.at += 1
+                break
             elif kind == "*" and self._unit_name(kinds[self.at + 1], values[self.at + 1], False):
                 self.at += 1
             elif name in _PREFIXES:
@@ -107,6 +117,44 @@ class Measures(Cursor):
         if prefix != 1:
             above.append("square" if prefix == 2 else "cubic")
         return " per ".join(filter(None, (" ".join(above), " ".join(below)))) if above else "per " + " ".join(below)
+
+    def _fraction(self) -> str:
+        r"""A unit that is written as a fraction: `\frac{\text{m}}{\text{s}^2}`."""
+        parts: list[str] = []
+        for _ in range(2):
+            self.at += 2  # the command and a brace, or two braces
+            parts.append(self._unit())
+        self.at += 1
+        return " per ".join(parts)
+
+    def _end_of_fraction(self) -> int:
+        """Where the fraction of units that stands here ends; 0 where it has anything else in it."""
+        at = self.at + 1
+        for _ in range(2):
+            end = self._end_of_group(at)
+            if not end:
+                return 0
+            at = end
+        return at
+
+    def _end_of_group(self, at: int, opening: str = "{", closing: str = "}") -> int:
+        """Where a group of nothing but units and their powers ends; 0 where it is something else."""
+        kinds, values = self.kinds, self.values
+        if kinds[at] != opening:
+            return 0
+        start = at = at + 1
+        while kinds[at] != closing and at < start + 4 * MAX_UNIT_PARTS:
+            if kinds[at] == "^":
+                group = kinds[at + 1] == "{"
+                minus = kinds[at + 1 + group] == "-"
+                at += 1 + group + minus
+                if kinds[at] != "number" or not values[at].isdigit() or (group and kinds[at + 1] != "}"):
+                    return 0
+                at += group
+            elif kinds[at] != "*" and not self._unit_name(kinds[at], values[at], False):
+                return 0
+            at += 1
+        return at + 1 if kinds[at] == closing and at > start else 0
 
     def _unit_name(self, kind: str, value: str, after_unit: bool) -> str:
         """A unit's name; empty where it is none. In plain text a letter is one behind a slash only: `km/h`."""

@@ -6,13 +6,14 @@ import abc
 
 from crucible_worker.grading.math.measures import Measures
 from crucible_worker.grading.math.numerals import based, number_of_words
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Quantity, Symbol
+from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Quantity, Symbol
 
 __all__ = ["UNKNOWN_FUNCTIONS", "Names"]
 
 UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 """Symbols that are functions where a bracket follows."""
 
+_STAR = "^*"
 _LETTER_BASES = frozenset(map(str, range(11, 37)))
 
 
@@ -45,11 +46,12 @@ class Names(Measures):
             node = Symbol(node.name)
         start = self.at
         words = self.argument_words()
-        if node.name == "C" and kinds[self.at] == "^":
-            return self._combinations(start)
+        if node.name == "C" and kinds[self.at] == "^" and (chosen := self._combinations(start)) is not None:
+            return chosen
         if len(node.name) > 1 and node.name.isupper() and words in _LETTER_BASES:
             return based(node.name, int(words))
-        name = f"{node.name}_{words}"
+        star = _STAR if node.name.endswith(_STAR) else ""
+        name = f"{node.name.removesuffix(_STAR)}_{words}{star}"
         if kinds[self.at] == "(" and (node.name[0] in UNKNOWN_FUNCTIONS or self.is_applied()):
             self.at += 1
             return self.called(name)
@@ -60,15 +62,43 @@ class Names(Measures):
         kinds = self.kinds
         return kinds[self.at] == "(" and kinds[self.at + 1] in ("letter", "number") and kinds[self.at + 2] == ")"
 
-    def _combinations(self, start: int) -> Node:
-        """`C_n^k`, the binomial coefficient; its subscript, read for a name already, is read for its value."""
-        self.at = start
+    def starred(self, node: Symbol) -> Symbol | None:
+        """A symbol with a star, which is a part of its name; the `^` was passed. None where no star follows."""
+        group = self.kinds[self.at] == "{"
+        if self.kinds[self.at + group] != "*" or (group and self.kinds[self.at + 2] != "}"):
+            return None
+        self.at += 1 + 2 * group
+        return Symbol(node.name + _STAR)
+
+    def indexed(self, node: Power) -> Node:
+        """A power whose index follows its exponent, `v^2_0`: the index is that of the base."""
+        if not isinstance(node.base, Symbol):
+            self.fail("an index of what is no symbol")
+        if node.base.name == "C":
+            start = self.at
+            self.enter()
+            of = self.argument()
+            self.leave()
+            if not _is_larger(node.exponent, of):
+                return Call("binomial", (of, node.exponent))
+            self.at = start
+        return Power(self.subscript(node.base), node.exponent)
+
+    def _combinations(self, start: int) -> Node | None:
+        """`C_n^k`, the binomial coefficient; its subscript, read for a name already, is read for its value.
+
+        None where k is above n: C_1^2 is the square of a constant.
+        """
+        end, self.at = self.at, start
         self.enter()
         of = self.argument()
         self.expect("^")
-        node = Call("binomial", (of, self.argument()))
+        chosen = self.argument()
         self.leave()
-        return node
+        if _is_larger(chosen, of):
+            self.at = end
+            return None
+        return Call("binomial", (of, chosen))
 
     def argument_words(self) -> str:
         """A group or a token as it is spelled, for the name of a symbol."""
@@ -95,3 +125,7 @@ class Names(Measures):
     @abc.abstractmethod
     def called(self, name: str) -> Node:
         """A function that is not known, of what is in the bracket that was passed."""
+
+
+def _is_larger(node: Node, other: Node) -> bool:
+    return isinstance(node, Number) and isinstance(other, Number) and node.value > other.value

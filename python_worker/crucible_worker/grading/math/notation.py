@@ -114,6 +114,7 @@ _OPERATOR_ROWS = (
     ("relation", ">=", r">= \ge \geq \geqslant \geqq"),
     ("relation", "approx", r"\approx \simeq \approxeq \thickapprox \doteq"),
     ("relation", "in", r"\in"),
+    ("relation", "notin", r"\notin \nin \not\in"),
     ("setop", "union", r"\cup \bigcup \cupdot \sqcup \uplus \dotcup"),
     ("setop", "intersection", r"\cap \bigcap"),
     ("setop", "difference", r"\setminus \smallsetminus \backslash"),
@@ -128,7 +129,7 @@ _OPERATOR_ROWS = (
     ("pmod", "pmod", r"\pmod"),
     ("row", "row", "\\\\"),
     # Signs that are read by nobody here; a command that is not known is a symbol.
-    ("junk", "", r"\subset \subseteq \subsetneq \supset \supseteq \notin \ni \perp \parallel \sim \cong \nmid \not"),
+    ("junk", "", r"\subset \subseteq \subsetneq \supset \supseteq \ni \perp \parallel \sim \cong \nmid \not"),
     ("junk", "", r"\propto \prec \succ \preceq \succeq \oplus \otimes \odot \star \stackrel \overset \underset \oint"),
 )
 _OPERAND_ROWS = (
@@ -187,6 +188,7 @@ _CHARACTER_ROWS = (
     ("\\,", "\u2009\u202f"),
     ("-", "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63"),
     ("'", "\u2018\u2019\u2032"),
+    ("''", "\u2033"),
     ("/", "÷∕⁄"),
     (",", "，、"),
     (".", "。"),
@@ -203,12 +205,15 @@ _CHARACTER_ROWS = (
     ("\\approx ", "≈"),
     ("\\equiv ", "≡"),
     ("\\in ", "∈"),
+    ("\\notin ", "∉"),
     ("\\cup ", "∪"),
     ("\\cap ", "∩"),
     ("\\setminus ", "∖"),
     ("\\emptyset ", "∅"),
     ("\\infty ", "∞"),
     ("^\\circ ", "°˚º"),
+    ("^\\circ\\mathrm{C}", "℃"),
+    ("^\\circ\\mathrm{F}", "℉"),
     ("\\sqrt ", "√"),
     ("\\sqrt[3]", "∛"),
     ("\\sqrt[4]", "∜"),
@@ -237,8 +242,6 @@ _CHARACTER_ROWS = (
     ("\\epsilon ", "ϵ"),
     *((f"\\{name} ", sign) for name, sign in zip("RZNQ", "ℝℤℕℚ", strict=True)),
     *((f"\\{name} ", sign) for name, sign in zip(_GREEK.split(), _GREEK_CHARACTERS, strict=True)),
-    *((f"^{{{digit}}}", sign) for digit, sign in zip("0123456789n", "⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ", strict=True)),
-    *((f"_{{{digit}}}", sign) for digit, sign in zip("0123456789n", "₀₁₂₃₄₅₆₇₈₉ₙ", strict=True)),
     *(
         (f"\\frac{{{above}}}{{{below}}}", sign)
         for above, below, sign in zip("112131234151357", "233445555668888", "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", strict=True)

@@ -100,6 +100,8 @@ def number_of(text: str) -> Node:
             return _truncated(text)
     if text.count("{,}") == 1 and not _THOUSANDS.match(text):
         text = text.replace("{,}", ".")  # a decimal comma
+    if text.count(".") > 1:
+        text = text.replace(".", "")  # between thousands
     digits = re.sub(r"[^0-9.eE+-]", "", text)
     match = _PLAIN.fullmatch(digits)
     if match is None:

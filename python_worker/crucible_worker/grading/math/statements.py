@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, cast
 
-from crucible_worker.grading.math.assembly import as_set, is_membership, listed
+from crucible_worker.grading.math.assembly import REALS, as_set, is_membership, listed
 from crucible_worker.grading.math.brackets import Brackets
 from crucible_worker.grading.math.functions import Functions
 from crucible_worker.grading.math.notation import spelled
@@ -159,7 +159,10 @@ class Parser(Brackets):
             self.at += 1
             operators.append(operator)
             right = self._sets(self.words() if self.kinds[self.at] == "word" else self.sum())
-            operands.append(as_set(right) if operator == "in" else right)
+            if operator == "notin":
+                operators[-1] = "in"
+                right = SetOperation("difference", (REALS, as_set(right)))
+            operands.append(as_set(right) if operators[-1] == "in" else right)
         return Relation(tuple(operands), tuple(operators))
 
     def _extreme(self) -> Node:

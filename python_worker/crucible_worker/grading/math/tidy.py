@@ -143,6 +143,9 @@ def _sum(node: Sum, terms: tuple[Node, ...]) -> Node:
 def _product(node: Node, factors: tuple[Node, ...]) -> Node:
     """2 (3 m) is 6 m, matrices are multiplied by numbers and by each other."""
     measured = [factor for factor in factors if _measured(factor)]
+    divisors = [factor for factor in factors if isinstance(factor, Power) and _measured(factor.base)]
+    if len(measured) == len(divisors) == 1 and divisors[0].exponent == MINUS_ONE:
+        return _rate(factors, measured[0], divisors[0])
     if len(measured) == 1 and isinstance(measured[0], Quantity):
         quantity = measured[0]
         return Quantity(
@@ -162,6 +165,17 @@ def _product(node: Node, factors: tuple[Node, ...]) -> Node:
     if not scalars:
         return result
     return _matrix([Product((*scalars, entry)) for row in result.rows for entry in row], _size(result)[1])
+
+
+def _rate(factors: tuple[Node, ...], above: Node, divisor: Node) -> Node:
+    """6 m over 2 s is 3 meters per second, 6 m over 2 m is 3."""
+    match above, divisor:
+        case Quantity(value, unit), Power(Quantity(below, other), exponent):
+            bare = {id(above): value, id(divisor): Power(below, exponent)}
+            node = Product(tuple(bare.get(id(factor), factor) for factor in factors))
+            return node if unit == other else Quantity(node, f"{unit} per {other}")
+        case _:
+            return Product(factors)
 
 
 def _multiplied(left: Matrix, right: Matrix) -> Matrix:
