@@ -107,10 +107,14 @@ class MathPolicy:
     r"""\Delta x = 3 equals 3."""
     integration_constants: bool = True
     """Constants of integration may have other letters: x^2 + C equals x^2 + K."""
+    chemical_formulas: bool = True
+    r"""Chemical formulas are compared as such: H2O, H_2O and \ce{H2O} are equal."""
     vector_notations: bool = True
     r"""Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0)."""
     chinese_words: bool = True
     """Units and conjunctions may be in Chinese."""
+    dates_and_times: bool = True
+    """Dates and times are compared as such: March 5 equals 5 March, and 2:30 PM equals 14:30."""
     regional_numerals: bool = True
     """1.234,5 and 1'234.5 equal 1234.5, and 2,75 equals 2.75."""
     unit_names: bool = True

@@ -72,7 +72,7 @@ _HOUR = "时"  # a unit behind a slash only
 # A value, and what may stand between it and its unit.
 _VALUE = r"([0-9)\]}%A-Za-zπ](?:\s|~|\$|\\[,;:! )\]]|\\(?:text|mathrm|textbf)\{){0,6})"
 _UNIT = re.compile(
-    rf"{_VALUE}((?:平方|立方)?(?:{_NAMES})(?:\s?[/每]\s?(?:(?:平方|立方)?(?:{_NAMES})|{_HOUR})){{0,2}})(?:(?=[或和与])|(?![一-鿿]))"
+    rf"{_VALUE}((?:平方|立方)?(?:{_NAMES})(?:\s?[/每]\s?(?:(?:平方|立方)?(?:{_NAMES})|{_HOUR})){{0,2}})(?:(?=[或和与])|(?![一-鿿]|\s?[0-9]))"
 )
 _PART = re.compile(rf"(平方|立方|)({_NAMES}|{_HOUR})")
 _MULTIPLE = re.compile(r"(?<=[0-9])(\s?)(百万|万亿|万|亿)")

@@ -10,6 +10,7 @@ from crucible_worker.grading.math.compare_sets import compare_sets, is_real_set
 from crucible_worker.grading.math.compare_text import compare_text, is_empty_set
 from crucible_worker.grading.math.compare_values import compare_values
 from crucible_worker.grading.math.conditions import at_points
+from crucible_worker.grading.math.durations import compare_durations
 from crucible_worker.grading.math.matching import match
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, equal, unknown
 from crucible_worker.grading.math.tree import (
@@ -164,6 +165,10 @@ def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | Non
 
 def _compare_numberless(target: Node, answer: Node, scope: Scope) -> Outcome | None:
     """What is no number: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
+    if (isinstance(target, Sum) or isinstance(answer, Sum)) and scope.policy.dates_and_times:
+        duration = compare_durations(target, answer, scope)
+        if duration is not None:
+            return duration
     match target, answer:
         case Call("ratio", (first, *parts)), Call("ratio", (other, *others)) if len(parts) > 1:
             if len(parts) != len(others):

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.math.chemistry import compare_formulas
 from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
 from crucible_worker.grading.math.compare_values import is_reduced
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
+from crucible_worker.grading.math.moments import compare_moments
 from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal
 from crucible_worker.grading.math.parse import words_of
 from crucible_worker.grading.math.provisos import condition, counted, other_domains
@@ -93,7 +95,12 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
     target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     written = _as_written(target, answer, policy, whole=whole)
-    if written.verdict is Verdict.CORRECT or (spelled := respelled(target, answer, policy)) is None:
+    if written.verdict is Verdict.CORRECT:
+        return written
+    kind = _compare_kinds(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
+    if kind is not None:
+        return _decision(kind)
+    if (spelled := respelled(target, answer, policy)) is None:
         return written
     other = _as_written(*spelled, policy, whole=whole)
     if other.method == "literal":
@@ -117,8 +124,21 @@ def _as_written(target: str, answer: str, policy: MathPolicy, *, whole: bool) ->
     if outcome.kind == "unknown":
         outsize = not outcome.agrees and is_small(expected) and has_outsize(read(boxed(answer) or answer))
         return _undecided(outcome, outsize=outsize)
+    return _decision(outcome)
+
+
+def _decision(outcome: Outcome) -> Decision:
     verdict = Verdict.CORRECT if outcome.kind == "equal" else Verdict.INCORRECT
     return Decision(verdict=verdict, method=outcome.method, reason=outcome.reason)
+
+
+def _compare_kinds(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
+    """Compare what is no mathematics but has a form of its own; None where one side has none."""
+    if policy.dates_and_times and (outcome := compare_moments(target, answer)) is not None:
+        return outcome
+    if policy.chemical_formulas:
+        return compare_formulas(target, answer, ordered=policy.ordered_lists)
+    return None
 
 
 def decide_unsent(target: str) -> Decision:

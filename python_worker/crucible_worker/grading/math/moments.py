@@ -1,0 +1,135 @@
+"""Dates and times of day: one day or one minute, however it is written."""
+
+from __future__ import annotations
+
+import calendar
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from crucible_worker.grading.math.outcome import Outcome, different, equal
+from crucible_worker.grading.math.phrases import words_of
+
+__all__ = ["MAX_MOMENT_CHARS", "compare_moments"]
+
+MAX_MOMENT_CHARS = 80
+"""Of a text that is a date or a time; longer ones say more."""
+
+_MONTHS = {
+    name: number
+    for number in range(1, 13)
+    for name in (calendar.month_name[number].casefold(), calendar.month_abbr[number].casefold())
+} | {"sept": 9}
+_WEEKDAYS = {
+    name: number
+    for number in range(7)
+    for name in (calendar.day_name[number].casefold(), calendar.day_abbr[number].casefold())
+}
+# What dates and times have: most answers have none of it.
+_HINT = re.compile(
+    r":|[ap]\.? ?m|noon|midday|midnight|clock|in the |[0-9][-/.][0-9]|月"
+    r"|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
+    re.IGNORECASE,
+)
+_FILLERS = frozenset({"the", "of", "on", "at", "in", "day", "date"})
+_DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")
+_YEAR = re.compile(r"[12][0-9]{3}")
+_YEAR_FIRST = re.compile(r"([12][0-9]{3})(?:([-/.])([0-9]{1,2})\2([0-9]{1,2})|年([0-9]{1,2})月([0-9]{1,2})[日号])")
+_YEAR_LAST = re.compile(r"([0-9]{1,2})([-/.])([0-9]{1,2})\2([12][0-9]{3})")
+_MONTH_AND_DAY = re.compile(r"([0-9]{1,2})月([0-9]{1,2})[日号]")
+_TIME = re.compile(
+    r"(?:at )?([0-9]{1,2})(?:([:.h])([0-5][0-9]))?(?::([0-5][0-9]))?"
+    r"(?: ?(?:([ap])\.? ?m|(noon|midnight))| o'clock| ?(hours|hrs|h))?\.?"
+    r"(?: in the (morning|afternoon|evening))?"
+)
+_HALVES = {"a": 0, "p": 12, "morning": 0, "afternoon": 12, "evening": 12}
+_NOON, _MIDNIGHT = 12 * 3_600, 0
+_NAMED = {"noon": _NOON, "midday": _NOON, "midnight": _MIDNIGHT, "at noon": _NOON, "at midnight": _MIDNIGHT}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Date:
+    year: int | None
+    month: int
+    day: int | None
+    weekday: int | None = None
+
+
+def compare_moments(target: str, answer: str) -> Outcome | None:
+    """Compare two dates, or two times of day; None where one of them is neither, or may be two."""
+    if max(len(target), len(answer)) > MAX_MOMENT_CHARS:
+        return None
+    if _HINT.search(target) is None or _HINT.search(answer) is None:
+        return None
+    expected, said = words_of(target), words_of(answer)
+    time, time_said = _time(expected), _time(said)
+    if time is not None and time_said is not None:
+        return equal("text") if time == time_said else different("text", "another time")
+    date, date_said = _date(expected), _date(said)
+    if date is None or date_said is None:
+        return None
+    same_weekday = None in (date.weekday, date_said.weekday) or date.weekday == date_said.weekday
+    same = same_weekday and dataclasses.replace(date, weekday=None) == dataclasses.replace(date_said, weekday=None)
+    return equal("text") if same else different("text", "another date")
+
+
+def _time(words: str) -> int | None:
+    """Seconds since midnight; None for what is no time, or may be one of two: 2:30."""
+    if words in _NAMED:
+        return _NAMED[words]
+    found = _TIME.fullmatch(words)
+    if found is None:
+        return None
+    written, mark, minutes, seconds, half, name, hours, part = found.groups()
+    hour = int(written)
+    if name:
+        return _NAMED[name] if hour == 12 and minutes in (None, "00") else None
+    if half and part:
+        return None
+    if half or part:
+        if not 1 <= hour <= 12 or hours:
+            return None
+        hour = hour % 12 + _HALVES[half or part]
+    elif mark != ":" or hour > 23 or not (len(written) == 2 and (hour < 10 or hour > 12)):
+        return None  # without its half the day is known of 02:30 and 14:30
+    return hour * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
+
+
+def _date(words: str) -> _Date | None:
+    """A date; None for what is none, or may be one of two: 3/4/2020."""
+    if found := _YEAR_FIRST.fullmatch(words):
+        year, _, month, day, *others = found.groups()
+        return _checked(int(year), int(month or others[0]), int(day or others[1]))
+    if found := _YEAR_LAST.fullmatch(words):
+        first, second, year = int(found[1]), int(found[3]), int(found[4])
+        if first <= 12 and second <= 12 and first != second:
+            return None
+        return _checked(year, min(first, second), max(first, second))
+    if found := _MONTH_AND_DAY.fullmatch(words):
+        return _checked(None, int(found[1]), int(found[2]))
+    parts = [word.strip(".,") for word in words.split()]
+    parts = [part for part in parts if part and part not in _FILLERS]
+    weekdays = [_WEEKDAYS[part] for part in parts if part in _WEEKDAYS]
+    if len(weekdays) > 1:
+        return None
+    return _in_words([part for part in parts if part not in _WEEKDAYS], weekdays[0] if weekdays else None)
+
+
+def _in_words(parts: Sequence[str], weekday: int | None) -> _Date | None:
+    """March 5, 5th of March 2020, 2020 March 5, March 2020."""
+    months = [_MONTHS[part] for part in parts if part in _MONTHS]
+    rest = [part for part in parts if part not in _MONTHS]
+    years = [int(part) for part in rest if _YEAR.fullmatch(part)]
+    days = [int(found[1]) for part in rest if (found := _DAY.fullmatch(part))]
+    if len(months) != 1 or len(years) > 1 or len(days) > 1 or len(years) + len(days) != len(rest) or not rest:
+        return None
+    return _checked(years[0] if years else None, months[0], days[0] if days else None, weekday)
+
+
+def _checked(year: int | None, month: int, day: int | None, weekday: int | None = None) -> _Date | None:
+    if not 1 <= month <= 12:
+        return None
+    # Without its year, February may have 29 days.
+    if day is not None and not 1 <= day <= calendar.monthrange(year or 2000, month)[1]:
+        return None
+    return _Date(year, month, day, weekday)
