@@ -66,7 +66,7 @@ class Grade:
     extracted: str = ""
     """What was taken for the answer."""
     extraction: str = ""
-    """How it was found: "box", "tag", "marker", "math", "number", "whole"; empty where nothing was looked for."""
+    """As of an `ExtractedAnswer`, or "whole": the text as it is; empty where nothing was looked for."""
     method: str = ""
     """How the verdict came about: "literal", "rational", "structure", "identity", "symbolic", "too_long", ..."""
     reason: str = ""
@@ -164,7 +164,7 @@ class ExtractedAnswer:
     answer: str = ""
     """The answer."""
     extraction: str = ""
-    """"box", "tag", "marker", "math", "whole", "number"; empty where there is none."""
+    """"json", "tag", "box", "marker", "sentence", "math", "whole", "number"; empty where there is none."""
     reason: str = ""
     """Why there is none, where that is not plain; and what had to be done to read the response."""
     problem: Problem | None = None

@@ -2,18 +2,24 @@ r"""The answer inside a response, found from its end.
 
 The first of these that a response has, and of its kind the last:
 
-1. `box`: what stands in `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
-2. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages, and within
+1. `json`: the answer in a JSON object that the response ends with; see `crucible_worker.grading.json_answer`.
+2. `tag`: what stands between `<answer>` and `</answer>`; see `crucible_worker.grading.tagged`. A box in it or behind it
+   counts instead (`box`), as does what a marker in it says; of a content of several lines with words the answer is
+   found as of a response.
+3. `box`: what stands in `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
+4. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages, and within
    `\text{}` or HTML, see `crucible_worker.grading.wrapped`), "A:" at the start of a line, or "####" on the last line;
    see `crucible_worker.grading.phrase` for where it ends.
-3. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
+5. `sentence`: what the last paragraph states: which choice is right, that there is no solution, Yes or No as its first
+   word; see `crucible_worker.grading.conclusion`.
+6. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
    a last line that holds no word.
-4. `whole`: the response itself, where it is one short line of at most four words.
-5. `number`: the last number, as `crucible_worker.grading.numbers` reads it, that is not ruled out ("it is not 5").
+7. `whole`: the response itself, where it is one short line of at most four words.
+8. `sentence`: what the last sentence ends with: a time, an amount with its unit, a name.
+9. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
 
-Answer tags come before all of these: what stands between the last ones is the answer (`tag`, see
-`crucible_worker.grading.tagged`), or a box in it or behind it (`box`). What a marker in it says counts; of a content
-that is longer than a line the answer is found as of a response.
+Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
+no answers, nor are formulas and numbers that the text rules out ("it is not 5").
 
 What stands in `<think>...</think>` is not part of the answer, nor is what precedes a `</think>` that was not opened in
 the response; a block that is never closed reaches to the end.
@@ -31,9 +37,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from crucible_worker.grading import boxes
+from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.formulas import last_formulas, of_lines
 from crucible_worker.grading.joined import MAX_JOINED
+from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
@@ -45,7 +53,7 @@ from crucible_worker.grading.phrase import (
     undelimited,
     words,
 )
-from crucible_worker.grading.rejection import REACH, rejected
+from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 from crucible_worker.grading.tagged import Tagged, last_tagged
 from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped, without_special_tokens
 
@@ -54,13 +62,10 @@ __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract",
 MAX_TAIL_CHARS = 100_000
 """Where there is no box, an answer is looked for in so many characters at the end, white space there left aside."""
 
-MAX_STEPS_PER_CHARACTER = 10
+MAX_STEPS_PER_CHARACTER = 20
 """`Extraction.steps` is never more than this for each character of the response, and 16 in all besides."""
 MAX_WHOLE_WORDS = 4
 """A response of one line that has more words is a sentence, not an answer."""
-
-MAX_RULED_OUT = 8
-"""Numbers at the end that may be ruled out ("it is not 5"): the number before them is the answer."""
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 # These read a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
@@ -99,7 +104,7 @@ class Extraction:
     answer: str = ""
     """As it is written there, white space around it dropped; empty where there is none."""
     how: str = ""
-    """"box", "tag", "marker", "math", "whole" or "number"; empty where there is none."""
+    """"json", "tag", "box", "marker", "sentence", "math", "whole" or "number"; empty where there is none."""
     reason: str = ""
     """Why there is none, where that is not plain: the response is too long, or nothing but thinking."""
     steps: int = dataclasses.field(default=0, compare=False, repr=False)
@@ -117,9 +122,13 @@ def extract(text: str) -> Extraction:
     said = without_special_tokens(spoken(text))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
+    answer, looked = json_answer(_tail(said))
+    if answer is not None:
+        found = _in_content(answer, "json") if answer else Extraction(reason="the JSON object gives no answer")
+        return dataclasses.replace(found, steps=found.steps + looked + len(text))
     tagged, tags = last_tagged(said)
     found = _found(said, _STAGES) if tagged is None else _between(said, tagged)
-    return dataclasses.replace(found, steps=found.steps + len(text) + tags)
+    return dataclasses.replace(found, steps=found.steps + looked + len(text) + tags)
 
 
 def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]]) -> Extraction:
@@ -135,16 +144,26 @@ def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int
 
 
 def _between(said: str, tagged: Tagged) -> Extraction:
-    """The answer of a tag: a box in it or behind it, what a marker in it says, its content where that is one line."""
+    """The answer of a tag: a box in it or behind it, or what its content is."""
     box, steps = _box(said[tagged.start :])
     if box:
         return Extraction(answer=box, how="box", steps=steps)
-    content = tagged.content
-    if len(content) <= MAX_WHOLE_CHARS and not (has_words(content) and "\n" in content):
-        marked, looked = _marker(content)
-        return Extraction(answer=marked or undelimited(content) or content, how="tag", steps=steps + looked)
-    found = _found(content, _STAGES)
-    return dataclasses.replace(found, answer=found.answer or content, how="tag", steps=found.steps + steps)
+    answer, looked = json_answer(tagged.content)
+    found = _in_content(tagged.content if answer is None else answer, "tag")
+    return dataclasses.replace(found, steps=found.steps + steps + looked)
+
+
+def _in_content(content: str, how: str) -> Extraction:
+    """What a content is that is meant as an answer: a box, what a marker in it says, or all of it where it is one line.
+
+    Of more lines with words the answer is looked for as in a response.
+    """
+    found = _found(content, _STAGES[:2])
+    if not found.answer and len(content) <= MAX_WHOLE_CHARS and not (has_words(content) and "\n" in content):
+        return Extraction(answer=undelimited(content) or content, how=how if content else "", steps=found.steps)
+    if not found.answer:
+        found = _found(content, _STAGES)
+    return dataclasses.replace(found, answer=found.answer or content, how=how)
 
 
 def spoken(text: str) -> str:
@@ -262,15 +281,18 @@ def _whole(text: str) -> tuple[str, int]:
 
 def _number(text: str) -> tuple[str, int]:
     """The last number that is not ruled out; what is ruled out is not the answer where it stands before, either."""
-    ruled_out: set[str] = set()
+    wrong: set[str] = set()
     for number in reversed(last_numbers(text, MAX_RULED_OUT + 1)):
         end = number.start + len(number.text)
-        if rejected(text[max(0, number.start - REACH) : number.start], text[end : end + REACH]):
-            ruled_out.add(number.text)
-        elif number.text not in ruled_out:
+        if ruled_out_in_line(text, number.start, end):
+            wrong.add(number.text)
+        elif number.text not in wrong:
             return number.text, len(text)
     return "", len(text)
 
 
-_STAGES = (("box", _box), ("marker", _marker), ("math", _math), ("whole", _whole), ("number", _number))
-_IN_TAIL = frozenset({"marker", "math", "number"})
+_STAGES = (
+    *(("box", _box), ("marker", _marker), ("sentence", stated), ("math", _math), ("whole", _whole)),
+    *(("sentence", ending), ("number", _number)),
+)
+_IN_TAIL = frozenset({"marker", "sentence", "math", "number"})

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from crucible_worker.grading.condition import is_condition, says_where
 from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
 from crucible_worker.grading.phrase import result
+from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 
 __all__ = ["MAX_FORMULAS", "last_formulas", "of_lines"]
 
@@ -48,10 +49,10 @@ class _Formula:
 
 def last_formulas(text: str) -> tuple[str, int]:
     """The answer that the last formulas of a text are, empty without one; and the work done."""
-    formulas = list(itertools.islice(_formulas(text), MAX_FORMULAS))
+    formulas = list(itertools.islice(_formulas(text), MAX_FORMULAS))[::-1]
+    _drop_ruled_out(text, formulas)
     if not formulas:
         return "", 2 * len(text)
-    formulas.reverse()
     last = _last_of_answer(text, formulas)
     first = _first_joined(text, formulas, last)
     steps = formulas[0].steps
@@ -59,6 +60,18 @@ def last_formulas(text: str) -> tuple[str, int]:
         return result(formulas[last].content), steps
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
     return written([_side(formula.content) for formula in formulas[first : last + 1]], links), steps
+
+
+def _drop_ruled_out(text: str, formulas: list[_Formula]) -> None:
+    """Drop the last formulas as far as the text rules them out: "$5$ is not the answer"."""
+    wrong: set[str] = set()
+    while formulas and len(wrong) < MAX_RULED_OUT:
+        last = formulas[-1]
+        if ruled_out_in_line(text, last.start, last.end):
+            wrong.add(last.content)
+        elif last.content not in wrong:
+            return
+        formulas.pop()
 
 
 def of_lines(lines: Sequence[str], *, introduced: bool) -> str:

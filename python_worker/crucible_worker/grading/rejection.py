@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["REACH", "rejected"]
+__all__ = ["MAX_RULED_OUT", "REACH", "rejected", "ruled_out_in_line"]
 
 REACH = 60
 """Characters on either side of a choice in which it may be ruled out."""
+MAX_RULED_OUT = 8
+"""Answers at the end of a text that may be ruled out ("it is not 5"): one that stands before them is the answer."""
 
 _NOT = (
     r"(?:\bnot|n\s?['\u2019]\s?t|\bcannot|\bnever|\bneither|\bnor|\bnicht|\bkeine?|\bpas|\bno es"
@@ -22,12 +24,12 @@ _OTHER_THAN = (
     r"|(?:any|every)(?:thing|one)? but|all but)"
 )
 _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
-_GAP = r"[\s\"'\u201c\u2018(*$]{0,8}"
+_GAP = r"[\s\"'\u201c\u2018(*$\\]{0,8}"
 # Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
 _BEFORE = re.compile(rf"(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}{_GAP}\Z", re.IGNORECASE)
 _BEHIND = re.compile(
-    r"[\s\"'\u201d\u2019)*$]{0,8}"
+    r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
     r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
     r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible))|isn\s?['\u2019]\s?t\b"
@@ -36,7 +38,23 @@ _BEHIND = re.compile(
 )
 
 
+# "no solution other than 3" names 3.
+_NONE_BUT = re.compile(
+    r"\b(?:no|none|nothing|never|not|n['\u2019]t)\b[^.;\n]{0,50}\b(?:other than|except(?: for)?|but|besides)\W{0,8}"
+    r"(?:\w\W{1,8}=\s?)?\Z",
+    re.IGNORECASE,
+)
+
+
 def rejected(before: str, behind: str) -> bool:
     """Whether what stands around a choice rules it out. Bounded work: at most `REACH` characters of each are read."""
     before, behind = before[-REACH:], behind[:REACH]
     return _BEFORE.search(before) is not None or _BEHIND.match(behind) is not None
+
+
+def ruled_out_in_line(text: str, start: int, end: int) -> bool:
+    """Whether what stands around a part of a text, on its line, rules it out."""
+    before = text[max(0, start - REACH) : start].rpartition("\n")[2]
+    if _NONE_BUT.search(before):
+        return False
+    return rejected(before, text[end : end + REACH].partition("\n")[0])

@@ -40,6 +40,16 @@ PIECES = (
         "입니다",
         "not ",
     ),
+    *(
+        '{"answer": ',
+        '"',
+        '"final_answer": "',
+        "```",
+        "Option B is correct",
+        "I would go with (A)",
+        "there is no solution",
+    ),
+    *("Yes, ", "No. ", " is Alice", "4:30 p.m.", "3 hours and 20 minutes", "does not exist", "if ", "other than "),
     *("<answer>", "</answer>", "</final_answer>", "<final_answer>", "[ANSWER]", "[/ANSWER]", "..."),
     *("<think>", "</think>", "\n", " ", ".", ",", ";", "*", "_", "`", "=", "<", "(", ")", "[", "]", "!", "?", "'s"),
     *(
@@ -103,6 +113,19 @@ REPEATED = [
         "<|x|>",
         "boxed{",
         "not 5 ",
+        "no but ",
+        '{"answer":1',
+        '"answer":1}',
+        '{"answer":"',
+        "\\\\frac",
+        "Option A is correct ",
+        "I choose A ",
+        "there is no solution ",
+        "has no such number ",
+        "3 hours and ",
+        "is Al ",
+        "1:1",
+        "```",
         "答え",
         "<answer>",
         "</answer>",
@@ -125,7 +148,7 @@ REPEATED = [
         "-",
     ),
 ]
-ENDS = ["", "5", "Answer: ", "}" * 50, "$", "\\)", " because it is so."]
+ENDS = ["", "5", "}", '"}', "Answer: ", "}" * 50, "$", "\\)", " because it is so."]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -154,6 +177,8 @@ def test_repetition_costs_work_in_proportion(unit: str, end: str) -> None:
         "\\text{Answer: ",
         "<|x|>",
         "not 5 ",
+        '{"answer":1',
+        "Option A is correct ",
         "<answer>",
         "<answer>5</answer>",
         "'<answer>5</answer>'",
@@ -181,7 +206,7 @@ def test_no_response_makes_it_raise(text: str) -> None:
     """Whatever a response is, there is an extraction, its answer is stripped, and its work is bounded."""
     found = extract(text)
 
-    assert found.how in ("box", "tag", "marker", "math", "whole", "number", "")
+    assert found.how in ("box", "tag", "json", "marker", "sentence", "math", "whole", "number", "")
     assert bool(found.answer) is bool(found.how)
     assert found.answer == found.answer.strip()
     assert found.steps <= MAX_STEPS_PER_CHARACTER * len(text) + 16

@@ -1,0 +1,102 @@
+r"""The answer in a JSON object that a response ends with: `{"reasoning": "...", "answer": 42}`, fenced or not.
+
+The object is the last thing in the response, and its key is `answer` or `final_answer` in any spelling of its capitals
+and joints ("finalAnswer", "Final Answer"); of both the final one counts. Values are text, a number, true or false, or a
+list of these. An object whose answer is null, empty or a placeholder answers nothing: nothing else of it is the answer.
+LaTeX whose backslashes were not doubled is read as it was meant.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from crucible_worker.grading.phrase import is_placeholder
+
+__all__ = ["json_answer"]
+
+_FENCE = re.compile(r"\s*+(?:```|~~~)\s*+\Z")
+_BRACE = re.compile(r"[{}]")
+_KEY = re.compile(r'"\s?(?:final)?[_ -]?answer\s?"\s*+:', re.IGNORECASE)
+_JOINTS = str.maketrans("", "", "_- ")
+_KEYS = ("finalanswer", "answer")
+# Escapes that JSON has, but that begin a command of LaTeX here; and those that it has not.
+_COMMAND = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\(?=(?:b(?:ar|egin|eta|inom|oxed|mod)|f(?:box|orall|rac)|n(?:abla|eq|otin)"
+    r"|r(?:angle|ho|ight)|t(?:ext(?:bf|it|rm)?|frac|heta|imes|riangle))(?![a-z])|[^\"\\/bfnrtu])"
+)
+_MAX_FENCE = 20
+
+
+def json_answer(text: str) -> tuple[str | None, int]:
+    """The answer that an object at the end of a text gives, empty if it gives none; None where there is no such object.
+
+    Also the work done. Linear.
+    """
+    end = text.rstrip()
+    if end.endswith(("```", "~~~")) and (
+        fence := _FENCE.search(end, len(end) - _MAX_FENCE if len(end) > _MAX_FENCE else 0)
+    ):
+        end = end[: fence.start()].rstrip()
+    if not end.endswith("}"):
+        return None, 0
+    depth = marks = 0
+    for brace in _BRACE.finditer(end[::-1]):
+        marks += 1
+        depth += 1 if brace[0] == "}" else -1
+        if depth == 0:
+            written = end[len(end) - brace.end() :]
+            return _answer_of(written), brace.end() + marks
+    return None, len(end) + marks
+
+
+def _answer_of(written: str) -> str | None:
+    if not _KEY.search(written):
+        return None
+    found = _parsed(written)
+    if found is None:
+        return None
+    by_key = {key.translate(_JOINTS).casefold(): value for key, value in found}
+    for key in _KEYS:
+        if key in by_key:
+            answer = _text(by_key[key])
+            return "" if is_placeholder(answer) else answer
+    return None
+
+
+def _parsed(written: str) -> list[tuple[str, Any]] | None:
+    """The keys and values of an object, numbers as they are written; None where it is none."""
+    for text in (_COMMAND.sub(r"\1\\\\", written), written):
+        try:
+            found = json.loads(text, strict=False, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, _Pairs):
+            return found
+    return None
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object: not a list."""
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value)
+        case str():
+            return value.strip()
+        case _Pairs():
+            return ""
+        case list():
+            parts = [_text(part) for part in value]
+            return ", ".join(parts) if all(parts) else ""
+        case _:
+            return ""
