@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import importlib.util
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,15 @@ from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.metric_results import metrics_from_bytes, metrics_to_bytes
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import MathPolicy, Metrics, SampleResult, TrajectoryBatch, Verdict
+from crucible_bridge.types import (
+    InputOutputTests,
+    MathPolicy,
+    Metrics,
+    OutputComparison,
+    SampleResult,
+    TrajectoryBatch,
+    Verdict,
+)
 from crucible_bridge.v1 import metrics_pb2
 from crucible_bridge.v1.evaluation_pb2 import EvaluateRequest
 from crucible_worker.backends.openai.documents import read_document
@@ -35,7 +44,8 @@ from crucible_worker.evaluators.judging import judgement
 from crucible_worker.grading.code.assertions import read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
-from crucible_worker.grading.code.judging import _differs
+from crucible_worker.grading.code.input_output import read_input_output
+from crucible_worker.grading.code.output import difference
 from crucible_worker.grading.direct import DirectGrader
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
@@ -137,7 +147,23 @@ ROWS = {
         make=lambda n: int(_hex(n, 1), 16), run=lambda expected: equals({"m": "0.5"}, expected), size=50_000
     ),
     "code: blank lines of output": Row(
-        make=lambda n: "\n" * n, run=lambda text: _differs(text.encode(), "a"), size=20_000
+        make=lambda n: "\n" * n, run=lambda text: difference(text.encode(), "a", OutputComparison()), size=20_000
+    ),
+    **{
+        f"code: output of {part!r}, {'by token' if by_token else 'by line'}": Row(
+            make=lambda n, part=part: (part * n + "1.0", part * n + "1.1"),
+            run=lambda texts, by_token=by_token: difference(
+                texts[0].encode(), texts[1], OutputComparison(by_token=by_token, relative_tolerance=0.5)
+            ),
+            size=4_000,
+        )
+        for part in ("7", "7.", "1e900 ", "\n", " ", "x ", "1e", "-", "0.")
+        for by_token in (False, True)
+    },
+    "code: numbers that are close": Row(
+        make=lambda n: ("1.5e900 " * n, "1.6e900 " * n),
+        run=lambda texts: difference(texts[0].encode(), texts[1], OutputComparison(relative_tolerance=0.5)),
+        size=2_000,
     ),
     "code: a set of integers of one hash": Row(
         make=lambda n: f"assert f(1) == {{{', '.join(str((2**61 - 1) * k) for k in range(n))}}}",
@@ -279,6 +305,11 @@ def _found(message: dict[str, Any]) -> object:
 
 
 ROWS |= {
+    "code: tests as APPS has them": Row(
+        make=lambda n: json.dumps({"fn_name": "f", "inputs": [[{"1": [1]}]] * n, "outputs": [[1]] * n}).encode(),
+        run=_uncollected(lambda data: read_input_output(InputOutputTests(json=data.decode()), 1_000_000)),
+        size=2_000,
+    ),
     "server: lists in lists": Row(make=lambda n: b"[" * n, run=lambda body: refused(_answered, body), size=20_000),
     "server: empty lists": Row(make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=_uncollected(_answered), size=5_000),
     "server: one number of many digits": Row(

@@ -229,3 +229,25 @@ async def test_a_models_programs_are_evaluated(partial: bool):
     assert results["broken"].verdict is Verdict.ERROR
     assert results["right"].extracted == f"{GOOD}\n"
     assert evaluation.metrics.values["accuracy"] == pytest.approx((3.5 if partial else 3.0) / 5)
+
+
+@needs_sandbox
+async def test_output_of_a_models_program_is_compared_as_the_grader_is_told():
+    """By the grader's options where a target has no comparison; tests as APPS has them are a target as they are."""
+    targets = {
+        "as told": {"inputs": [""], "outputs": ["0.333"]},
+        "too far": {"inputs": [""], "outputs": ["0.334"]},
+        "its own": {"stdout": "0.334", "absolute_tolerance": 0.01},
+    }
+    samples = tuple(Sample(id=name, input=name, targets=(json.dumps(target),)) for name, target in targets.items())
+    async with rig(ScriptedModel(answer=lambda prompt: "print(1 / 3)"), code_sandboxes=1) as worker:
+        await worker.evaluation.evaluate(
+            asked(
+                evaluators=[accuracy(grader="code", grader_options={"absolute_tolerance": 0.0005})],
+                dataset=samples,
+                sampling=SamplingParams(max_tokens=100),
+            )
+        )
+        results = {result.sample_id: result.score for result in await samples_of(worker.worker.bridge)}
+
+    assert results == {"as told": 1.0, "too far": 0.0, "its own": 1.0}

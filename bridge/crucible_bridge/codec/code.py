@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crucible_bridge.codec.fields import child, sendable, several, unicode_text
+from crucible_bridge.codec.fields import child, finite_from_zero, sendable, several, unicode_text
 from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
 from crucible_bridge.codec.grading import response_from_v1, response_to_v1
 from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
@@ -22,6 +22,8 @@ from crucible_bridge.types import (
     ExtractCodeRequest,
     ExtractedProgram,
     GradeCodeRequest,
+    InputOutputTests,
+    OutputComparison,
     ProblemCounts,
     StdioTest,
 )
@@ -68,7 +70,11 @@ def code_test_to_v1(test: CodeTest, field: str) -> pb.CodeTest:
             case Assertions(source=source):
                 return pb.CodeTest(assertions=source)
             case StdioTest(stdin=stdin, stdout=stdout):
-                return pb.CodeTest(stdio=pb.StdioTest(stdin=stdin, stdout=stdout))
+                how = _comparison_to_v1(test.comparison)
+                return pb.CodeTest(stdio=pb.StdioTest(stdin=stdin, stdout=stdout, comparison=how))
+            case InputOutputTests(json=source):
+                how = _comparison_to_v1(test.comparison)
+                return pb.CodeTest(input_output=pb.InputOutputTests(json=source, comparison=how))
             case CallTest(function=function, arguments_json=arguments, expected_json=expected):
                 call = pb.CallTest(function=function, arguments_json=arguments, expected_json=expected)
                 return pb.CodeTest(call=call)
@@ -88,7 +94,13 @@ def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
                 raise InvalidField(child(field, "assertions"), "is blank")
             return Assertions(message.assertions)
         case "stdio":
-            return StdioTest(stdin=message.stdio.stdin, stdout=message.stdio.stdout)
+            how = _comparison_from_v1(message.stdio, child(field, "stdio"))
+            return StdioTest(stdin=message.stdio.stdin, stdout=message.stdio.stdout, comparison=how)
+        case "input_output":
+            if not message.input_output.json.strip():
+                raise InvalidField(child(field, "input_output.json"), "is empty")
+            how = _comparison_from_v1(message.input_output, child(field, "input_output"))
+            return InputOutputTests(json=message.input_output.json, comparison=how)
         case "call":
             call = message.call
             for name, text in (("function", call.function), ("expected_json", call.expected_json)):
@@ -98,6 +110,25 @@ def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
             return CallTest(function=call.function, arguments_json=arguments, expected_json=call.expected_json)
         case _:
             raise InvalidField(field, "names no test")
+
+
+def _comparison_to_v1(comparison: OutputComparison) -> pb.OutputComparison | None:
+    if comparison == OutputComparison():
+        return None
+    return pb.OutputComparison(
+        by_token=comparison.by_token,
+        absolute_tolerance=comparison.absolute_tolerance,
+        relative_tolerance=comparison.relative_tolerance,
+    )
+
+
+def _comparison_from_v1(message: pb.StdioTest | pb.InputOutputTests, field: str) -> OutputComparison:
+    how, path = message.comparison, child(field, "comparison")
+    return OutputComparison(
+        by_token=how.by_token,
+        absolute_tolerance=finite_from_zero(how.absolute_tolerance, child(path, "absolute_tolerance")),
+        relative_tolerance=finite_from_zero(how.relative_tolerance, child(path, "relative_tolerance")),
+    )
 
 
 def code_item_to_v1(item: CodeItem, field: str) -> pb.CodeItem:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +16,18 @@ from google.protobuf.message import Message
 
 from crucible_bridge.errors import InvalidField
 
-__all__ = ["EnumPair", "at_least", "at_most_bytes", "child", "entry", "made", "sendable", "several", "unicode_text"]
+__all__ = [
+    "EnumPair",
+    "at_least",
+    "at_most_bytes",
+    "child",
+    "entry",
+    "finite_from_zero",
+    "made",
+    "sendable",
+    "several",
+    "unicode_text",
+]
 
 E = TypeVar("E", bound=enum.StrEnum)
 M = TypeVar("M", bound=Message)
@@ -86,6 +98,17 @@ def at_least(value: int | float, minimum: int, field: str) -> None:
     """
     if not value >= minimum:
         raise InvalidField(field, f"is {value}, must be at least {minimum}")
+
+
+def finite_from_zero(value: float, field: str) -> float:
+    """A number that is finite and at least 0, as tolerances are.
+
+    Raises:
+        InvalidField: it is another.
+    """
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidField(field, f"is {value}, must be finite and at least 0")
+    return value
 
 
 def at_most_bytes(text: str, limit: int, field: str) -> None:

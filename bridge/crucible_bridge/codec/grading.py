@@ -6,10 +6,9 @@ What models said travels as bytes. Decoded, a sequence that is not UTF-8 is U+FF
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
-from crucible_bridge.codec.fields import EnumPair, at_least, child, sendable, several
+from crucible_bridge.codec.fields import EnumPair, at_least, child, finite_from_zero, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BoxedForm,
@@ -319,14 +318,10 @@ def _text_from_v1(kind: TextScorerKind, message: pb.TextScorer, field: str) -> T
 
 
 def _numeric_from_v1(message: pb.NumericScorer, field: str) -> NumericScorer:
-    tolerances = {
-        "absolute_tolerance": message.absolute_tolerance,
-        "relative_tolerance": message.relative_tolerance,
-    }
-    for name, value in tolerances.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise InvalidField(child(field, name), f"is {value}, must be finite and at least 0")
-    return NumericScorer(**tolerances)
+    return NumericScorer(
+        absolute_tolerance=finite_from_zero(message.absolute_tolerance, child(field, "absolute_tolerance")),
+        relative_tolerance=finite_from_zero(message.relative_tolerance, child(field, "relative_tolerance")),
+    )
 
 
 def _format_to_v1(scorer: FormatScorer) -> pb.FormatScorer:

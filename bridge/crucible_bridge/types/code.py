@@ -18,6 +18,8 @@ __all__ = [
     "ExtractCodeRequest",
     "ExtractedProgram",
     "GradeCodeRequest",
+    "InputOutputTests",
+    "OutputComparison",
     "ProblemCounts",
     "StdioTest",
 ]
@@ -32,6 +34,19 @@ class Assertions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OutputComparison:
+    """How a program's output is compared with what is expected."""
+
+    by_token: bool = False
+    """Token by token: blanks and line ends only divide. Otherwise lines and the blanks within them count."""
+    absolute_tolerance: float = 0.0
+    """Two decimal numbers, one of them with a point or an exponent, are the same where
+    |output - expected| <= absolute_tolerance + relative_tolerance * |expected|; at least 0."""
+    relative_tolerance: float = 0.0
+    """At least 0."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StdioTest:
     """What the program must write for what it reads."""
 
@@ -39,6 +54,8 @@ class StdioTest:
     """Standard input."""
     stdout: str
     """Standard output, compared by line without blanks at the ends of lines, nor empty lines at the end."""
+    comparison: OutputComparison = OutputComparison()
+    """How it is compared otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +70,18 @@ class CallTest:
     """A JSON value."""
 
 
-CodeTest = Assertions | StdioTest | CallTest
-"""A test of a program: passed or not."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputOutputTests:
+    """Several tests, as APPS has them in its column `input_output`."""
+
+    json: str
+    """A JSON object of `inputs` and `outputs`, and `fn_name` where the program's function is called."""
+    comparison: OutputComparison = OutputComparison()
+    """How outputs are compared; not those of calls."""
+
+
+CodeTest = Assertions | StdioTest | CallTest | InputOutputTests
+"""A test of a program, passed or not; or several of them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

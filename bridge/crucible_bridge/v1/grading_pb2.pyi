@@ -245,22 +245,44 @@ class CodeItem(_message.Message):
     def __init__(self, id: _Optional[str] = ..., response: _Optional[bytes] = ..., prefix: _Optional[str] = ..., tests: _Optional[_Iterable[_Union[CodeTest, _Mapping]]] = ..., problem_id: _Optional[str] = ...) -> None: ...
 
 class CodeTest(_message.Message):
-    __slots__ = ("assertions", "stdio", "call")
+    __slots__ = ("assertions", "stdio", "call", "input_output")
     ASSERTIONS_FIELD_NUMBER: _ClassVar[int]
     STDIO_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
+    INPUT_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     assertions: str
     stdio: StdioTest
     call: CallTest
-    def __init__(self, assertions: _Optional[str] = ..., stdio: _Optional[_Union[StdioTest, _Mapping]] = ..., call: _Optional[_Union[CallTest, _Mapping]] = ...) -> None: ...
+    input_output: InputOutputTests
+    def __init__(self, assertions: _Optional[str] = ..., stdio: _Optional[_Union[StdioTest, _Mapping]] = ..., call: _Optional[_Union[CallTest, _Mapping]] = ..., input_output: _Optional[_Union[InputOutputTests, _Mapping]] = ...) -> None: ...
 
 class StdioTest(_message.Message):
-    __slots__ = ("stdin", "stdout")
+    __slots__ = ("stdin", "stdout", "comparison")
     STDIN_FIELD_NUMBER: _ClassVar[int]
     STDOUT_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
     stdin: str
     stdout: str
-    def __init__(self, stdin: _Optional[str] = ..., stdout: _Optional[str] = ...) -> None: ...
+    comparison: OutputComparison
+    def __init__(self, stdin: _Optional[str] = ..., stdout: _Optional[str] = ..., comparison: _Optional[_Union[OutputComparison, _Mapping]] = ...) -> None: ...
+
+class OutputComparison(_message.Message):
+    __slots__ = ("by_token", "absolute_tolerance", "relative_tolerance")
+    BY_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ABSOLUTE_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    by_token: bool
+    absolute_tolerance: float
+    relative_tolerance: float
+    def __init__(self, by_token: bool = ..., absolute_tolerance: _Optional[float] = ..., relative_tolerance: _Optional[float] = ...) -> None: ...
+
+class InputOutputTests(_message.Message):
+    __slots__ = ("json", "comparison")
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    comparison: OutputComparison
+    def __init__(self, json: _Optional[str] = ..., comparison: _Optional[_Union[OutputComparison, _Mapping]] = ...) -> None: ...
 
 class CallTest(_message.Message):
     __slots__ = ("function", "arguments_json", "expected_json")

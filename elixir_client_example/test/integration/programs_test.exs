@@ -18,13 +18,15 @@ defmodule CrucibleBridge.ProgramsTest do
     items = [
       %{id: 1, problem_id: "add", response: @add, tests: "assert add(1, 2) == 3"},
       %{id: 2, problem_id: "add", response: @add, tests: [%{function: "add", arguments: [1, 2], expected: 4}]},
-      %{id: 3, response: "print(input())", tests: %{stdin: "a", stdout: "a"}}
+      %{id: 3, response: "print(input())", tests: %{stdin: "a", stdout: "a"}},
+      %{id: 4, response: "print(1 / 3)", tests: %{stdin: "", stdout: "0.3333", absolute_tolerance: 0.001}},
+      %{id: 5, response: @add, tests: %{input_output: %{fn_name: "add", inputs: [[1, 2]], outputs: [3]}}}
     ]
 
     case CrucibleBridge.grade_code(conn, items, k: [1], timeout_ms: 5_000) do
       {:ok, %{grades: grades, metrics: metrics, problems: problems}} ->
-        assert Enum.map(grades, & &1.verdict) == [:correct, :incorrect, :correct]
-        assert Enum.map(grades, & &1.id) == ["1", "2", "3"]
+        assert Enum.map(grades, & &1.verdict) == [:correct, :incorrect, :correct, :correct, :correct]
+        assert Enum.map(grades, & &1.id) == ["1", "2", "3", "4", "5"]
         assert metrics.values == %{"pass@1" => 0.5}
         assert [%{problem_id: "add", samples: 2, correct: 1}] = problems
 
@@ -50,6 +52,9 @@ defmodule CrucibleBridge.ProgramsTest do
 
     assert {:error, %Error{field: "items[0].tests[0].expected"}} =
              CrucibleBridge.grade_code(conn, [%{response: "", tests: [%{function: "f", expected: self()}]}])
+
+    assert {:error, %Error{field: "items[0].tests[0].by_token"}} =
+             CrucibleBridge.grade_code(conn, [%{response: "", tests: [%{stdin: "", stdout: "", by_token: 1}]}])
 
     assert {:error, %Error{field: "options"}} = CrucibleBridge.grade_code(conn, [%{response: ""}], memory: 1)
   end

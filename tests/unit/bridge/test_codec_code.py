@@ -22,6 +22,8 @@ from crucible_bridge.types import (
     ExtractedProgram,
     Grade,
     GradeCodeRequest,
+    InputOutputTests,
+    OutputComparison,
     ProblemCounts,
     StdioTest,
     Verdict,
@@ -31,9 +33,14 @@ from tests.unit.bridge import strategies as some
 
 said = st.text().filter(str.strip)
 sendable = some.text.filter(str.strip)
+tolerances = st.floats(0, allow_nan=False, allow_infinity=False)
+comparisons = st.builds(
+    OutputComparison, by_token=st.booleans(), absolute_tolerance=tolerances, relative_tolerance=tolerances
+)
 tests = st.one_of(
     st.builds(Assertions, sendable),
-    st.builds(StdioTest, stdin=some.text, stdout=some.text),
+    st.builds(StdioTest, stdin=some.text, stdout=some.text, comparison=comparisons),
+    st.builds(InputOutputTests, json=sendable, comparison=comparisons),
     st.builds(CallTest, function=sendable, arguments_json=sendable, expected_json=sendable),
 )
 items = st.builds(
@@ -106,6 +113,21 @@ MALFORMED: dict[str, tuple[pb.GradeCodeRequest, str]] = {
     "blank assertions": (item(pb.CodeTest(assertions=" \n")), "items[0].tests[0].assertions"),
     "no function": (item(pb.CodeTest(call=pb.CallTest(expected_json="1"))), "items[0].tests[0].call.function"),
     "no value": (item(pb.CodeTest(call=pb.CallTest(function="f"))), "items[0].tests[0].call.expected_json"),
+    "no pairs": (item(pb.CodeTest(input_output=pb.InputOutputTests(json=" "))), "items[0].tests[0].input_output.json"),
+    "a tolerance below 0": (
+        item(pb.CodeTest(stdio=pb.StdioTest(comparison=pb.OutputComparison(absolute_tolerance=-1.0)))),
+        "items[0].tests[0].stdio.comparison.absolute_tolerance",
+    ),
+    "a tolerance that is no number": (
+        item(
+            pb.CodeTest(
+                input_output=pb.InputOutputTests(
+                    json="{}", comparison=pb.OutputComparison(relative_tolerance=float("nan"))
+                )
+            )
+        ),
+        "items[0].tests[0].input_output.comparison.relative_tolerance",
+    ),
     "another language": (pb.GradeCodeRequest(items=[ITEM], language="ruby"), "language"),
 }
 

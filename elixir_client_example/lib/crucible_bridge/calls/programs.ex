@@ -56,8 +56,15 @@ defmodule CrucibleBridge.Calls.Programs do
 
   defp test(text, _field) when is_binary(text), do: {:ok, %V1.CodeTest{test: {:assertions, text}}}
 
-  defp test(%{stdin: stdin, stdout: stdout}, _field) when is_binary(stdin) and is_binary(stdout) do
-    {:ok, %V1.CodeTest{test: {:stdio, %V1.StdioTest{stdin: stdin, stdout: stdout}}}}
+  defp test(%{stdin: stdin, stdout: stdout} = test, field) when is_binary(stdin) and is_binary(stdout) do
+    with {:ok, how} <- comparison(test, field),
+         do: {:ok, %V1.CodeTest{test: {:stdio, %V1.StdioTest{stdin: stdin, stdout: stdout, comparison: how}}}}
+  end
+
+  defp test(%{input_output: tests} = test, field) do
+    with {:ok, json} <- if(is_binary(tests), do: {:ok, tests}, else: json(tests, "#{field}.input_output")),
+         {:ok, how} <- comparison(test, field),
+         do: {:ok, %V1.CodeTest{test: {:input_output, %V1.InputOutputTests{json: json, comparison: how}}}}
   end
 
   defp test(%{function: function, expected: expected} = call, field) when is_binary(function) do
@@ -69,8 +76,22 @@ defmodule CrucibleBridge.Calls.Programs do
   end
 
   defp test(_other, field) do
-    {:error, Error.invalid(field, "is neither assertions, nor %{stdin, stdout}, nor %{function, arguments, expected}")}
+    kinds = "assertions, %{stdin, stdout}, %{input_output} or %{function, arguments, expected}"
+    {:error, Error.invalid(field, "is none of #{kinds}")}
   end
+
+  defp comparison(test, field) do
+    case Map.take(test, [:by_token, :absolute_tolerance, :relative_tolerance]) do
+      how when how == %{} -> {:ok, nil}
+      how -> with {:ok, how} <- Columns.each(how, &compared(&1, field)), do: {:ok, struct!(V1.OutputComparison, how)}
+    end
+  end
+
+  # A message's double takes no integer.
+  defp compared({:by_token, value}, _field) when is_boolean(value), do: {:ok, {:by_token, value}}
+  defp compared({name, value}, _field) when name != :by_token and is_number(value), do: {:ok, {name, value * 1.0}}
+  defp compared({:by_token, _other}, field), do: {:error, Error.invalid("#{field}.by_token", "is neither true nor false")}
+  defp compared({name, _other}, field), do: {:error, Error.invalid("#{field}.#{name}", "is no number")}
 
   defp json(value, field) do
     case Jason.encode(value) do

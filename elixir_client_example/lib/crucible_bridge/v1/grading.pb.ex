@@ -272,6 +272,11 @@ defmodule CrucibleBridge.V1.CodeTest do
   field :assertions, 1, type: :string, oneof: 0
   field :stdio, 2, type: CrucibleBridge.V1.StdioTest, oneof: 0
   field :call, 3, type: CrucibleBridge.V1.CallTest, oneof: 0
+
+  field :input_output, 4,
+    type: CrucibleBridge.V1.InputOutputTests,
+    json_name: "inputOutput",
+    oneof: 0
 end
 
 defmodule CrucibleBridge.V1.StdioTest do
@@ -284,6 +289,31 @@ defmodule CrucibleBridge.V1.StdioTest do
 
   field :stdin, 1, type: :string
   field :stdout, 2, type: :string
+  field :comparison, 3, type: CrucibleBridge.V1.OutputComparison
+end
+
+defmodule CrucibleBridge.V1.OutputComparison do
+  @moduledoc """
+  How a program's output is compared with what is expected.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :by_token, 1, type: :bool, json_name: "byToken"
+  field :absolute_tolerance, 2, type: :double, json_name: "absoluteTolerance"
+  field :relative_tolerance, 3, type: :double, json_name: "relativeTolerance"
+end
+
+defmodule CrucibleBridge.V1.InputOutputTests do
+  @moduledoc """
+  Tests as APPS and data sets of its form have them, in their column `input_output`. Each input with its output is a test,
+  run by itself, passed or not, and counted by max_code_tests (GetInfo).
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :json, 1, type: :string
+  field :comparison, 2, type: CrucibleBridge.V1.OutputComparison
 end
 
 defmodule CrucibleBridge.V1.CallTest do

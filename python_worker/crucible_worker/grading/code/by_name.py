@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import CodeItem, CodeLimits, Verdict
+from crucible_bridge.types import CodeItem, CodeLimits, OutputComparison, Verdict
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.options import limits_of
-from crucible_worker.grading.code.records import read_targets
+from crucible_worker.grading.code.options import comparison_of, limits_of
+from crucible_worker.grading.code.records import compared, read_targets
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.parts import GradingParts
 
@@ -27,6 +27,8 @@ class Code:
     """Who runs it."""
     limits: CodeLimits = CodeLimits()
     """What it may take."""
+    comparison: OutputComparison = OutputComparison()
+    """How output is compared by tests that do not say it."""
     partial: bool = False
     """Whether a share of tests is worth a share of the score."""
 
@@ -42,7 +44,8 @@ class Code:
             prefix, tests = read_targets(targets)
         except BadTests as error:
             return Grade(verdict=Verdict.ERROR, reason=str(error))
-        grade = await self.grader.grade(CodeItem(response=response, prefix=prefix, tests=tests), self.limits)
+        item = CodeItem(response=response, prefix=prefix, tests=compared(tests, self.comparison))
+        grade = await self.grader.grade(item, self.limits)
         if grade.verdict is Verdict.PARTIAL and not self.partial:
             grade = dataclasses.replace(grade, verdict=Verdict.INCORRECT, score=0.0)
         return Grade.of(grade)
@@ -57,4 +60,9 @@ def code_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     if parts.places is None:
         raise none_wanted()
     find_bubblewrap()  # before anything is sampled
-    return Code(grader=CodeGrader(parts.places), limits=limits_of(options), partial=options["partial"])
+    return Code(
+        grader=CodeGrader(parts.places),
+        limits=limits_of(options),
+        comparison=comparison_of(options),
+        partial=options["partial"],
+    )

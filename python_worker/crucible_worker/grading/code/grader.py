@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from crucible_bridge.types import (
     CodeTest,
     Grade,
     GradeCodeRequest,
+    InputOutputTests,
     Metrics,
     Problem,
     ProblemCounts,
@@ -30,9 +30,11 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading.cache import Cache
-from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions
+from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
-from crucible_worker.grading.code.inside.values import NotPlain, encode
+from crucible_worker.grading.code.input_output import read_input_output
+from crucible_worker.grading.code.inside.values import SOLUTION
+from crucible_worker.grading.code.json_calls import read_call
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.places import Place, Places
 from crucible_worker.grading.code.reading import read_apart
@@ -50,6 +52,7 @@ _CACHED_TESTS, _CACHED_CHARS = 1_024, 4_000_000
 _LARGE_CHARS = 4_000  # tests from here on are read by a thread
 _HUGE_CHARS = 50_000  # and from here on by a process, as Python's parser holds the interpreter
 
+_TOO_MANY = f"there are more than {MAX_TESTS:,} tests, and no more are run"
 _METHODS: Mapping[type[Any], str] = {Plain: "calls", Expected: "calls", Proxied: "tests", StdioTest: "stdio"}
 
 
@@ -110,9 +113,11 @@ class CodeGrader:
         if (reason := _unreadable(item)) is not None:
             return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=reason)
         try:
-            tests = [await self._ready(test, item.prefix) for test in item.tests]
+            tests = [ready for test in item.tests for ready in await self._ready(test, item.prefix)]
         except BadTests as error:
             return _failed(item, "BAD_TESTS", str(error), 0)
+        if len(tests) > MAX_TESTS:
+            return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=_TOO_MANY)
         program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
         if not program.strip():
             return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason=NO_PROGRAM)
@@ -125,25 +130,32 @@ class CodeGrader:
             return _failed(item, unknown.problem, unknown.reason, duration_ns)
         return _graded(item, program, extraction, tests, findings, duration_ns)
 
-    async def _ready(self, test: CodeTest, prefix: str) -> Ready:
+    async def _ready(self, test: CodeTest, prefix: str) -> Sequence[Ready]:
+        """What is run of a test: itself, or each of those that it holds."""
         match test:
             case StdioTest():
-                return test
+                return (test,)
             case CallTest():
-                return _expected(test)
+                return (read_call(test),)
+            case InputOutputTests(json=source):
+                order, large = (test, MAX_TESTS + 1), len(source) >= _LARGE_CHARS
+                return await asyncio.to_thread(read_input_output, *order) if large else read_input_output(*order)
             case Assertions(source=source):
-                key, size = (source, prefix), len(source) + len(prefix)
-                if (known := self._read.get(key)) is not None:
-                    return known
-                if size >= _HUGE_CHARS:
-                    read = await read_apart(*key)
-                elif size >= _LARGE_CHARS:
-                    read = await asyncio.to_thread(read_assertions, *key)
-                else:
-                    await asyncio.sleep(0)  # an item may have a thousand
-                    read = read_assertions(*key)
-                self._read.put(key, read, size)
-                return read
+                return (await self._assertions(source, prefix),)
+
+    async def _assertions(self, source: str, prefix: str) -> Plain | Proxied:
+        key, size = (source, prefix), len(source) + len(prefix)
+        if (known := self._read.get(key)) is not None:
+            return known
+        if size >= _HUGE_CHARS:
+            read = await read_apart(*key)
+        elif size >= _LARGE_CHARS:
+            read = await asyncio.to_thread(read_assertions, *key)
+        else:
+            await asyncio.sleep(0)  # an item may have a thousand
+            read = read_assertions(*key)
+        self._read.put(key, read, size)
+        return read
 
 
 def check_ks(ks: Sequence[int]) -> None:
@@ -200,7 +212,7 @@ def _unreadable(item: CodeItem) -> str | None:
     if exceeds((item.response,)):
         return f"the response is longer than {MAX_TEXT_BYTES:,} bytes"
     if len(item.tests) > MAX_TESTS:
-        return f"there are {len(item.tests):,} tests, at most {MAX_TESTS:,} are run"
+        return _TOO_MANY
     if exceeds((item.prefix, *(text for test in item.tests for text in _texts(test)))):
         return f"prefix and tests are longer than {MAX_TEXT_BYTES:,} bytes"
     return None
@@ -214,30 +226,18 @@ def _texts(test: CodeTest) -> Sequence[str]:
             return stdin, stdout
         case CallTest(arguments_json=arguments, expected_json=expected):
             return arguments, expected
+        case InputOutputTests(json=source):
+            return (source,)
 
 
 def _names(test: Ready) -> frozenset[str]:
     match test:
         case Plain() | Proxied():
             return test.names
-        case Expected(call=call):
-            return frozenset({call.function})
+        case Expected(call=call, in_solution=in_solution):
+            return frozenset({call.function, SOLUTION} if in_solution else {call.function})
         case StdioTest():
             return frozenset()
-
-
-def _expected(test: CallTest) -> Expected:
-    try:
-        arguments, expected = json.loads(test.arguments_json), json.loads(test.expected_json)
-    except (ValueError, RecursionError) as error:
-        raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
-    if not isinstance(arguments, list):
-        raise BadTests(f"the arguments of {test.function} are no JSON array")
-    try:
-        written = [encode(argument) for argument in arguments]
-    except NotPlain as error:
-        raise BadTests(f"the arguments of {test.function} cannot be passed: {error}") from None
-    return Expected(call=Call(function=test.function, arguments=written, named={"d": []}, expected=expected, line=1))
 
 
 def _joined(prefix: str, program: str, extraction: str) -> str:

@@ -16,6 +16,7 @@ from crucible_bridge.types import CodeLimits, StdioTest
 from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.values import asking
+from crucible_worker.grading.code.output import difference
 from crucible_worker.grading.code.places import Place
 from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
 
@@ -52,6 +53,10 @@ class Expected:
 
     call: Call
     """The call."""
+    in_solution: bool = False
+    """Whether the function may be a method of the program's class `Solution`."""
+    or_element: bool = False
+    """Whether the one element of its value, a list, is right as well."""
 
 
 Ready = Plain | Proxied | StdioTest | Expected
@@ -89,8 +94,9 @@ async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) 
     match test:
         case Plain(calls=calls):
             judged = _calls(place, program, calls, limits, equals)
-        case Expected(call=call):
-            judged = _calls(place, program, (call,), limits, equals_json)
+        case Expected(call=call, in_solution=solution, or_element=or_element):
+            same = _equals_json_or_element if or_element else equals_json
+            judged = _calls(place, program, (call,), limits, same, solution=solution)
         case StdioTest():
             judged = _script(place, program, test, limits)
         case Proxied():
@@ -111,12 +117,14 @@ async def _calls(
     calls: Sequence[Call],
     limits: CodeLimits,
     same: Callable[[Any, Any], bool],
+    *,
+    solution: bool = False,
 ) -> Finding:
     async with place.running("program", _bounds(limits)) as channel:
         talk = _Talk(place, channel, limits)
         talk.begin(program)
         for call in calls:
-            talk.ask(asking(call.function, call.arguments, call.named))
+            talk.ask(asking(call.function, call.arguments, call.named, solution=solution))
         await talk.loaded()
         for call in calls:
             answer = await talk.answer()
@@ -125,6 +133,10 @@ async def _calls(
             if not await _compared(channel, same, answer["value"], call.expected):
                 raise _Fails(f"line {call.line} of the tests: {call.function} returned another value")
     return PASSED
+
+
+def _equals_json_or_element(written: Any, expected: Any) -> bool:
+    return equals_json(written, expected) or equals_json(written, expected[0])
 
 
 async def _compared(channel: Channel, same: Callable[[Any, Any], bool], written: Any, expected: Any) -> bool:
@@ -195,10 +207,11 @@ async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimit
     if (left := await place.program_left()) is None or left.code != 0:
         raise _Fails("the program did not end" if left is None else f"the program {left.told}")
     large = len(output) + len(test.stdout) >= LARGE_BYTES
-    differs = await asyncio.to_thread(_differs, output, test.stdout) if large else _differs(output, test.stdout)
-    if differs is None:
+    compared = (output, test.stdout, test.comparison)
+    where = await asyncio.to_thread(difference, *compared) if large else difference(*compared)
+    if where is None:
         return PASSED
-    raise _Fails(f"wrote something else on line {differs}")
+    raise _Fails(f"wrote something else on {where}")
 
 
 class _Ended(_Fails):
@@ -288,19 +301,6 @@ def _without_value(function: str, answer: Mapping[str, Any]) -> str:
 def _exception(answer: Mapping[str, Any]) -> str:
     said = [answer[key] for key in ("raised", "message") if isinstance(answer.get(key), str) and answer[key]]
     return ": ".join(said)[:_MAX_TOLD]
-
-
-def _differs(output: bytes, stdout: str) -> int | None:
-    """The first line on which an output is another than the one that is wanted, from 1; None where it is none."""
-    got, wanted = _lines(output.decode(errors="replace")), _lines(stdout)
-    if got == wanted:
-        return None
-    return next((at for at, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted))) + 1
-
-
-def _lines(text: str) -> Sequence[str]:
-    text = text.rstrip()
-    return [line.rstrip() for line in text.split("\n")] if text else []
 
 
 def _bounds(limits: CodeLimits) -> Bounds:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.types import CodeLimits
+from crucible_bridge.types import CodeLimits, OutputComparison
 
-__all__ = ["CODE_SCHEMA", "LIMITS_SCHEMA", "limits_of"]
+__all__ = ["CODE_SCHEMA", "LIMITS_SCHEMA", "comparison_of", "limits_of"]
 
 _DEFAULTS = CodeLimits()
 _LIMITS: Mapping[str, Any] = {
@@ -37,10 +37,31 @@ _LIMITS: Mapping[str, Any] = {
 LIMITS_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": _LIMITS, "additionalProperties": False}
 """What a program may take, as options."""
 
+_COMPARISON: Mapping[str, Any] = {
+    "by_token": {
+        "type": "boolean",
+        "default": False,
+        "description": "Compare output token by token: blanks and line ends only divide.",
+    },
+    "absolute_tolerance": {
+        "type": "number",
+        "minimum": 0,
+        "default": 0,
+        "description": "Accept decimal numbers of the output within this distance, added to the other.",
+    },
+    "relative_tolerance": {
+        "type": "number",
+        "minimum": 0,
+        "default": 0,
+        "description": "Accept decimal numbers of the output within this share of the expected, added to the other.",
+    },
+}
+
 CODE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
         **_LIMITS,
+        **_COMPARISON,
         "partial": {
             "type": "boolean",
             "default": False,
@@ -55,3 +76,8 @@ CODE_SCHEMA: Mapping[str, Any] = {
 def limits_of(options: Mapping[str, Any]) -> CodeLimits:
     """Bounds, as options that fit `LIMITS_SCHEMA` have them."""
     return CodeLimits(**{name: options[name] for name in _LIMITS})
+
+
+def comparison_of(options: Mapping[str, Any]) -> OutputComparison:
+    """How output is compared, as options that fit `CODE_SCHEMA` have it."""
+    return OutputComparison(**{name: options[name] for name in _COMPARISON})

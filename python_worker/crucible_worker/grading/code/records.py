@@ -4,21 +4,30 @@ r"""Tests as they stand in data sets and files: text or JSON.
     {"assertions": "assert f(1) == 2"}                          the same
     {"stdin": "2 3\n", "stdout": "5\n"}                           a program's input and output
     {"function": "f", "arguments": [1], "expected": 2}          a call and its value
+    {"inputs": ["2 3\n"], "outputs": ["5\n"]}                   tests as APPS has them, see `input_output`
+    {"input_output": "{\"inputs\": ...}"}                        the same, as an object or as JSON in a text
     {"prefix": "def f(x):\n"}                                    no test: what is put before the program
+
+A test of a program's output may have `by_token`, `absolute_tolerance` and `relative_tolerance`, see `OutputComparison`.
 
 A data set's targets are texts: one that is a JSON object is read as that.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from crucible_bridge.types import Assertions, CallTest, CodeTest, StdioTest
+from crucible_bridge.types import Assertions, CallTest, CodeTest, InputOutputTests, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import BadTests
+from crucible_worker.grading.code.input_output import KEYS
 
-__all__ = ["read_targets", "read_tests"]
+_COMPARISON = tuple(field.name for field in dataclasses.fields(OutputComparison))
+
+__all__ = ["compared", "read_targets", "read_tests"]
 
 
 def read_targets(targets: Iterable[str]) -> tuple[str, tuple[CodeTest, ...]]:
@@ -47,6 +56,16 @@ def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
     return prefix, tuple(tests)
 
 
+def compared(tests: Iterable[CodeTest], comparison: OutputComparison) -> tuple[CodeTest, ...]:
+    """The tests, with a comparison where they have none."""
+    return tuple(
+        dataclasses.replace(test, comparison=comparison)
+        if isinstance(test, StdioTest | InputOutputTests) and test.comparison == OutputComparison()
+        else test
+        for test in tests
+    )
+
+
 def _object(text: str) -> Mapping[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
@@ -64,11 +83,21 @@ def _test(record: Any) -> CodeTest:
         return Assertions(record)
     if not isinstance(record, dict):
         raise BadTests(f"a test is a {type(record).__name__}, neither text nor an object")
+    comparison = _comparison(record)
+    keys = record.keys() - _COMPARISON
+    if "stdout" in keys and keys <= {"stdin", "stdout"}:
+        stdin = _text(record, "stdin") if "stdin" in keys else ""
+        return StdioTest(stdin=stdin, stdout=_text(record, "stdout"), comparison=comparison)
+    if {"inputs", "outputs"} <= keys <= KEYS:
+        return InputOutputTests(
+            json=json.dumps({key: record[key] for key in record if key in keys}), comparison=comparison
+        )
+    if keys == {"input_output"}:
+        given = record["input_output"]
+        return InputOutputTests(json=given if isinstance(given, str) else json.dumps(given), comparison=comparison)
     keys = record.keys()
     if keys == {"assertions"}:
         return _test(_text(record, "assertions"))
-    if "stdout" in keys and keys <= {"stdin", "stdout"}:
-        return StdioTest(stdin=_text(record, "stdin") if "stdin" in keys else "", stdout=_text(record, "stdout"))
     if {"function", "expected"} <= keys <= {"function", "arguments", "expected"}:
         arguments, expected = record.get("arguments", []), record["expected"]
         return CallTest(
@@ -77,6 +106,17 @@ def _test(record: Any) -> CodeTest:
             expected_json=json.dumps(expected),
         )
     raise BadTests(f"a test has the keys {', '.join(sorted(map(str, keys)))[:100] or 'of none'}")
+
+
+def _comparison(record: Mapping[str, Any]) -> OutputComparison:
+    given = {key: record[key] for key in _COMPARISON if key in record}
+    for key, value in given.items():
+        if isinstance(value, bool) is not (key == "by_token") or not isinstance(value, int | float):
+            needed = "true or false" if key == "by_token" else "a number"
+            raise BadTests(f"a test has a {key} that is a {type(value).__name__}, not {needed}")
+        if not (math.isfinite(value) and value >= 0):
+            raise BadTests(f"a test has a {key} that is {value}; it must be finite and at least 0")
+    return OutputComparison(**given)
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from crucible_bridge.types import Assertions, CallTest, StdioTest
+from crucible_bridge.types import Assertions, CallTest, InputOutputTests, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.records import read_targets, read_tests
+from crucible_worker.grading.code.records import compared, read_targets, read_tests
 
 CALL = CallTest(function="f", arguments_json="[1]", expected_json="[2, null]")
 
@@ -22,6 +22,10 @@ def test_every_kind_of_test_is_read():
             {"stdout": ""},
             {"function": "f", "arguments": [1], "expected": [2, None]},
             {"function": "f", "expected": None},
+            {"stdout": "1", "by_token": True, "absolute_tolerance": 1, "relative_tolerance": 0.5},
+            {"inputs": ["1"], "outputs": ["2"], "by_token": True},
+            {"input_output": '{"inputs": []}'},
+            {"input_output": {"inputs": []}},
             {"prefix": "def f(x):\n"},
         ]
     )
@@ -34,6 +38,25 @@ def test_every_kind_of_test_is_read():
         StdioTest(stdout=""),
         CALL,
         CallTest(function="f", expected_json="null"),
+        StdioTest(stdout="1", comparison=OutputComparison(by_token=True, absolute_tolerance=1, relative_tolerance=0.5)),
+        InputOutputTests(
+            json=json.dumps({"inputs": ["1"], "outputs": ["2"]}), comparison=OutputComparison(by_token=True)
+        ),
+        InputOutputTests(json='{"inputs": []}'),
+        InputOutputTests(json='{"inputs": []}'),
+    )
+
+
+def test_a_comparison_is_for_tests_that_have_none() -> None:
+    """Of output; others have no use for one."""
+    own, given = OutputComparison(by_token=True), OutputComparison(absolute_tolerance=0.5)
+    tests = (StdioTest(stdout="1"), StdioTest(stdout="1", comparison=own), InputOutputTests(json="{}"), CALL)
+
+    assert compared(tests, given) == (
+        StdioTest(stdout="1", comparison=given),
+        StdioTest(stdout="1", comparison=own),
+        InputOutputTests(json="{}", comparison=given),
+        CALL,
     )
 
 
@@ -54,6 +77,13 @@ def test_a_target_may_be_json():
         ([{"stdin": "1"}], "stdin"),
         ([{"stdin": 1, "stdout": ""}], "stdin"),
         ([{"stdout": None}], "stdout"),
+        ([{"stdout": "", "by_token": 1}], "by_token"),
+        ([{"stdout": "", "absolute_tolerance": True}], "absolute_tolerance"),
+        ([{"stdout": "", "absolute_tolerance": "1"}], "absolute_tolerance"),
+        ([{"stdout": "", "relative_tolerance": -1}], "relative_tolerance"),
+        ([{"stdout": "", "relative_tolerance": float("inf")}], "relative_tolerance"),
+        ([{"assertions": "x", "by_token": True}], "by_token"),
+        ([{"inputs": []}], "inputs"),
         ([{"function": "f"}], "function"),
         ([{"function": "f", "expected": 1, "other": 2}], "other"),
         ([{"prefix": 1}, "x"], "prefix"),

@@ -122,7 +122,7 @@ def _called(holder: Any, kept: list[Any] | None, asked: Mapping[str, Any]) -> Ma
     named: Mapping[str, Any] = values.decode(asked["named"])
     value = None
     try:
-        value = getattr(holder, asked["function"])(*arguments, **named)
+        value = _function(holder, asked)(*arguments, **named)
         if kept is not None and type(value).__module__ != "builtins":  # a class of the program's, a list or not
             raise values.NotPlain(type(value).__name__)
         answer: dict[str, Any] = {"value": values.encode(value)}
@@ -140,6 +140,14 @@ def _called(holder: Any, kept: list[Any] | None, asked: Mapping[str, Any]) -> Ma
         if after != [asked["arguments"], asked["named"]]:
             answer["changed"] = after
     return answer
+
+
+def _function(holder: Any, asked: Mapping[str, Any]) -> Any:
+    """What is called: a function, or a method of LeetCode's class where that may be meant."""
+    name = asked["function"]
+    if asked["solution"] and not hasattr(holder, name) and hasattr(holder, values.SOLUTION):
+        holder = getattr(holder, values.SOLUTION)()
+    return getattr(holder, name)
 
 
 def _raised(error: BaseException) -> Mapping[str, Any]:

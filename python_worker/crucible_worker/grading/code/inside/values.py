@@ -19,10 +19,13 @@ import fractions
 import math
 from typing import Any
 
-__all__ = ["MAX_DEPTH", "NotPlain", "asking", "decode", "encode"]
+__all__ = ["MAX_DEPTH", "SOLUTION", "NotPlain", "asking", "decode", "encode"]
 
 MAX_DEPTH = 100
 """Levels of containers."""
+
+SOLUTION = "Solution"
+"""The class of whose objects LeetCode's functions are methods."""
 
 _WORD_BITS = 63
 
@@ -32,7 +35,14 @@ class NotPlain(Exception):
 
 
 def asking(
-    function: str, arguments: Any, named: Any, *, of: int | None = None, keep: bool = False, changes: bool = False
+    function: str,
+    arguments: Any,
+    named: Any,
+    *,
+    of: int | None = None,
+    keep: bool = False,
+    changes: bool = False,
+    solution: bool = False,
 ) -> dict[str, Any]:
     """What a program is sent so that it calls a function.
 
@@ -43,6 +53,7 @@ def asking(
         of: which object that the program has kept; the program itself if None.
         keep: whether an object that comes of it is to be kept.
         changes: whether to tell what became of the arguments.
+        solution: whether the function may be a method of the class `SOLUTION`, where the program has no such function.
     """
     return {
         "function": function,
@@ -51,6 +62,7 @@ def asking(
         "object": of,
         "keep": keep,
         "changes": changes,
+        "solution": solution,
     }
 
 

@@ -1,0 +1,98 @@
+r"""Tests as APPS, TACO and data sets of their form have them in their column `input_output`.
+
+    {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}                     standard input and output
+    {"inputs": [["1 2"], ["3 4"]], "outputs": [["3"], ["7"]]}                       the same, in lines
+    {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}               calls and their values
+    {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}           the same, in lists of one
+
+Data sets write the value of a call alone or as a list of it. Where every output is a list of one element, no one can
+tell which is meant: both are right, as in the test program of APPS. JSON has no dict of integers: an argument whose
+keys are all integers is one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import InputOutputTests, StdioTest
+from crucible_worker.grading.code.assertions import BadTests
+from crucible_worker.grading.code.json_calls import call_of
+from crucible_worker.grading.code.judging import Expected
+from crucible_worker.parsing import uncollected
+
+__all__ = ["KEYS", "read_input_output"]
+
+KEYS = frozenset({"inputs", "outputs", "fn_name"})
+"""What such an object has; `fn_name` may be absent or null."""
+
+# Spelled as JSON spells an integer that was a key; few enough digits for Python to read.
+_INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest | Expected]:
+    """The tests that an object holds, in its order; the first of them, where there are more than `most`.
+
+    Raises:
+        BadTests: it is not JSON, or of another form; the text says where.
+    """
+    try:
+        with uncollected(len(test.json)):
+            record = json.loads(test.json)
+    except (ValueError, RecursionError) as error:
+        raise BadTests(f"input_output is not JSON: {error}") from None
+    inputs, outputs = _pairs(record)
+    function = record.get("fn_name")
+    if function is None:
+        return [
+            StdioTest(
+                stdin=_text(given, f"inputs[{at}]"), stdout=_text(put, f"outputs[{at}]"), comparison=test.comparison
+            )
+            for at, (given, put) in enumerate(itertools.islice(zip(inputs, outputs), most))
+        ]
+    if not isinstance(function, str) or not function.strip():
+        raise BadTests("input_output has a fn_name that is no name")
+    or_element = all(isinstance(value, list) and len(value) == 1 for value in outputs)
+    return [
+        Expected(
+            call=call_of(function, _arguments(given, f"inputs[{at}]"), value), in_solution=True, or_element=or_element
+        )
+        for at, (given, value) in enumerate(itertools.islice(zip(inputs, outputs), most))
+    ]
+
+
+def _pairs(record: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    if not isinstance(record, dict) or not {"inputs", "outputs"} <= record.keys() <= KEYS:
+        raise BadTests("input_output is no object of inputs, outputs and, for calls, fn_name")
+    inputs, outputs = record["inputs"], record["outputs"]
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise BadTests("input_output has inputs or outputs that are no arrays")
+    if len(inputs) != len(outputs):
+        raise BadTests(f"input_output has {len(inputs):,} inputs and {len(outputs):,} outputs")
+    if not inputs:
+        raise BadTests("input_output has no inputs")
+    return inputs, outputs
+
+
+def _text(given: Any, where: str) -> str:
+    """Standard input or output: a text, or its lines."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and all(isinstance(line, str) for line in given):
+        return "\n".join(given)
+    raise BadTests(f"input_output has {where} that is neither a text nor an array of lines")
+
+
+def _arguments(given: Any, where: str) -> Sequence[Any]:
+    if not isinstance(given, list):
+        raise BadTests(f"input_output has {where} that is no array of arguments")
+    return [_keyed(argument) if isinstance(argument, dict) else argument for argument in given]
+
+
+def _keyed(argument: Mapping[str, Any]) -> Mapping[Any, Any]:
+    if argument and all(map(_INTEGER_KEY.fullmatch, argument)):
+        return {int(key): value for key, value in argument.items()}
+    return argument
