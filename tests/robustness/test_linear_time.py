@@ -52,6 +52,7 @@ from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.fence import readable
 from crucible_worker.grading.math.chinese import in_english
+from crucible_worker.grading.math.letter_units import in_upright_type
 from crucible_worker.grading.math.lexer import tokenize
 from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.spellings import respelled
@@ -219,6 +220,8 @@ ROWS = {
     ),
     "math: groups of digits by points": Row(make=lambda n: "1" + ".234" * n + ".", run=tokenize, size=300),
     "math: groups of digits by apostrophes": Row(make=lambda n: "1" + "'234" * n + "'", run=tokenize, size=300),
+    "math: letters behind a number": Row(make=lambda n: "5" + " m" * n + "!", run=in_upright_type, size=8_000),
+    "math: blanks behind a number": Row(make=lambda n: "5" + " " * n + "m!", run=in_upright_type, size=8_000),
     "math: empty groups": Row(make=lambda n: "{ }" * n + "^", run=tokenize, size=150),
     "math: raised characters": Row(make=lambda n: "\u00b9\u207b" * n + "\u2044", run=tokenize, size=150),
     "math: other spellings of numerals": Row(make=lambda n: "a0" * n + "_{16", run=_spelled, size=600),

@@ -18,6 +18,7 @@ from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
 from crucible_worker.grading.math.compare_values import is_reduced
+from crucible_worker.grading.math.letter_units import in_upright_type, is_bare_number, is_measured
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.moments import compare_moments
@@ -202,7 +203,8 @@ def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolic
         return equal("text")
     if (value := _in_several_forms(expected, read(answer), policy)) is not None:
         outcome = _compare_readings(expected, value, policy)
-    return any_of((outcome, *_with_other_commas(target, expected, answer, policy)))
+    others = (*_with_other_commas(target, expected, answer, policy), *_with_letter_unit(expected, answer, policy))
+    return any_of((outcome, *others))
 
 
 def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> Reading | None:
@@ -244,6 +246,15 @@ def _with_other_commas(target: str, expected: Reading, answer: str, policy: Math
     for text in _with_commas(answer, target, expected, policy, decimals=1):
         for candidate in readings_of(text, expected):
             yield _compare_readings(expected, candidate, policy)
+
+
+def _with_letter_unit(expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
+    """757 g is a quantity where a bare number is expected."""
+    if not is_bare_number(expected):
+        return
+    text = in_upright_type(boxed(answer) or answer)
+    if text is not None and is_measured(said := read(text)):
+        yield _compare_readings(expected, said, policy)
 
 
 def _with_commas(text: str, other: str, reading: Reading, policy: MathPolicy, *, decimals: int) -> Iterator[str]:

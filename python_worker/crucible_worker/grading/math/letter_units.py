@@ -1,0 +1,63 @@
+r"""Units of one letter in italics, `757 g` and `5 N m`: letters behind a number and a blank, at the end of an answer.
+
+They are products as well, of 757 and g, so that they are units only where the target is a bare number: nobody answers
+757 with a multiple of an unknown. Without a blank, `5m`, they stay a product.
+"""
+
+from __future__ import annotations
+
+import re
+
+from crucible_worker.grading.math.reading import Reading
+from crucible_worker.grading.math.tree import Quantity, Relation, Sum
+from crucible_worker.grading.math.units import LETTER_UNITS, UNIT_ABBREVIATIONS
+from crucible_worker.grading.math.walk import arithmetic, free_symbols, walk
+
+__all__ = ["in_upright_type", "is_bare_number", "is_measured"]
+
+_MAX_CHARS = 80
+"""Of the end of an answer, in which its unit is looked for."""
+
+_NO_FACTORS = frozenset({"in", "st", "nd", "rd", "th", "sq", "deg", "pts"})
+_OHM = "\\Omega"
+_UNIT = r"(?:[A-Za-z]{1,4}|\\Omega(?![A-Za-z]))(?:\^(?:-?[1-9]|\{ ?-?[1-9] ?\}))?"
+_TIMES = r"(?: ?(?:\*|\\cdot(?![A-Za-z])|\u00b7) ?|[ ~]|\\[ ,])"
+_UNITS = rf"{_UNIT}(?:{_TIMES}{_UNIT}){{0,3}}"
+_RATE = rf"{_UNITS}(?: ?/ ?(?:{_UNIT}|\( ?{_UNITS} ?\)))?"
+# A blank behind a command only ends its name: of `12\pi m` nobody knows whether a blank is meant.
+_BLANK = r"(?:(?<=[0-9})])\$?[ ~]{1,4}|(?<=[0-9A-Za-z})])\$?\\[ ,;:][ ~]{0,4})"
+_ENDING = re.compile(rf"{_BLANK}\$?(?P<unit>{_RATE})(?P<rest>[ $.]{{0,4}})\Z")
+_NAME = re.compile(r"[A-Za-z]+|\\Omega|\\cdot")
+
+
+def in_upright_type(answer: str) -> str | None:
+    r"""An answer with the unit at its end in upright type, `757\text{ g}`; None where it ends otherwise."""
+    tail = answer[-_MAX_CHARS:]
+    found = _ENDING.search(tail)
+    if found is None or not all(map(_is_unit, _NAME.findall(found["unit"]))):
+        return None
+    unit = found["unit"].replace(_OHM, "ohm")
+    return f"{answer[: len(answer) - len(tail) + found.start()]}\\text{{ {unit}}}{found['rest'].replace('.', '')}"
+
+
+def _is_unit(name: str) -> bool:
+    if name in (_OHM, "\\cdot"):
+        return True
+    return name in LETTER_UNITS or (name in UNIT_ABBREVIATIONS and name not in _NO_FACTORS)
+
+
+def is_bare_number(reading: Reading) -> bool:
+    """Whether a text says a number, without a unit or a variable."""
+    return bool(reading.nodes) and all(
+        arithmetic(node) and not free_symbols(node) and not any(isinstance(part, Quantity) for part in walk(node))
+        for node in reading.nodes
+    )
+
+
+def is_measured(reading: Reading) -> bool:
+    """Whether a text says one value with a unit; of `3 + 2 m` the letter belongs to the last term alone."""
+    match reading.nodes:
+        case (Quantity(value),) | (Relation((_, Quantity(value))),):
+            return not isinstance(value, Sum) and arithmetic(value) and not free_symbols(value)
+        case _:
+            return False
