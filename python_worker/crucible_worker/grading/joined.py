@@ -41,7 +41,7 @@ _DIVIDERS = spelled(
     "no not nor but wait hmm oops sorry actually rather instead wrong incorrect false mistake correction corrected"
     " correct right checking check really maybe perhaps probably initially first firstly so thus hence therefore then"
     " now finally final answer result is are was were be gives give giving equals means implies becomes since because"
-    " as when where if for at by with from to into than which that this it i we you he she they again recheck"
+    " as when where if at by with from to into than which that this it i we you he she they again recheck"
     " rechecking later earlier before after once simplified simplifies rounded approximately about namely ie"
 )
 

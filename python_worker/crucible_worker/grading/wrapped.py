@@ -31,12 +31,13 @@ def unwrapped(before: str, rest: str) -> str:
         before: what precedes the marker; its end is looked at.
         rest: what follows it.
     """
-    line = before[-MAX_BEFORE:].rpartition("\n")[2]
+    _, end_of_line, line = before[-MAX_BEFORE:].rpartition("\n")
     if html := _OPENING_HTML.match(rest):
         rest = rest[html.end() :]
     if _TEXT.search(line):
         rest = _without_closing_brace(rest)
-    if closing := _open_mathematics(line):
+    # Of a line that was truncated nobody knows whether it begins within mathematics.
+    if (end_of_line or len(before) < MAX_BEFORE) and (closing := _open_mathematics(line)):
         inside, closed, behind = rest.partition(closing)
         if closed:
             rest = inside if inside.strip(" \t.:~\\") else behind

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.boxes import has_box
 from crucible_worker.grading.extract import extract, spoken
 
 if TYPE_CHECKING:
@@ -56,9 +57,13 @@ class Judgement:
 
 
 def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
-    """What is said in a response, where it may be a target itself: it is about as long, and more than its answer."""
+    """What is said in a response, where it may be a target itself: it is about as long, and more than its answer.
+
+    One with a box in it says what its answer is, and that is all that counts.
+    """
     said = said.strip(" \n")  # a tab may be what is left of a command
-    return said if said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN else ""
+    short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
+    return said if short and not has_box(said) else ""
 
 
 def search(response: str) -> tuple[str, str, str]:

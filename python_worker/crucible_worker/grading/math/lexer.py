@@ -10,6 +10,7 @@ import dataclasses
 import re
 
 from crucible_worker.grading.math.letters import MAX_LETTERS, italic_letters, upright_letters
+from crucible_worker.grading.math.lines import OPERAND_ENDS, divided, marked_lines
 from crucible_worker.grading.math.notation import (
     BOXES,
     CHARACTERS,
@@ -94,7 +95,7 @@ _CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))
 _EMPTY_GROUP = re.compile(r"(?<![\\A-Za-z])\{[ ~]?\}(?=\s?[\^_])")
 # A wide blank before a further equation divides: `x = 1 \quad x = 2`.
 _WIDE = re.compile(r"(?<!\\)\\(?:q?quad(?![A-Za-z])|[;,: ])\s*(?=[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?\s?=)")
-_DOUBLE_ESCAPE = re.compile(r"\\\\(?=[A-Za-z,;:!()\[\]{}%$])")
+_DOUBLE_ESCAPE = re.compile(r"\\\\(?=[A-Za-z]{2}|[,;:!()\[\]{}%$])")
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\t": "\\t", "\v": "\\v", "\f": "\\f", "\r": "\\r"}
 _CONTROL = re.compile(r"[\a\b\t\v\f\r]")
 _UNESCAPED = re.compile(
@@ -102,9 +103,6 @@ _UNESCAPED = re.compile(
     r"|\t(?=ext|imes|heta|frac|binom|riangle|an\b|au\b)|\v(?=ec|ert|arnothing)"
 )
 _ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{([A-Za-z]+)\*?\}")
-_OPERAND_ENDS = frozenset(
-    {"number", "letter", "constant", "}", ")", "]", "|", "upright", "%", "degree", "name", "word"}
-)
 
 
 def restored(text: str) -> str:
@@ -124,7 +122,7 @@ def tokenize(text: str) -> Tokens:
     if not text.isascii():
         text = written_out(text).translate(CHARACTERS)
     if "\\\\" in text and "\\begin" not in text:
-        # Commands that were escaped twice: rows are divided in environments only.
+        # Commands that were escaped twice: a row begins with a letter alone, or a blank.
         text = _DOUBLE_ESCAPE.sub(r"\\", text)
     if "</s" in text:
         for tag, sign in GRAPHIC_TAGS:
@@ -135,7 +133,8 @@ def tokenize(text: str) -> Tokens:
         text = _EMPTY_GROUP.sub("", text)
     if "\\" in text and text.count("=") > 1:
         text = _WIDE.sub(",", text)
-    found = _TOKEN.findall(_INDEXED.sub(r"\g<1>\g<3>_{\g<2>\g<4>}", text.strip()))
+    text = marked_lines(text.strip())
+    found = _TOKEN.findall(_INDEXED.sub(r"\g<1>\g<3>_{\g<2>\g<4>}", text))
     if len(found) > MAX_TOKENS:
         raise TooLarge(f"more than {MAX_TOKENS:,} tokens")
     tokens = _Lexer(found).run()
@@ -189,6 +188,7 @@ class _Lexer:
                 values.append(pair[1])
         if self._lines:
             self._join_lines()
+        divided(kinds, values)
         if self._braces > 0 and not BOXES.isdisjoint(self._found):  # a box that was cut off
             kinds.extend("}" * self._braces)
             values.extend("}" * self._braces)
@@ -198,8 +198,8 @@ class _Lexer:
 
     def _join_lines(self) -> None:
         """Divide aligned lines by commas, and go on with a line that begins with a sign of relation."""
-        kinds = [kind for kind in self._kinds if kind != "&"]
-        values = [value for kind, value in zip(self._kinds, self._values, strict=True) if kind != "&"]
+        found = [pair for pair in zip(self._kinds, self._values, strict=True) if pair[0] not in ("&", "line")]
+        kinds, values = [kind for kind, _ in found], [value for _, value in found]
         self._kinds.clear()
         self._values.clear()
         for at, kind in enumerate(kinds):
@@ -306,11 +306,11 @@ class _Lexer:
             self._tokens.words = True
             self._put("word", run)
             return
-        if self._kinds and self._kinds[-1] in _OPERAND_ENDS and self._is_unit(run, upright):
+        if self._kinds and self._kinds[-1] in OPERAND_ENDS and self._is_unit(run, upright):
             self._tokens.words = True
             self._put("word", run)
             return
-        if not upright and self._kinds and self._kinds[-1] in _OPERAND_ENDS and (unit := self._plain_unit(run)):
+        if not upright and self._kinds and self._kinds[-1] in OPERAND_ENDS and (unit := self._plain_unit(run)):
             self._put(*unit)
             return
         if upright and run in ENDING_UNITS and self._is_divisor():
@@ -349,7 +349,7 @@ class _Lexer:
 
 _EXTREMES = frozenset({"max", "min", "sup", "inf"})
 _LINES = frozenset({"aligned", "align", "gathered", "gather", "split", "eqnarray", "equation", "multline"})
-_BEHIND_UNITS = frozenset(".,;)^$}")
+_BEHIND_UNITS = frozenset(".,;)^$}") | {"\\newline"}
 _SET_STARTS = frozenset({"[", "(", "\\{", "{", "\\left", "\\mathbb"})
 _GLUED_SPACES = ("\\quad", "\\qquad")
 _SET_BRACES = frozenset({"\\{", "\\}"})

@@ -80,7 +80,7 @@ _NOTHING = (
     r"\left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \bigm \Bigm",
     r"\displaystyle \textstyle \scriptstyle \scriptscriptstyle \limits \nolimits \quad \qquad \enspace \thinspace",
     r"\, \; \: \! \> \( \) \[ \] \hfill \hline \bf \it \cal \sf \tt \normalsize \small \large \Large \LARGE \huge",
-    r"\noindent \nonumber \underline \mathcal \mathfrak \mathscr \bm \ensuremath \par \newline \cancel \sout \n",
+    r"\noindent \nonumber \underline \mathcal \mathfrak \mathscr \bm \ensuremath \par \cancel \sout \n",
     r"\null \relax \centering \nobreak \allowbreak \strut \mathstrut \leavevmode \underbrace \overbrace",
     '~ ` " \\',
 )
@@ -128,6 +128,7 @@ _OPERATOR_ROWS = (
     ("mod", "mod", r"\bmod \mod"),
     ("pmod", "pmod", r"\pmod"),
     ("row", "row", "\\\\"),
+    ("line", "line", r"\newline"),
     # Signs that are read by nobody here; a command that is not known is a symbol.
     ("junk", "", r"\subset \subseteq \subsetneq \supset \supseteq \ni \perp \parallel \sim \cong \nmid \not"),
     ("junk", "", r"\propto \prec \succ \preceq \succeq \oplus \otimes \odot \star \stackrel \overset \underset \oint"),

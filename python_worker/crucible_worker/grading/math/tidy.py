@@ -98,6 +98,8 @@ def _tidied(node: Node) -> Node:
             return _determinant(rows)
         case Collection("bracket", (Collection("bracket", first), *_) as rows) if _are_rows(rows, len(first)):
             return Matrix(tuple(row.items for row in rows if isinstance(row, Collection)))
+        case Matrix(rows) if all(len(row) == 1 and isinstance(row[0], Relation) for row in rows):
+            return Collection("list", tuple(row[0] for row in rows))
         case Collection("list", items) if _compound(items):
             return Sum(items)
         case Collection("list", (item,)):

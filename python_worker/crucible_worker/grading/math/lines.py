@@ -1,0 +1,93 @@
+r"""Lines divide: what stands on several lines, or in several formulas, is a list.
+
+`x = 1` over `y = 2`, `x = 1 \\ y = 2` and `$x = 1$ $y = 2$` are `x = 1, y = 2`. A line that begins with a sign of
+relation, an operator, a unit or a word continues the one before, and so does one in brackets that were opened there.
+An environment has rows of its own: its lines do not divide.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["OPERAND_ENDS", "divided", "marked_lines"]
+
+OPERAND_ENDS = frozenset({"number", "letter", "constant", "}", ")", "]", "|", "upright", "%", "degree", "name", "word"})
+"""Kinds of tokens that an operand may end with."""
+
+_ENDS = OPERAND_ENDS | {"set}", "angle)", "floor)", "ceil)", "'", "!", "dots", "emptyset", "based", "end environment"}
+_STARTS = frozenset(
+    {"number", "based", "letter", "name", "constant", "currency", "dots", "emptyset", "-", "plusminus", "box{"}
+    | {
+        "frac",
+        "binom",
+        "sqrt",
+        "cbrt",
+        "function",
+        "series",
+        "integral",
+        "limit",
+        "overline",
+        "mark",
+        "angle",
+        "mathbb",
+    }
+    | {"(", "[", "set{", "|", "floor(", "ceil(", "angle("}
+)
+_OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle(", "begin"})
+_CLOSING = frozenset({")", "]", "}", "set}", "angle)", "end environment"})
+_LINE = " \\newline "
+# What was closed and is opened again, or the end of a line with the blanks behind it.
+_BOUNDARY = re.compile(r"\n\s*+|(?<!\\)\$(?:\s*+\$)++|\\[)\]]\s*+\\[(\[]")
+_GOES_ON = re.compile(r"[-+]\s")
+
+
+def marked_lines(text: str) -> str:
+    """A text with a token for each place where a line or a formula ends and another one follows."""
+    if "\n" in text or "$" in text or "\\(" in text or "\\[" in text:
+        return _BOUNDARY.sub(_mark, text)
+    return text
+
+
+def _mark(boundary: re.Match[str]) -> str:
+    if boundary[0][0] == "\n":
+        return "\n" if _GOES_ON.match(boundary.string, boundary.end()) else _LINE
+    # A dollar sign that is left over is money.
+    return _LINE + "$" * (boundary[0].count("$") % 2)
+
+
+def divided(kinds: list[str], values: list[str]) -> None:
+    """Put a comma where a line divides, and nothing where it does not; rows outside of environments are lines."""
+    if "line" not in kinds and "row" not in kinds:
+        return
+    found = list(zip(kinds, values, strict=True))
+    kinds.clear()
+    values.clear()
+    opened: list[str] = []
+    for at, (kind, value) in enumerate(found):
+        if kind in _OPENING:
+            opened.append(kind)
+        elif kind in _CLOSING and opened:
+            opened.pop()
+        following = [later for later, _ in found[at + 1 : at + 4]]
+        if kind == "&" and "relation" in (*kinds[-1:], *following[:1]):
+            continue  # an equation is aligned at its sign
+        if kind == "line" or (kind == "row" and "begin" not in opened):
+            ends = len(kinds) - (kinds[-1:] == ["."])  # a full stop is the sentence's
+            if opened.count("box{") == len(opened) and _starts_operand(following) and _ends_operand(kinds, ends):
+                del kinds[ends:], values[ends:]
+                kind = value = ","
+            elif kind == "line":
+                continue
+        kinds.append(kind)
+        values.append(value)
+
+
+def _starts_operand(following: list[str]) -> bool:
+    return next((kind for kind in following if kind not in ("line", "row")), "") in _STARTS
+
+
+def _ends_operand(kinds: list[str], end: int) -> bool:
+    """Whether an operand may end there; a word is the end of one where it is the unit of a value."""
+    if not end or kinds[end - 1] not in _ENDS:
+        return False
+    return kinds[end - 1] != "word" or (end > 1 and kinds[end - 2] in _ENDS and kinds[end - 2] != "word")
