@@ -11,6 +11,9 @@ from typing import TypeAlias
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.equations import difference
+from crucible_worker.grading.math.evaluate_float import FloatBall, FloatEvaluation
+from crucible_worker.grading.math.evaluate_work import NoValue, Work
+from crucible_worker.grading.math.exact import Undefined
 from crucible_worker.grading.math.outcome import Outcome, different, unknown
 from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.tree import Collection, Interval, Node, Number, Relation, SetOperation, Symbol
@@ -24,6 +27,7 @@ MAX_SAMPLES = 48
 _MAX_NAMES = 4
 _MAX_WRITTEN = 12  # numbers of a pair that points are put at and between
 _MAX_NODES = 200  # of a pair: a point costs as much time as it has nodes
+_MAX_STEPS = 1_000  # of evaluation at a point
 _CERTAIN = 1e-9  # floats closer to zero than this have no sign
 
 _SMALL = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2", "3", "-3", "10", "-10", "1/3")))
@@ -32,7 +36,7 @@ _LOT = random.Random(2_030)
 _ALIKE = tuple((value,) * _MAX_NAMES for value in (*_SMALL[:3], Fraction(1, 2)))
 _SPREAD = tuple(tuple(_LOT.choice(_SMALL) for _ in range(_MAX_NAMES)) for _ in range(MAX_SAMPLES - len(_ALIKE)))
 
-_Point: TypeAlias = Mapping[str, Node]
+_Point: TypeAlias = Mapping[str, Number]
 _Quantifier: TypeAlias = Callable[[Sequence[bool]], bool]
 
 
@@ -53,13 +57,15 @@ def at_points(target: Node, answer: Node, outcome: Outcome) -> Outcome:
     ways = list(itertools.product(_readings(target), _readings(answer)))
     apart: set[tuple[_Quantifier, _Quantifier]] = set()
     tried = False
+    trial = _Trial(variable)
     for point in _points(names, target, answer):
+        trial.move(point)
         for node, side in ((target, 0), (answer, 1)):
-            if _overlaps(node, point, variable):
+            if trial.overlaps(node):
                 apart.update(way for way in ways if way[side] is any)
         for way in ways:
-            expected = _holds(target, point, variable, way[0])
-            said = _holds(answer, point, variable, way[1])
+            expected = trial.holds(target, way[0])
+            said = trial.holds(answer, way[1])
             tried = tried or (expected is not None and said is not None)
             if None not in (expected, said) and expected != said:
                 apart.add(way)
@@ -74,15 +80,6 @@ def _readings(node: Node) -> tuple[_Quantifier, ...]:
     return (all, any) if isinstance(node, Collection) and node.kind == "list" else (any,)
 
 
-def _overlaps(node: Node, point: _Point, variable: str) -> bool:
-    """Whether two relations of a list hold together, which then is no list of cases."""
-    match node:
-        case Collection("list", items) if all(isinstance(item, Relation) for item in items):
-            return [_holds(item, point, variable, any) for item in items].count(True) > 1
-        case _:
-            return False
-
-
 def _points(names: Sequence[str], target: Node, answer: Node) -> Iterator[_Point]:
     if len(names) > 1:
         for values in (*_ALIKE, *_SPREAD):
@@ -95,31 +92,82 @@ def _points(names: Sequence[str], target: Node, answer: Node) -> Iterator[_Point
         yield {names[0]: Number(value)}
 
 
-def _holds(node: Node, point: _Point, variable: str, together: _Quantifier) -> bool | None:
-    """Whether a point fulfils a condition; None where that cannot be told."""
-    match node:
-        case Relation(operands, ("in",)):
-            return _holds(operands[1], point, variable, any) if isinstance(operands[0], Symbol) else None
-        case Relation(operands, operators):
-            at = [replaced(operand, point) for operand in operands]
-            return _decided(
-                all, [_link(left, how, right) for left, how, right in zip(at, operators, itertools.islice(at, 1, None))]
-            )
-        case SetOperation("difference", (first, *rest)):
-            kept = _holds(first, point, variable, any)
-            dropped = _decided(any, [_holds(part, point, variable, any) for part in rest])
-            return None if kept is None or dropped is None else kept and not dropped
-        case SetOperation(operator, operands):
-            parts = [_holds(part, point, variable, any) for part in operands]
-            return _decided(any if operator == "union" else all, parts)
-        case Interval(low, high, low_closed, high_closed):
-            chain = (low, Symbol(variable), high)
-            how = ("<=" if low_closed else "<", "<=" if high_closed else "<")
-            return _holds(Relation(chain, how), point, variable, all) if variable else None
-        case Collection("list" | "set", items) if all(isinstance(item, Relation) for item in items):
-            return _decided(together, [_holds(item, point, variable, any) for item in items])
-        case _:
+class _Trial:
+    """Conditions at one point after another: in floats with bounds of their errors, which nearly always tell a sign.
+
+    What is the same at every point is worked out once: differences of two sides, and constants in them.
+    """
+
+    def __init__(self, variable: str) -> None:
+        self._variable = Symbol(variable) if variable else None
+        self._point: _Point = {}
+        self._values: Mapping[str, FloatBall] = {}
+        self._constants: dict[int, FloatBall] = {}
+        self._links: dict[int, tuple[Node, ...]] = {}
+        self._signs: dict[int, int | None] = {}
+
+    def move(self, point: _Point) -> None:
+        """Go to a point."""
+        self._point = point
+        self._signs = {}
+        rounding = FloatEvaluation(Work(0), {}, {}, real=False)
+        self._values = {name: rounding.number(number.value) for name, number in point.items()}
+
+    def holds(self, node: Node, together: _Quantifier) -> bool | None:
+        """Whether the point fulfils a condition; None if that cannot be found out. The node must outlive this."""
+        match node:
+            case Relation(operands, ("in",)):
+                return self.holds(operands[1], any) if isinstance(operands[0], Symbol) else None
+            case Relation(operands, operators):
+                return self._chain(node, operands, operators)
+            case SetOperation("difference", (first, *rest)):
+                kept = self.holds(first, any)
+                dropped = _decided(any, [self.holds(part, any) for part in rest])
+                return None if kept is None or dropped is None else kept and not dropped
+            case SetOperation(operator, operands):
+                return _decided(any if operator == "union" else all, [self.holds(part, any) for part in operands])
+            case Interval(low, high, low_closed, high_closed) if self._variable is not None:
+                how = ("<=" if low_closed else "<", "<=" if high_closed else "<")
+                return self._chain(node, (low, self._variable, high), how)
+            case Collection("list" | "set", items) if all(isinstance(item, Relation) for item in items):
+                return _decided(together, [self.holds(item, any) for item in items])
+            case _:
+                return None
+
+    def overlaps(self, node: Node) -> bool:
+        """Whether two relations of a list hold together at the point, which then is no list of cases."""
+        match node:
+            case Collection("list", items) if all(isinstance(item, Relation) for item in items):
+                return [self.holds(item, any) for item in items].count(True) > 1
+            case _:
+                return False
+
+    def _chain(self, node: Node, operands: Sequence[Node], operators: Sequence[str]) -> bool | None:
+        """Whether each link of a chain of comparisons is true."""
+        links = self._links.get(id(node))
+        if links is None:
+            links = self._links[id(node)] = tuple(itertools.starmap(difference, itertools.pairwise(operands)))
+        return _decided(all, [_true(self._sign(link), how) for link, how in zip(links, operators)])
+
+    def _sign(self, vanishing: Node) -> int | None:
+        """The sign at the point; None if there is none, or if it is not known."""
+        if id(vanishing) not in self._signs:
+            self._signs[id(vanishing)] = self._sign_now(vanishing)
+        return self._signs[id(vanishing)]
+
+    def _sign_now(self, vanishing: Node) -> int | None:
+        try:
+            work = Work(_MAX_STEPS)
+            value, error = FloatEvaluation(work, self._values, self._constants, real=False).value(vanishing)
+        except Undefined:
             return None
+        except NoValue:
+            return _exact_sign(replaced(vanishing, self._point))
+        if isinstance(value, complex):
+            return None if abs(value.imag) > 2 * error else _exact_sign(replaced(vanishing, self._point))
+        if abs(value) > max(2 * error, _CERTAIN):
+            return 1 if value > 0 else -1
+        return _exact_sign(replaced(vanishing, self._point))
 
 
 def _decided(quantifier: _Quantifier, parts: list[bool | None]) -> bool | None:
@@ -127,9 +175,8 @@ def _decided(quantifier: _Quantifier, parts: list[bool | None]) -> bool | None:
     return quantifier(known) if len(known) == len(parts) else None
 
 
-def _link(left: Node, operator: str, right: Node) -> bool | None:
-    """Whether a relation between constants is true."""
-    sign = _sign(difference(left, right))
+def _true(sign: int | None, operator: str) -> bool | None:
+    """Whether a relation is true, by the sign of its left side minus its right side."""
     if sign is None:
         return None
     match operator:
@@ -145,7 +192,7 @@ def _link(left: Node, operator: str, right: Node) -> bool | None:
             return None
 
 
-def _sign(constant: Node) -> int | None:
+def _exact_sign(constant: Node) -> int | None:
     exact = rational_or_none(constant)
     if exact is not None:
         return (exact > 0) - (exact < 0)
