@@ -44,6 +44,7 @@ CORRECT, INCORRECT, UNDECIDED = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNDE
 MAX_ITEMS = 600
 FIXED = (
     *("max_answer_bytes", "max_math_chars", "max_math_digits", "max_math_targets", "max_score_targets"),
+    *("max_math_cpu_seconds", "max_math_clock_seconds"),
     *("max_choices", "max_marks", "max_schema_bytes", "max_pattern_chars", "max_code_tests"),
     *("max_judged_chars", "max_rubric_criteria"),
 )
@@ -173,7 +174,7 @@ async def test_a_blank_target_leaves_its_item_undecided(grading: Any, targets: t
 
 async def test_fixed_limits_are_told(worker: RunningWorker):
     """Those that no setting changes stand in GetInfo beside those that one does."""
-    from crucible_worker.grading import choice, direct, format, json_schema, patterns
+    from crucible_worker.grading import choice, direct, format, json_schema, patterns, pool
     from crucible_worker.grading.code import grader as code
     from crucible_worker.grading.judge import asking, rubric
     from crucible_worker.grading.math import grader, lexer, numerals
@@ -185,6 +186,8 @@ async def test_fixed_limits_are_told(worker: RunningWorker):
         "max_math_chars": lexer.MAX_CHARS,
         "max_math_digits": numerals.MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
+        "max_math_cpu_seconds": pool.SLOW_SECONDS,
+        "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
         "max_score_targets": direct.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,
         "max_marks": format.MAX_MARKS,

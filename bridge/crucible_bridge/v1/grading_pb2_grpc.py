@@ -77,8 +77,8 @@ class GradingServiceServicer(object):
 
     def GradeMath(self, request, context):
         """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-        killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
-        items:
+        ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
+        where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
         GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
         Errors:

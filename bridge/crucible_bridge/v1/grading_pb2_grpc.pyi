@@ -43,8 +43,8 @@ class GradingServiceStub:
     def __new__(cls, channel: _aio.Channel) -> GradingServiceAsyncStub: ...
     GradeMath: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]
     """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-    killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
-    items:
+    ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
+    where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
     GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
     Errors:
@@ -91,8 +91,8 @@ class GradingServiceAsyncStub(GradingServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GradeMath: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]  # type: ignore[assignment]
     """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-    killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
-    items:
+    ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
+    where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
     GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
     Errors:
@@ -142,8 +142,8 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.GradeMathResponse, _abc.Awaitable[_grading_pb2.GradeMathResponse]]:
         """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
-        killed when it takes too long: an item is graded within half a second of their time, or UNDECIDED. Problems of
-        items:
+        ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
+        where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
         GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
         Errors:

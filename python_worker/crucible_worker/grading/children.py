@@ -20,10 +20,12 @@ from typing import Any, Literal
 
 from crucible_worker.lifetime import ask_for_death
 
-__all__ = ["FORKSERVER_VARIABLE", "MEMORY_BYTES", "Answer", "begin", "report", "work"]
+__all__ = ["FORKSERVER_VARIABLE", "MEMORY_BYTES", "OUT_OF_TIME", "Answer", "begin", "report", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space that a child may take beyond what it begins with; more is a MemoryError inside it."""
+OUT_OF_TIME = -signal.SIGPROF
+"""The exit code of a child whose processor time is used up."""
 FORKSERVER_VARIABLE = "_CRUCIBLE_GRADING_FORKSERVER"
 """Environment variable of a forkserver: JSON with its parent's process id, modules to load, and whom to tell."""
 
@@ -38,9 +40,10 @@ class Answer:
     value: Any = None
     """What the function returned."""
     duration_ns: int = 0
-    """How long it took, nanoseconds."""
-    lost: Literal["", "timeout", "memory", "died"] = ""
-    """Why there is no value: it was killed for its time, had not enough memory, or its child died over it, twice."""
+    """Processor time that it took, nanoseconds. Where it was killed for its time: what it had."""
+    lost: Literal["", "timeout", "stalled", "memory", "died"] = ""
+    """Why there is no value: it was killed for its processor time, or by the clock where it got too little of that, had
+    not enough memory, or its child died over it, twice."""
     error: str = ""
     """Type and text of what the function raised: a bug."""
     trace: str = ""
@@ -56,6 +59,8 @@ def begin(modules: Sequence[str]) -> None:
     # A computation inside C hears no handler of Python's; SIGTERM ends it by default.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
     try:
         _be_bound()
         for module in modules:
@@ -74,40 +79,46 @@ def report() -> str:
     return _failure
 
 
-def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float) -> list[Answer]:
+def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> list[Answer]:
     """Work through items until so many seconds are over: at least one, and each to its end.
 
     Args:
         function: does one item; by contract it never raises.
         items: one or more.
         seconds: after which the rest is left to another turn, so that nobody waits long for a child.
+        cpu_seconds: of processor time of this process, after which the kernel ends it with `OUT_OF_TIME`. How long
+            others had the processor meanwhile plays no part.
 
     Returns:
         Answers to the first items.
     """
     answers: list[Answer] = []
     end = time.monotonic() + seconds
-    for item in items:
-        answers.append(_answer(function, item))
-        if time.monotonic() >= end:
-            break
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    try:
+        for item in items:
+            answers.append(_answer(function, item))
+            if time.monotonic() >= end:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return answers
 
 
 def _answer(function: Callable[[Any], Any], item: Any) -> Answer:
-    started = time.perf_counter_ns()
+    started = time.thread_time_ns()
     try:
         value = function(item)
     except MemoryError:
         gc.collect()
-        return Answer(lost="memory", duration_ns=time.perf_counter_ns() - started)
+        return Answer(lost="memory", duration_ns=time.thread_time_ns() - started)
     except Exception as error:
         return Answer(
             error=f"{type(error).__name__}: {error}",
             trace=traceback.format_exc(limit=-5),
-            duration_ns=time.perf_counter_ns() - started,
+            duration_ns=time.thread_time_ns() - started,
         )
-    return Answer(value=value, duration_ns=time.perf_counter_ns() - started)
+    return Answer(value=value, duration_ns=time.thread_time_ns() - started)
 
 
 def _be_bound() -> None:

@@ -1,9 +1,10 @@
 """The processes in which mathematics runs: what a model wrote may take for ever there, or all memory, and hurt nobody.
 
-pebble keeps the processes: forked by a forkserver that has the mathematics loaded, killed where a task takes too long,
-and replaced. What pebble does not promise is done here. A pool that it gives up, as it does when a child is killed that
-had nothing to do, is replaced by another one, and what was asked is asked again. No task holds a child for longer than
-a turn, but for slow ones, and those never hold all children.
+pebble keeps the processes: forked by a forkserver that has the mathematics loaded, ended where a task takes too long,
+and replaced. Time is processor time of the child, so verdicts do not depend on what else the machine does; the clock
+ends only what gets too little of that. What pebble does not promise is done here. A pool that it gives up, as it does
+when a child is killed that had nothing to do, is replaced by another one, and what was asked is asked again. No task
+holds a child for longer than a turn, but for slow ones, and those never hold all children.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from crucible_worker.grading.pool_processes import Ending, Processes
 from crucible_worker.grading.pool_turns import Turns
 
 __all__ = [
+    "CLOCK_FACTOR",
     "HEAVY_BYTES",
     "MATH_MODULES",
     "MAX_CHILDREN",
@@ -61,9 +63,12 @@ TURN_SECONDS = 0.010
 PATIENCE_SECONDS = 0.050
 """A call that has had a turn, and work that may be long, waits so much longer for those that have had none."""
 STUCK_SECONDS = 0.150
-"""A turn that takes so long holds an item without end: the child is killed, and each item tried by itself."""
+"""Processor time of a turn: one that takes longer holds an item without end. The child is ended, and each item tried by
+itself."""
 SLOW_SECONDS = 0.300
-"""For a slow task, and for an item that is tried by itself: then the child is killed."""
+"""Processor time of a slow task, and of an item that is tried by itself: then the child is ended."""
+CLOCK_FACTOR = 5
+"""A child is killed after so many times its processor time by the clock, however little it got of that."""
 MAX_DEATHS = 2
 """Of children over one and the same item: it is the item then, and not chance."""
 
@@ -79,8 +84,7 @@ class _End:
 
     said: list[Answer] | Ending
     duration_ns: int
-    beside: bool
-    """Others ran at the same time, and may have kept it from its end."""
+    """By the clock."""
 
 
 def default_children() -> int:
@@ -116,11 +120,8 @@ class GradingPool:
         self._start: asyncio.Task[Processes] | None = None
         self._closed = asyncio.Event()
         self._turns = Turns(self.children)
-        # A slow task takes one of these before it waits for its turn; one that must be alone takes all.
-        self._slow_places = self.children // 2
-        self._slow = asyncio.Semaphore(self._slow_places)
-        self._alone = asyncio.Lock()
-        self._running = self._started = 0
+        # A slow task takes one of these before it waits for its turn.
+        self._slow = asyncio.Semaphore(self.children // 2)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._log = structlog.get_logger("crucible_worker.grading")
 
@@ -187,23 +188,13 @@ class GradingPool:
         return answers
 
     async def run(self, function: Callable[[Any], Any], item: Any) -> Answer:
-        """Do work that may never end: it has `SLOW_SECONDS`.
-
-        One that ran out of them beside others is tried once more, with no other slow one beside it; turns go on, as
-        their callers wait for milliseconds only.
+        """Do work that may never end: it has `SLOW_SECONDS` of processor time.
 
         Raises:
             Unavailable: the pool is closed, or does not start again.
         """
         async with self._slow:
-            answer, beside = await self._single(function, item)
-        if answer.lost != "timeout" or not beside:
-            return answer
-        async with self._alone, contextlib.AsyncExitStack() as places:
-            for _ in range(self._slow_places):
-                await places.enter_async_context(self._slow)
-            again, _ = await self._single(function, item)
-        return _added(answer, again)
+            return await self._by_itself(function, item)
 
     async def aclose(self) -> None:
         """End every child and thread, within half a second. Calls in flight raise Unavailable. Idempotent."""
@@ -220,23 +211,18 @@ class GradingPool:
         return [await self._by_itself(function, item) for item in items]
 
     async def _by_itself(self, function: Callable[[Any], Any], item: Any) -> Answer:
-        answer, beside = await self._single(function, item)
-        if answer.lost != "timeout" or not beside:
-            return answer
-        return _added(answer, (await self._single(function, item))[0])
-
-    async def _single(self, function: Callable[[Any], Any], item: Any) -> tuple[Answer, bool]:
-        """One item in one child, and whether others ran beside it."""
+        """One item in one child."""
         deaths = 0
         while True:
             end = await self._attempt(SLOW_SECONDS, function, (item,), 0.0, PATIENCE_SECONDS)
             if not isinstance(end.said, Ending):
-                return end.said[0], end.beside
-            if end.said is Ending.TIMEOUT:
-                return Answer(lost="timeout", duration_ns=end.duration_ns), end.beside
+                return end.said[0]
+            if end.said is not Ending.DIED:
+                lost = "timeout" if end.said is Ending.TIMEOUT else "stalled"
+                return Answer(lost=lost, duration_ns=round(SLOW_SECONDS * 1e9))
             deaths += 1
             if deaths == MAX_DEATHS:
-                return Answer(lost="died", duration_ns=end.duration_ns), end.beside
+                return Answer(lost="died", duration_ns=end.duration_ns)
 
     async def _attempt(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, patience: float
@@ -252,20 +238,13 @@ class GradingPool:
         return await asyncio.shield(task)
 
     async def _work(self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float) -> _End:
-        beside = self._running > 0
-        self._running += 1
-        self._started += 1
-        number = self._started
-        try:
-            for _ in range(_MAX_ATTEMPTS):
-                processes = await self._ready()
-                started = time.monotonic_ns()
-                said = await processes.ask(seconds, work, function, items, turn)
-                if said is not Ending.BROKEN:
-                    return _End(said, time.monotonic_ns() - started, beside or self._started > number)
-                self._retire(processes)
-        finally:
-            self._running -= 1
+        for _ in range(_MAX_ATTEMPTS):
+            processes = await self._ready()
+            started = time.monotonic_ns()
+            said = await processes.ask(CLOCK_FACTOR * seconds, work, function, items, turn, seconds)
+            if said is not Ending.BROKEN:
+                return _End(said, time.monotonic_ns() - started)
+            self._retire(processes)
         raise Unavailable("the children that grade die again and again", reason="GRADING_POOL")
 
     async def _ready(self) -> Processes:
@@ -340,11 +319,6 @@ class GradingPool:
 
 def _closed() -> Unavailable:
     return Unavailable("grading is closed", reason="GRADING_CLOSED", retryable=False)
-
-
-def _added(first: Answer, second: Answer) -> Answer:
-    """The second try's answer, and the time that both took."""
-    return dataclasses.replace(second, duration_ns=first.duration_ns + second.duration_ns)
 
 
 def no_pool() -> FailedPrecondition:

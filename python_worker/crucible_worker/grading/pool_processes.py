@@ -35,7 +35,9 @@ class Ending(enum.Enum):
     """How a task ended that returned nothing."""
 
     TIMEOUT = enum.auto()
-    """Its child was killed for its time."""
+    """Its child was ended for its processor time."""
+    STALLED = enum.auto()
+    """Its child was killed by the clock: it got too little processor time to end in either way."""
     DIED = enum.auto()
     """Its child died."""
     BROKEN = enum.auto()
@@ -83,7 +85,7 @@ class Processes:
         return cls(pool), pool.schedule(children.report, timeout=START_SECONDS)
 
     async def ask(self, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a child for at most so many seconds; what it returned, or how it ended.
+        """Run a function in a child for at most so many seconds by the clock; what it returned, or how it ended.
 
         To be called for no more tasks at once than there are children: what waits inside pebble has no clock yet.
         """
@@ -113,9 +115,9 @@ class Processes:
                 return Ending.BROKEN
             return future.result()
         except TimeoutError:
-            return Ending.TIMEOUT
-        except ProcessExpired:
-            return Ending.DIED
+            return Ending.STALLED
+        except ProcessExpired as error:
+            return Ending.TIMEOUT if error.exitcode == children.OUT_OF_TIME else Ending.DIED
         except BrokenProcessPool:
             return Ending.BROKEN
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from crucible_bridge.codec.maps import MAX_MAP_ENTRIES
 from crucible_bridge.types import MAX_GROUP_BYTES, WorkerInfo
 from crucible_worker.config import Settings
-from crucible_worker.grading import choice, direct, format, patterns
+from crucible_worker.grading import choice, direct, format, patterns, pool
 from crucible_worker.grading.math import grader
 from crucible_worker.server.parts import Parts
 
@@ -34,7 +34,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
     )
 
 
-def fixed_limits() -> Mapping[str, int]:
+def fixed_limits() -> Mapping[str, float]:
     """Limits that no setting changes."""
     # Some 20 ms that a worker need not spend at start.
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
@@ -54,6 +54,8 @@ def fixed_limits() -> Mapping[str, int]:
         "max_math_chars": MAX_CHARS,
         "max_math_digits": MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
+        "max_math_cpu_seconds": pool.SLOW_SECONDS,
+        "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
         "max_score_targets": direct.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,
         "max_marks": format.MAX_MARKS,

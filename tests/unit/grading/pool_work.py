@@ -13,7 +13,6 @@ __all__ = [
     "die_at",
     "die_once",
     "double",
-    "end_at_second_try",
     "fail",
     "hang_in_c",
     "hog",
@@ -23,6 +22,8 @@ __all__ = [
     "pid",
     "pid_after_work",
     "sleep",
+    "spin",
+    "spin_and_tell",
     "write_line",
 ]
 
@@ -64,19 +65,24 @@ def sleep(seconds: float) -> float:
     return seconds
 
 
+def spin(seconds: float) -> float:
+    """Work that takes so much processor time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return seconds
+
+
+def spin_and_tell(work: tuple[float, str]) -> float:
+    """Work that takes so much processor time, after it has said in a file which process does it."""
+    seconds, path = work
+    Path(path).write_text(str(os.getpid()))
+    return spin(seconds)
+
+
 def hang_in_c(item: object) -> int:
     """Work inside one call that hears no signal handler of Python's for a quarter of a minute."""
     return len(str(7 ** (3 * 10**6) * 3 ** (10**6) * 11 ** (10**6) % 10**100000 * (10**7)))
-
-
-def end_at_second_try(where: tuple[str, float]) -> bool:
-    """Work that takes so long the first time, and no time the second time; a file tells which it is."""
-    marker, seconds = Path(where[0]), where[1]
-    if marker.exists():
-        return True
-    marker.touch()
-    time.sleep(seconds)
-    return False
 
 
 def die_at(number: int) -> int:

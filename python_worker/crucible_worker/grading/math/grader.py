@@ -24,7 +24,7 @@ from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.parts import GradingParts
-from crucible_worker.grading.pool import MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
+from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
 
 __all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "math_grader_of"]
 
@@ -316,7 +316,12 @@ _LITERAL = {
 }
 _NOTHING = Judgement(None, "", "")
 _LOST: Mapping[str, Judgement] = {
-    "timeout": Judgement(Verdict.UNDECIDED, "limit", f"it took longer than {SLOW_SECONDS:g} s"),
+    "timeout": Judgement(Verdict.UNDECIDED, "limit", f"it took longer than {SLOW_SECONDS:g} s of processor time"),
+    "stalled": Judgement(
+        Verdict.UNDECIDED,
+        "limit",
+        f"it took longer than {CLOCK_FACTOR * SLOW_SECONDS:g} s and got less than {SLOW_SECONDS:g} s of processor time",
+    ),
     "memory": Judgement(Verdict.UNDECIDED, "limit", f"it needed more than {MEMORY_BYTES // 2**20:,} MiB"),
     "died": Judgement(Verdict.UNDECIDED, "limit", f"the process that computed it died, {MAX_DEATHS} times"),
 }

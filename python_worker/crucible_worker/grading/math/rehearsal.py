@@ -26,6 +26,7 @@ _JUDGED = (
 _PROVEN = (
     (r"\int_0^1 x^2 dx", r"\frac{1}{3}"),
     (r"\sum_{n=1}^{\infty} \frac{1}{n^2}", r"\frac{\pi^2}{6}"),
+    (r"\sum_{n=0}^{\infty} \frac{1}{2^n}", "2"),
     (r"\lim_{x \to 0} \frac{\sin x}{x}", "1"),
     (r"\sqrt{3+2\sqrt{2}}", r"1+\sqrt{2}"),
 )

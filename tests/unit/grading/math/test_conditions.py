@@ -1,16 +1,20 @@
 """Inequalities of any form: solved where they are quadratic, tried at points where they are not."""
 
+import time
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.conditions import at_points
+from crucible_worker.grading.math.decide import decide
 from crucible_worker.grading.math.outcome import different, unknown
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.polynomials import MAX_COEFFICIENT_BITS, quadratic, roots
 from crucible_worker.grading.math.tree import Number, Symbol
+from crucible_worker.grading.pool import STUCK_SECONDS
 
 _SMALL = st.integers(-50, 50)
 
@@ -36,6 +40,42 @@ def test_what_cannot_be_tried_stays_what_it_was(outcome: object) -> None:
     integers, naturals = parse(r"x\in\mathbb{Z}"), parse(r"x\in\mathbb{N}")
 
     assert at_points(integers, naturals, outcome) is outcome  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("signs", [(r"\pm", "+"), ("+", r"\pm")])
+def test_conditions_are_compared_in_a_small_part_of_a_turn(signs: tuple[str, str]) -> None:
+    """Roots that are real at some points only cost a tenth of the processor time of a turn, at most."""
+    target, answer = (rf"y = \frac{{3{sign}\sqrt{{16x+9}}}}{{2}}" for sign in signs)
+    taken = []
+    for _ in range(5):
+        started = time.thread_time()
+        decision = decide(target, answer, MathPolicy())
+        taken.append(time.thread_time() - started)
+        assert decision.verdict is Verdict.INCORRECT
+
+    assert min(taken) < STUCK_SECONDS / 10
+
+
+@pytest.mark.parametrize(
+    ("target", "answer", "kind"),
+    [
+        # At x = y = 1 the two sides differ by 2^-60, which floats cannot see.
+        (r"x + y \ge 2 + 2^{-60}", r"x + y \ge 2", "different"),
+        (r"\sqrt{x} + y > 1", r"y > 1 - \sqrt{x}", "unknown"),
+        (r"\sqrt{x}^2 + y > 0", "x + y > 0", "unknown"),
+        # Never real, so there is no point to try them at.
+        (r"\sqrt{-x^2-1} + y > 0", "y > 0", "different"),
+        (r"(i x)^2 + y < 0", "y < x^2", "unknown"),
+        (r"(i x)^2 + y < 0", "y < -x^2", "different"),
+        (r"\frac{1}{x} + y > 0", "y > 0", "different"),
+        ("10^{400} x + y > 0", "x + y > 0", "different"),
+        ("x + y > 0, x - y > 0", "x > |y|", "unknown"),
+        ("x + y > 0, x - y > 0", "x > y", "different"),
+    ],
+)
+def test_signs_that_floats_cannot_tell_are_found_exactly(target: str, answer: str, kind: str) -> None:
+    """What is zero, too close to zero, complex or beyond floats is worked out in another way, or says nothing."""
+    assert at_points(parse(target), parse(answer), different()).kind == kind
 
 
 @given(_SMALL, _SMALL, _SMALL.filter(bool))
