@@ -95,7 +95,8 @@ class WorkerLimits:
     max_request_bytes_in_flight: int = 512 * 1024 * 1024
     """Requests in work, together; more are refused, except one that is alone or has at most 64 KiB."""
     request_seconds: float = 120.0
-    """How long the message of a call may take to arrive, once the call has been admitted."""
+    """How long the message of a call may take to arrive, once the call has been admitted; and how long a later message
+    of its stream waits for room among the requests in work."""
     health_request_seconds: float = 5.0
     """That time for health, whose calls need no token."""
     max_sequences_per_call: int = 1_000_000

@@ -17,7 +17,8 @@ from crucible_bridge.v1 import (
     events_pb2_grpc,
     worker_pb2,
 )
-from crucible_worker.interceptors.calls import LARGE_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES, Calls
+from crucible_worker.interceptors.calls import Calls
+from crucible_worker.interceptors.room import LARGE_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
 from crucible_worker.limits import WorkerLimits
 from tests.service.server_kit import Rig, error_of, evaluate_request, serving, settings_for, token_file, until
 
@@ -269,17 +270,17 @@ def test_requests_in_work_have_a_bounded_size_together(extra):
     """Up to the limit they are admitted, beyond it refused; one alone is admitted whatever its size."""
     unit = SMALL_BYTES
     calls = Calls(WorkerLimits(max_request_bytes_in_flight=5 * unit))
-    with calls.working_on(3 * unit):
+    with calls.room.working_on(3 * unit):
         if extra == 1:
-            with pytest.raises(ResourceExhausted) as caught, calls.working_on(2 * unit + 1):
+            with pytest.raises(ResourceExhausted) as caught, calls.room.working_on(2 * unit + 1):
                 pass
             assert (caught.value.reason, caught.value.retry_after) == ("TOO_MANY_REQUEST_BYTES", RETRY_AFTER_SECONDS)
         else:
-            with calls.working_on(2 * unit + extra):
+            with calls.room.working_on(2 * unit + extra):
                 pass
-    with calls.working_on(50 * unit):
+    with calls.room.working_on(50 * unit):
         pass
-    with calls.working_on(5 * unit):  # everything was given back
+    with calls.room.working_on(5 * unit):  # everything was given back
         pass
 
 
@@ -287,12 +288,12 @@ def test_requests_in_work_have_a_bounded_size_together(extra):
 def test_a_small_request_is_admitted_however_much_is_in_work(extra):
     """Up to the size of a probe, a read or a cancel there is always room; one byte more, and it counts."""
     calls = Calls(WorkerLimits(max_request_bytes_in_flight=1))
-    with calls.working_on(10 * SMALL_BYTES):
+    with calls.room.working_on(10 * SMALL_BYTES):
         if extra:
-            with pytest.raises(ResourceExhausted), calls.working_on(SMALL_BYTES + extra):
+            with pytest.raises(ResourceExhausted), calls.room.working_on(SMALL_BYTES + extra):
                 pass
         else:
-            with calls.working_on(SMALL_BYTES), calls.working_on(SMALL_BYTES):
+            with calls.room.working_on(SMALL_BYTES), calls.room.working_on(SMALL_BYTES):
                 pass
 
 
@@ -300,11 +301,11 @@ def test_a_small_request_is_admitted_however_much_is_in_work(extra):
 def test_large_requests_end_the_quiet(extra):
     """The worker is not idle while a request of the size is in work; smaller ones do not matter."""
     calls = Calls(WorkerLimits())
-    with calls.working_on(LARGE_BYTES + extra):
-        assert (calls.quiet_seconds() == 0.0) is (extra == 0)
-    before = calls.quiet_seconds()
+    with calls.room.working_on(LARGE_BYTES + extra):
+        assert (calls.room.quiet_seconds() == 0.0) is (extra == 0)
+    before = calls.room.quiet_seconds()
     assert before >= 0.0
-    assert calls.quiet_seconds() >= before
+    assert calls.room.quiet_seconds() >= before
 
 
 async def test_requests_in_flight_starve_no_small_call(tmp_path):

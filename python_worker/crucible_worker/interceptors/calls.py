@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
-import time
 
-from crucible_bridge.errors import ResourceExhausted
 from crucible_worker.alarms import Alarms, TimeBound
 from crucible_worker.interceptors.methods import HEALTH, REFLECTION, Method
+from crucible_worker.interceptors.room import Room, exhausted
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.admission import draining_error
 
-__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Calls"]
-
-LARGE_BYTES = 1024 * 1024
-"""A request from here on leaves memory behind that is worth giving back."""
-
-SMALL_BYTES = 64 * 1024
-"""A request up to here is never refused for its size: a probe, a read or a cancel. The calls open bound them."""
-
-RETRY_AFTER_SECONDS = 1.0
-"""When a refused caller may come again: another worker, or a call that ended, has room by then."""
-
+__all__ = ["Calls"]
 
 Timer = asyncio.Timeout | TimeBound
 """What bounds a call, or a part of it."""
@@ -37,8 +25,8 @@ class Calls:
         self._limits = limits
         self._open: collections.Counter[tuple[str, bool]] = collections.Counter()
         self._of_peers: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._bytes = self._large = 0
-        self._large_until = time.monotonic()
+        self.room = Room(limits.max_request_bytes_in_flight)
+        """For the bytes of requests."""
         self._timers: set[Timer] = set()
         self._cut_at: float | None = None
         self.alarms = Alarms()
@@ -50,10 +38,6 @@ class Calls:
     def open(self) -> int:
         """Calls and streams open now, those of health and of the worker itself not counted."""
         return self._open.total() - self._open[HEALTH, True]
-
-    def quiet_seconds(self) -> float:
-        """How long no request of `LARGE_BYTES` or more has been in work."""
-        return 0.0 if self._large else time.monotonic() - self._large_until
 
     def enter(self, method: Method, peer: str) -> None:
         """Count a call in.
@@ -67,12 +51,12 @@ class Calls:
         slot, limit = (method.service, method.streams), self._room(method)
         if self._open[slot] >= limit:
             what = "streams" if method.streams else "calls"
-            raise _exhausted(f"{method.service} has {limit} {what} open already", f"TOO_MANY_{what.upper()}")
+            raise exhausted(f"{method.service} has {limit} {what} open already", f"TOO_MANY_{what.upper()}")
         if method.streams and _is_one_connection(peer):
             of_peer, limit = (method.service, peer), self._limits.max_streams_per_peer
             if self._of_peers[of_peer] >= limit:
                 message = f"{method.service} has {limit} streams of this connection open already"
-                raise _exhausted(message, "TOO_MANY_STREAMS_OF_PEER")
+                raise exhausted(message, "TOO_MANY_STREAMS_OF_PEER")
             self._of_peers[of_peer] += 1
         self._open[slot] += 1
 
@@ -83,19 +67,6 @@ class Calls:
             self._of_peers[method.service, peer] -= 1
             if not self._of_peers[method.service, peer]:
                 del self._of_peers[method.service, peer]
-
-    def working_on(self, size: int) -> contextlib.AbstractContextManager[None]:
-        """Count the bytes of a request while it is in work.
-
-        Raises:
-            ResourceExhausted: requests in work have too many bytes already; one alone never has,
-                nor a small one.
-        """
-        most = self._limits.max_request_bytes_in_flight
-        if size > SMALL_BYTES and self._bytes and self._bytes + size > most:
-            message = f"the request has {size:,} bytes, and those in work {self._bytes:,} of at most {most:,}"
-            raise _exhausted(message, "TOO_MANY_REQUEST_BYTES")
-        return _Work(self, size)
 
     def watch(self, timer: Timer) -> None:
         """Take a call's running timer into care, so that a drain can end it."""
@@ -123,32 +94,9 @@ class Calls:
         return self._limits.max_streams
 
 
-class _Work:
-    """A request in work. A class, as a generator would cost each call some microseconds."""
-
-    __slots__ = ("_calls", "_large", "_size")
-
-    def __init__(self, calls: Calls, size: int) -> None:
-        self._calls, self._size, self._large = calls, size, size >= LARGE_BYTES
-
-    def __enter__(self) -> None:
-        self._calls._bytes += self._size
-        self._calls._large += self._large
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._calls._bytes -= self._size
-        if self._large:
-            self._calls._large -= 1
-            self._calls._large_until = time.monotonic()
-
-
 def _is_one_connection(peer: str) -> bool:
     """Whether a peer's name tells its connection: "ipv4:127.0.0.1:40312", but not "unix:"."""
     return peer.startswith(("ipv4:", "ipv6:"))
-
-
-def _exhausted(message: str, reason: str) -> ResourceExhausted:
-    return ResourceExhausted(message, reason=reason, retry_after=RETRY_AFTER_SECONDS)
 
 
 def _end_by(timer: Timer, when: float) -> None:

@@ -93,7 +93,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 raise DeadlineExceeded(message, reason="REQUEST_TOO_SLOW") from None
             if data is _END:
                 raise InvalidField("request", "is missing", reason="MALFORMED_MESSAGE")
-            with calls.working_on(len(data)):
+            with calls.room.working_on(len(data)):
                 message = await parse(data)
                 del data  # it may be large
                 return await inner(message, context)
@@ -101,12 +101,20 @@ class Interceptor(grpc.aio.ServerInterceptor):
         return handle
 
     def _with_each(self, inner: Handle, parse: _Parse) -> Handle:
-        """Receive the messages of a call, each of which is in work until the next is asked for."""
-        calls = self._calls
+        """Receive the messages of a call, each of which is in work until the next is asked for.
+
+        The first is refused if there is no room for it. Those after it wait, as the call would be lost with what it has
+        done; meanwhile no more of the stream is received.
+        """
+        calls, seconds = self._calls, self._limits.request_seconds
 
         async def each(context: Context) -> AsyncIterator[Any]:
+            first = True
             while (data := await context.read()) is not _END:
-                with calls.working_on(len(data)):
+                size, room = len(data), calls.room
+                work = room.working_on(size) if first else await room.working_on_in_turn(size, calls.alarms, seconds)
+                first = False
+                with work:
                     yield await parse(data)
 
         async def handle(_: object, context: Context) -> Any:

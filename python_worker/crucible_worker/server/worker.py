@@ -181,7 +181,7 @@ class Worker:
 
     def quiet_seconds(self) -> float:
         """How long no large request has been in work."""
-        return self._calls.quiet_seconds()
+        return self._calls.room.quiet_seconds()
 
     async def info(self) -> tuple[WorkerInfo, WorkerLoad]:
         """What the worker is, the same object from call to call, and how it fares: one look at the journal."""

@@ -44,7 +44,7 @@ class Execution:
         started = time.perf_counter()
         asked: Asked | None = None
         try:
-            with self._calls.working_on(len(data)):
+            with self._calls.room.working_on(len(data)):
                 asked = read_asked(data, context.time_remaining())
                 bind_contextvars(session_id=asked.call.session_id)
                 parameters = await _parameters(asked)
@@ -77,7 +77,7 @@ class Execution:
         asked: Asked | None = None
         count = 0
         try:
-            with self._calls.working_on(len(data)):
+            with self._calls.room.working_on(len(data)):
                 asked = read_asked(data, context.time_remaining())
                 bind_contextvars(session_id=asked.call.session_id)
                 chunks = self._tools.stream(asked.tool, await _parameters(asked), asked.binary, asked.call)

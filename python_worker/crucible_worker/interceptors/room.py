@@ -1,0 +1,130 @@
+"""The bytes of requests in work: bounded together, and given back to the system when they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import time
+
+from crucible_bridge.errors import ResourceExhausted
+from crucible_worker.alarms import Alarms
+
+__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Room", "exhausted"]
+
+LARGE_BYTES = 1024 * 1024
+"""A request from here on leaves memory behind that is worth giving back."""
+
+SMALL_BYTES = 64 * 1024
+"""A request up to here is never refused for its size: a probe, a read or a cancel. The calls open bound them."""
+
+RETRY_AFTER_SECONDS = 1.0
+"""When a refused caller may come again: another worker, or a call that ended, has room by then."""
+
+
+class Room:
+    """Room for requests in work; of one event loop."""
+
+    def __init__(self, most: int) -> None:
+        """Have room for so many bytes."""
+        self._most = most
+        self._bytes = self._large = 0
+        self._large_until = time.monotonic()
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._waiting_bytes = 0
+
+    def quiet_seconds(self) -> float:
+        """How long no request of `LARGE_BYTES` or more has been in work."""
+        return 0.0 if self._large else time.monotonic() - self._large_until
+
+    def working_on(self, size: int) -> contextlib.AbstractContextManager[None]:
+        """Count the bytes of a request while it is in work.
+
+        Raises:
+            ResourceExhausted: requests in work and messages that wait for room have too many bytes already; one alone
+                never has, nor a small one.
+        """
+        taken = self._bytes + self._waiting_bytes
+        if size > SMALL_BYTES and taken and taken + size > self._most:
+            raise self._full(size)
+        return _Work(self, size)
+
+    async def working_on_in_turn(
+        self, size: int, alarms: Alarms, seconds: float
+    ) -> contextlib.AbstractContextManager[None]:
+        """Wait until there is room for a message of a call that has begun; enter what this returns at once.
+
+        What waits holds no room, so that calls never wait for each other. Its bytes are bounded as those in work are.
+
+        Raises:
+            ResourceExhausted: there was no room in this time, or too much waits already.
+        """
+        if size <= SMALL_BYTES or (not self._waiting and self._fits(size)):
+            return _Work(self, size)
+        if self._waiting and self._waiting_bytes + size > self._most:
+            raise self._full(size)
+        waiting, patience = _Waiting(size), alarms.within(seconds)
+        self._waiting.append(waiting)
+        self._waiting_bytes += size
+        try:
+            with patience:
+                while self._waiting[0] is not waiting or not self._fits(size):
+                    waiting.woken.clear()
+                    await waiting.woken.wait()
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            raise self._full(size) from None
+        finally:
+            self._waiting.remove(waiting)
+            self._waiting_bytes -= size
+            self._wake()
+        return _Work(self, size)
+
+    def _fits(self, size: int) -> bool:
+        return not self._bytes or self._bytes + size <= self._most
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waiting[0].woken.set()
+
+    def _full(self, size: int) -> ResourceExhausted:
+        taken = self._bytes + self._waiting_bytes
+        message = f"the message has {size:,} bytes, and those in work {taken:,} of at most {self._most:,}"
+        return exhausted(message, "TOO_MANY_REQUEST_BYTES")
+
+
+class _Waiting:
+    """A message that waits for room."""
+
+    __slots__ = ("size", "woken")
+
+    def __init__(self, size: int) -> None:
+        self.size, self.woken = size, asyncio.Event()
+
+
+class _Work:
+    """A request in work. A class, as a generator would cost each call some microseconds."""
+
+    __slots__ = ("_large", "_room", "_size")
+
+    def __init__(self, room: Room, size: int) -> None:
+        self._room, self._size, self._large = room, size, size >= LARGE_BYTES
+
+    def __enter__(self) -> None:
+        self._room._bytes += self._size
+        self._room._large += self._large
+
+    def __exit__(self, *exc_info: object) -> None:
+        room = self._room
+        room._bytes -= self._size
+        if self._large:
+            room._large -= 1
+            room._large_until = time.monotonic()
+        if room._waiting:
+            room._wake()
+
+
+def exhausted(message: str, reason: str) -> ResourceExhausted:
+    """What a caller receives that may come again soon."""
+    return ResourceExhausted(message, reason=reason, retry_after=RETRY_AFTER_SECONDS)
