@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -16,8 +18,8 @@ from crucible_worker.alarms import Alarms
 from crucible_worker.interceptors.room import RETRY_AFTER_SECONDS, SMALL_BYTES, Room
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.robustness.harness import until
+from tests.service.evaluation_kit import Rig, rig, samples_of
 from tests.service.evaluation_kit import asked as asked_of
-from tests.service.evaluation_kit import rig, samples_of
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, stands, start_of
 
 UNIT = SMALL_BYTES
@@ -135,11 +137,18 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def held() -> bytes:
-    """A request of 100 kB for an evaluation whose model never answers."""
+@contextlib.asynccontextmanager
+async def held(it: Rig) -> AsyncIterator[Any]:
+    """A call of 100 kB that is in work until it is cancelled: its evaluation waits for a model."""
     message = evaluate_request_to_v1(asked_of(evaluation_id="held"))
     # A field that no version has: what is unknown is received as well.
-    return message.SerializeToString() + b"\xc2\x3e\xa0\x8d\x06" + b"x" * 100_000
+    data = message.SerializeToString() + b"\xc2\x3e\xa0\x8d\x06" + b"x" * 100_000
+    async with grpc.aio.insecure_channel(it.worker.address) as channel:
+        opened: Any = channel
+        call = opened.unary_unary(EVALUATE)(data)
+        await until(lambda: it.model.calls > 0)
+        yield call
+        call.cancel()
 
 
 async def error_of(stream: Stream) -> BridgeError:
@@ -155,9 +164,7 @@ async def error_of(stream: Stream) -> BridgeError:
 async def test_a_long_answer_of_an_orchestrator_waits_for_room(received: list[int]):
     """It is neither refused nor lost, however much other requests have in work when it comes."""
     model = ScriptedModel(fault=lambda call: STALL)
-    async with rig(model, max_request_bytes_in_flight=150_000) as it, grpc.aio.insecure_channel(it.worker.address) as c:
-        holding = c.unary_unary(EVALUATE)(held())
-        await until(lambda: model.calls > 0)
+    async with rig(model, max_request_bytes_in_flight=150_000) as it, held(it) as holding:
         async with opened(it.worker.address, start_of(asked())) as stream:
             await stream.accepted()
             (one, _), (two, _) = await stream.question(), await stream.question()
@@ -178,24 +185,19 @@ async def test_an_answer_that_finds_no_room_in_time_interrupts_the_evaluation(re
     """As long as a message may take to arrive, it waits; then the stream ends, and the evaluation can be resumed."""
     model = ScriptedModel(fault=lambda call: STALL)
     limits = {"max_request_bytes_in_flight": 150_000, "request_seconds": 0.2}
-    async with rig(model, **limits) as it, grpc.aio.insecure_channel(it.worker.address) as c:
-        holding = c.unary_unary(EVALUATE)(held())
-        await until(lambda: model.calls > 0)
+    async with rig(model, **limits) as it, held(it):
         async with opened(it.worker.address, start_of(asked())) as stream:
             await stream.accepted()
             one, _ = await stream.question()
             await stream.answer(one, (SampledSequence(text=LONG_TEXT, tokens=()),))
             ended_with(await error_of(stream), Code.RESOURCE_EXHAUSTED, "TOO_MANY_REQUEST_BYTES")
         await stands(it.worker.bridge, EvaluationState.INTERRUPTED)
-        holding.cancel()
 
 
 async def test_a_waiting_answer_ends_with_its_caller_or_the_worker(received: list[int]):
     """A caller that leaves, and a drain, are not held up by an answer that waits for room."""
     model = ScriptedModel(fault=lambda call: STALL)
-    async with rig(model, max_request_bytes_in_flight=150_000) as it, grpc.aio.insecure_channel(it.worker.address) as c:
-        holding = c.unary_unary(EVALUATE)(held())
-        await until(lambda: model.calls > 0)
+    async with rig(model, max_request_bytes_in_flight=150_000) as it, held(it):
         for number in range(2):
             async with opened(it.worker.address, start_of(asked(evaluation_id=f"e{number}"))) as stream:
                 await stream.accepted()
@@ -208,4 +210,3 @@ async def test_a_waiting_answer_ends_with_its_caller_or_the_worker(received: lis
                 else:
                     await it.worker.bridge.worker.drain()
                     ended_with(await error_of(stream), Code.UNAVAILABLE, "DRAINING", "e1")
-        holding.cancel()
