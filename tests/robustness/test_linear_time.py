@@ -55,6 +55,7 @@ from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.letter_units import in_upright_type
 from crucible_worker.grading.math.lexer import tokenize
 from crucible_worker.grading.math.literal import literally
+from crucible_worker.grading.math.prose import formulas_of
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
@@ -227,6 +228,9 @@ ROWS = {
     "math: other spellings of numerals": Row(make=lambda n: "a0" * n + "_{16", run=_spelled, size=600),
     "math: other spellings of grouped numerals": Row(make=lambda n: "1.234" * n + ",5", run=_spelled, size=230),
     "math: other spellings of units": Row(make=lambda n: "5 \\mu \\text{   " * n, run=_spelled, size=80),
+    "math: formulas in prose": Row(
+        make=lambda n: "a$" * n + "\\(" * n, run=lambda text: formulas_of("the sum is $5$", text), size=60
+    ),
     "math: units in Chinese": Row(
         make=lambda n: "5$$$$$$平方千米/平方千米/" * n, run=lambda text: in_english(text, words=True), size=500
     ),

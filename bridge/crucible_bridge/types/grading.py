@@ -105,6 +105,8 @@ class MathPolicy:
     r"""A logarithm without a base is natural: \log x equals \ln x."""
     delta_value: bool = False
     r"""\Delta x = 3 equals 3."""
+    math_in_prose: bool = False
+    """Sentences are equal if their words are and the formulas in them are equal as mathematics."""
     integration_constants: bool = True
     """Constants of integration may have other letters: x^2 + C equals x^2 + K."""
     chemical_formulas: bool = True

@@ -55,7 +55,7 @@ class Grade(_message.Message):
     def __init__(self, id: _Optional[str] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., extracted: _Optional[str] = ..., extraction: _Optional[str] = ..., method: _Optional[str] = ..., reason: _Optional[str] = ..., duration_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class MathPolicy(_message.Message):
-    __slots__ = ("ordered_lists", "rounding_digits", "percent_lenient", "units_optional", "equation_value", "interval_or_pair", "require_reduced", "degrees", "rename_variables", "tuple_or_set", "log_is_natural", "delta_value", "integration_constants", "chemical_formulas", "vector_notations", "chinese_words", "dates_and_times", "regional_numerals", "unit_names", "fold_base_letters", "expand_dots", "log_abs_optional")
+    __slots__ = ("ordered_lists", "rounding_digits", "percent_lenient", "units_optional", "equation_value", "interval_or_pair", "require_reduced", "degrees", "rename_variables", "tuple_or_set", "log_is_natural", "delta_value", "math_in_prose", "integration_constants", "chemical_formulas", "vector_notations", "chinese_words", "dates_and_times", "regional_numerals", "unit_names", "fold_base_letters", "expand_dots", "log_abs_optional")
     ORDERED_LISTS_FIELD_NUMBER: _ClassVar[int]
     ROUNDING_DIGITS_FIELD_NUMBER: _ClassVar[int]
     PERCENT_LENIENT_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class MathPolicy(_message.Message):
     TUPLE_OR_SET_FIELD_NUMBER: _ClassVar[int]
     LOG_IS_NATURAL_FIELD_NUMBER: _ClassVar[int]
     DELTA_VALUE_FIELD_NUMBER: _ClassVar[int]
+    MATH_IN_PROSE_FIELD_NUMBER: _ClassVar[int]
     INTEGRATION_CONSTANTS_FIELD_NUMBER: _ClassVar[int]
     CHEMICAL_FORMULAS_FIELD_NUMBER: _ClassVar[int]
     VECTOR_NOTATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +91,7 @@ class MathPolicy(_message.Message):
     tuple_or_set: bool
     log_is_natural: bool
     delta_value: bool
+    math_in_prose: bool
     integration_constants: bool
     chemical_formulas: bool
     vector_notations: bool
@@ -100,7 +102,7 @@ class MathPolicy(_message.Message):
     fold_base_letters: bool
     expand_dots: bool
     log_abs_optional: bool
-    def __init__(self, ordered_lists: bool = ..., rounding_digits: _Optional[int] = ..., percent_lenient: bool = ..., units_optional: bool = ..., equation_value: bool = ..., interval_or_pair: bool = ..., require_reduced: bool = ..., degrees: bool = ..., rename_variables: bool = ..., tuple_or_set: bool = ..., log_is_natural: bool = ..., delta_value: bool = ..., integration_constants: bool = ..., chemical_formulas: bool = ..., vector_notations: bool = ..., chinese_words: bool = ..., dates_and_times: bool = ..., regional_numerals: bool = ..., unit_names: bool = ..., fold_base_letters: bool = ..., expand_dots: bool = ..., log_abs_optional: bool = ...) -> None: ...
+    def __init__(self, ordered_lists: bool = ..., rounding_digits: _Optional[int] = ..., percent_lenient: bool = ..., units_optional: bool = ..., equation_value: bool = ..., interval_or_pair: bool = ..., require_reduced: bool = ..., degrees: bool = ..., rename_variables: bool = ..., tuple_or_set: bool = ..., log_is_natural: bool = ..., delta_value: bool = ..., math_in_prose: bool = ..., integration_constants: bool = ..., chemical_formulas: bool = ..., vector_notations: bool = ..., chinese_words: bool = ..., dates_and_times: bool = ..., regional_numerals: bool = ..., unit_names: bool = ..., fold_base_letters: bool = ..., expand_dots: bool = ..., log_abs_optional: bool = ...) -> None: ...
 
 class GradeMathRequest(_message.Message):
     __slots__ = ("items", "policy")

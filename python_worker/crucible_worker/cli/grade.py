@@ -105,8 +105,8 @@ def grade(
 
     Rules for --policy: ordered_lists, rounding_digits, percent_lenient, units_optional, equation_value,
     interval_or_pair, require_reduced, degrees, rename_variables, tuple_or_set, log_is_natural, delta_value,
-    integration_constants, chemical_formulas, vector_notations, chinese_words, dates_and_times, regional_numerals,
-    unit_names, fold_base_letters, expand_dots, log_abs_optional.
+    math_in_prose, integration_constants, chemical_formulas, vector_notations, chinese_words, dates_and_times,
+    regional_numerals, unit_names, fold_base_letters, expand_dots, log_abs_optional.
 
     With --code a gold is a test or a list of them: Python assertions, or an object {"stdin", "stdout"}, {"function",
     "arguments", "expected"}, {"inputs", "outputs"}, which holds several as APPS has them, or {"prefix"}, which is put

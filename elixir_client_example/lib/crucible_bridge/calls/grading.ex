@@ -19,6 +19,7 @@ defmodule CrucibleBridge.Calls.Grading do
     :tuple_or_set,
     :log_is_natural,
     :delta_value,
+    :math_in_prose,
     :integration_constants,
     :chemical_formulas,
     :vector_notations,

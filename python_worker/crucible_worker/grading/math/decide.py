@@ -24,6 +24,7 @@ from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.moments import compare_moments
 from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal
 from crucible_worker.grading.math.parse import words_of
+from crucible_worker.grading.math.prose import formulas_of
 from crucible_worker.grading.math.provisos import condition, counted, other_domains
 from crucible_worker.grading.math.reading import (
     EMPTY,
@@ -99,8 +100,11 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     if written.verdict is Verdict.CORRECT:
         return written
     kind = _compare_kinds(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
-    if kind is not None:
-        return _decision(kind)
+    return _respelled(target, answer, written, policy, whole=whole) if kind is None else _decision(kind)
+
+
+def _respelled(target: str, answer: str, written: Decision, policy: MathPolicy, *, whole: bool) -> Decision:
+    """What an answer is in other spellings, where it is not right as it is written."""
     if (spelled := respelled(target, answer, policy)) is None:
         return written
     other = _as_written(*spelled, policy, whole=whole)
@@ -134,7 +138,11 @@ def _decision(outcome: Outcome) -> Decision:
 
 
 def _compare_kinds(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
-    """Compare what is no mathematics but has a form of its own; None where one side has none."""
+    """Compare what is not mathematics as a whole but has a form of its own; None where one side has none."""
+    if policy.math_in_prose and (formulas := formulas_of(target, answer)) is not None:
+        found = (_as_written(expected, said, policy, whole=True).verdict for expected, said in formulas)
+        if all(verdict is Verdict.CORRECT for verdict in found):
+            return equal("structure", "the same words, and formulas that are equal")
     if policy.dates_and_times and (outcome := compare_moments(target, answer)) is not None:
         return outcome
     if policy.chemical_formulas:

@@ -55,6 +55,7 @@ _OPTIONS = {
     "tuple_or_set": "(1, 2) equals {1, 2}.",
     "log_is_natural": r"A logarithm without a base is natural: \log x equals \ln x.",
     "delta_value": r"\Delta x = 3 equals 3.",
+    "math_in_prose": "Sentences are equal if their words are and the formulas in them are equal as mathematics.",
     "integration_constants": "Constants of integration may have other letters: x^2 + C equals x^2 + K.",
     "chemical_formulas": r"Chemical formulas are compared as such: H2O, H_2O and \ce{H2O} are equal.",
     "vector_notations": r"Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0).",
