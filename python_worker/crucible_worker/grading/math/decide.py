@@ -18,6 +18,7 @@ from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
 from crucible_worker.grading.math.compare_values import is_reduced
+from crucible_worker.grading.math.equations import approximate_part
 from crucible_worker.grading.math.letter_units import in_upright_type, is_bare_number, is_measured
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
@@ -212,7 +213,16 @@ def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolic
     if (value := _in_several_forms(expected, read(answer), policy)) is not None:
         outcome = _compare_readings(expected, value, policy)
     others = (*_with_other_commas(target, expected, answer, policy), *_with_letter_unit(expected, answer, policy))
-    return any_of((outcome, *others))
+    return any_of((outcome, *others, *_approximated(expected, read(boxed(answer) or answer), policy)))
+
+
+def _approximated(expected: Reading, said: Reading, policy: MathPolicy) -> Iterator[Outcome]:
+    r"""What an approximation comes to, on either side: `\pi \approx 3.14` is 3.14, besides what is exact of it."""
+    for reading, exact in ((said, expected), (expected, said)):
+        rounded = [approximate_part(node) for node in reading.nodes]
+        if len(rounded) == 1 and rounded[0] is not None:
+            near = Reading((rounded[0],))
+            yield _compare_readings(exact, near, policy) if reading is said else _compare_readings(near, exact, policy)
 
 
 def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> Reading | None:

@@ -59,6 +59,8 @@ _NO_OPERATOR = re.compile(r"(?:^|[\n:=,]\s*)-\s*$|\\(?:approx|quad|qquad|implies
 _OPERATOR_BEHIND = re.compile(
     r"\s*(?:\*(?!\*)|[/^_+!<>{](?!\{?\\circ)|\((?![A-Za-z]{2})|\\(?:[a-su-z]|t(?!ext))(?<!\\[nqmc])|-\s*[0-9\\(]|-\s[a-z]\b)"
 )
+# The end of `\text{The answer is }`.
+_TEXT_BEFORE = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]*\}\s*\Z")
 _DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
 _DELIMITERS_BEHIND = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
@@ -143,7 +145,7 @@ def _is_in_formula(before: str, sentence: str) -> bool:
 
 def _is_operand(before: str, behind: str) -> bool:
     """Whether a number is a part of a formula, as 5 is in x^5, 5x and 3 + 5."""
-    before = _DELIMITERS_BEFORE.sub(" ", before)
+    before = _DELIMITERS_BEFORE.sub(" ", _TEXT_BEFORE.sub(" ", before))
     if _OPERATOR_BEFORE.search(before) and not _NO_OPERATOR.search(before):
         return True
     behind = _DELIMITERS_BEHIND.sub("", behind, count=1)

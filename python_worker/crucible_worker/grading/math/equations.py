@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
+from fractions import Fraction
 
+from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.identity import Identity
 from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
@@ -25,10 +28,21 @@ from crucible_worker.grading.math.tree import (
 )
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, ordered_symbols, replaced
 
-__all__ = ["difference", "exact_part", "is_name", "proportional", "solves", "value_of", "with_deltas_named"]
+__all__ = [
+    "approximate_part",
+    "difference",
+    "exact_part",
+    "is_name",
+    "proportional",
+    "solves",
+    "value_of",
+    "with_deltas_named",
+]
 
 _POINTS = ((3, 7, 11, 5, 13), (-2, 9, 4, -17, 6), (19, -8, 23, 10, -3))
 """Values of the variables at which two equations are set against each other: any do, where neither side vanishes."""
+_MAX_PLACES = 16  # what a double holds of a decimal
+_HALF = Fraction(1, 2)
 _NAMED = frozenset({"abs", "ratio", "det", "min", "max"})
 # Of f(x), T(10), P(X > 1), P(A \cup B).
 _ARGUMENTS = (Symbol, Number, Relation, SetOperation)
@@ -45,6 +59,38 @@ def exact_part(relation: Relation) -> Relation | Node:
     if cut == 0:
         return operands[0]
     return Relation(operands[: cut + 1], operators[:cut])
+
+
+def approximate_part(node: Node) -> Node | None:
+    r"""What an approximation gives if it rounds its exact side: `\pi \approx 3.14` gives 3.14, `2 \approx 3` nothing.
+
+    Of a list it is the list of what its approximations give. None where there is nothing of this.
+    """
+    if isinstance(node, Collection):
+        parts = [approximate_part(item) for item in node.items]
+        if not any(parts):
+            return None
+        return Collection(node.kind, tuple(part or item for part, item in zip(parts, node.items, strict=True)))
+    if not isinstance(node, Relation) or node.operators[-1] != "approx":
+        return None
+    operands, cut = node.operands, node.operators.index("approx")
+    if any(operator not in ("=", "approx") for operator in node.operators) or not _rounds(operands[cut], operands[-1]):
+        return None
+    return Relation((operands[0], operands[-1]), ("=",)) if cut and is_name(operands[0]) else operands[-1]
+
+
+def _rounds(exact: Node, near: Node) -> bool:
+    """Whether a decimal is a value rounded, or cut off, at its last place."""
+    if isinstance(exact, Quantity) and isinstance(near, Quantity) and exact.unit == near.unit:
+        exact, near = exact.value, near.value
+    value = approximate(exact)
+    if value is None or math.isinf(value) or not isinstance(near, Number):
+        return False
+    places = next((places for places in range(_MAX_PLACES) if (near.value * 10**places).denominator == 1), None)
+    if places is None:
+        return False
+    distance = abs(Fraction(value) - near.value) * 10**places
+    return distance < 1 if places else distance <= _HALF
 
 
 def is_name(node: Node) -> bool:

@@ -12,7 +12,7 @@ from crucible_worker.grading.math.dropped import ends_with, may_drop
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.identity import Identity, examine
 from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
-from crucible_worker.grading.math.spans import boxed, has_words, last_number, marked
+from crucible_worker.grading.math.spans import boxed, enclosed, has_words, last_number, marked
 from crucible_worker.grading.math.tidy import ZERO, spread, tidy
 from crucible_worker.grading.math.tree import Call, Node, Number, PlusMinus, Power, Relation, Text
 from crucible_worker.grading.math.walk import free_symbols, walk
@@ -82,6 +82,9 @@ def _read_target(text: str) -> Reading:
 
 def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
     """What an answer may be taken for: as it is, then without the words around it where they may be dropped."""
+    if (inner := enclosed(answer)) is not None:
+        yield read(inner)
+        return
     inner = boxed(answer)
     text = answer if inner is None else inner
     whole = read(text)

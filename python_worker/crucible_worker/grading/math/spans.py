@@ -7,9 +7,10 @@ import re
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.extract import extract
+from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.numbers import last_numbers
 
-__all__ = ["as_list", "boxed", "choice", "has_words", "last_number", "marked", "with_decimal_point"]
+__all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_number", "marked", "with_decimal_point"]
 
 _DECIMAL_COMMA = re.compile(r"[^0-9,]*+(?:0(?=,)|[0-9]++(?=,(?![0-9]{3}(?![0-9])))),([0-9]++)[^0-9,]*+")
 _THOUSANDS = re.compile(r"\$?-?[1-9][0-9]{0,2}(?:,[0-9]{3})+\$?")
@@ -17,12 +18,30 @@ _CHOICE = re.compile(
     r"(?:\\\w+\{ ?\(?(?P<marked>[A-J])(?:\)|[.:]) ?\}|(?:\\\w+\{)?\(?(?P<plain>[A-J])(?:\)\}?|\}?[.:])(?=\\ |\s|~))"
     r"(?>(?:\\ |\s|~)*)(?=[\w\\$(-])"
 )
+# A choice behind its text: `12 \text{ (B)}`, and `12 (B)` of a numeral.
+_CHOICE_BEHIND = re.compile(
+    r"(?:\\q?quad|\\[ ,;:!]|[\s~,])*\\text(?:bf|rm|it)?\{\s?\((?P<marked>[A-J])\)\s?\}\.?\Z"
+    r"|(?<=[0-9])(?:\s|\\ |~|\\q?quad)+\((?P<plain>[A-J])\)\.?\Z"
+)
+_MAX_CHOICE_BEHIND = 40
+_NUMERAL = re.compile(r"-?[0-9][0-9.,/]*+")
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
 
 
 def boxed(text: str) -> str | None:
     r"""What is in the last `\boxed{}`, or in the last ones that are joined; None without one."""
     return boxes.boxed(text)[0] if "boxed" in text or "fbox" in text else None
+
+
+def enclosed(text: str) -> str | None:
+    """What stands in answer tags or in a JSON object's answer, empty if that is nothing; None of other texts."""
+    if "answer" not in text.casefold() or not ("<" in text or "{" in text):
+        return None
+    answer, _ = json_answer(text)
+    if answer is not None:
+        return answer
+    extraction = extract(text)
+    return extraction.answer if extraction.how == "tag" else None
 
 
 def marked(text: str, *, numbers: bool = True) -> str | None:
@@ -64,6 +83,11 @@ def as_list(text: str) -> str | None:
 
 
 def choice(text: str) -> tuple[str, str] | None:
-    """The letter of a choice and its text, where both are there: "(B) 12", "B. 12"."""
-    match = _CHOICE.match(text)
-    return (match["marked"] or match["plain"], text[match.end() :]) if match is not None else None
+    """The letter of a choice and its text, where both are there: "(B) 12", "B. 12", "12 (B)"."""
+    if (match := _CHOICE.match(text)) is not None:
+        return match["marked"] or match["plain"], text[match.end() :]
+    match = _CHOICE_BEHIND.search(text, max(0, len(text) - _MAX_CHOICE_BEHIND))
+    value = text[: match.start()] if match is not None else ""
+    if match is None or not value or not (match["marked"] or _NUMERAL.fullmatch(value)):
+        return None
+    return match["marked"] or match["plain"], value
