@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_CONDITION", "is_condition", "says_where", "without_condition"]
+__all__ = ["MAX_CONDITION", "before_condition", "is_condition", "says_where", "without_condition"]
 
 MAX_CONDITION = 200
 """Characters at the end of a sentence in which a condition is looked for."""
@@ -17,7 +17,7 @@ _HOLDS = (
 _FOR = r"(?:at|when|whenever|for|if|iff|where|provided(?:\s+that)?|as\s+long\s+as)"
 _OVER = (
     r"(?:\s+(?:all|any|every|each|some|the|a|an|point|real|integers?|positive|nonnegative|negative|natural|numbers?"
-    r"|values?|of|only|and|if))*+"
+    r"|values?|constants?|arbitrary|fixed|given|of|only|and|if))*+"
 )
 # What stands between an answer and a formula that is its condition.
 _CONDITION = re.compile(rf"[\s,(;]*+{_ABOUT}{_HOLDS}{_FOR}{_OVER}\s*", re.IGNORECASE)
@@ -31,6 +31,11 @@ _AT_THE_END = re.compile(
 )
 _ATTAINED = re.compile(
     rf"(?<=[\w)}}\]]),?\s+\(?{_ABOUT}(?:attained|achieved|reached|occurs|occurring)\s+(?:only\s+)?(?:at|when|for|if)\b",
+    re.IGNORECASE,
+)
+# A number that something is said to be, at the end.
+_SAID = re.compile(
+    r"(?:(?<!\w)(?:is|are|be|was|equals?|of)|[=:])\s{0,3}[^\s\w]{0,3}[0-9][^\s,;]{0,40}(?:\s[^\W\d_]{1,20}){0,2}\Z",
     re.IGNORECASE,
 )
 
@@ -51,3 +56,11 @@ def without_condition(line: str) -> str:
     if match := _ATTAINED.search(line, end) or _AT_THE_END.search(line, end):
         return line[: match.start()]
     return line
+
+
+def before_condition(text: str) -> str:
+    """A text without the condition that its last sentence ends with, if it is one of a number that precedes it."""
+    cut = max(0, len(text) - MAX_CONDITION)
+    line = text[cut:].rstrip(" \t\r\n*_.)")
+    said = without_condition(line)
+    return text[: cut + len(said)] if said != line and _SAID.search(said) else text

@@ -38,9 +38,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.conclusion import ending, stated
+from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.formulas import last_formulas, of_lines
-from crucible_worker.grading.joined import MAX_JOINED
+from crucible_worker.grading.formulas import last_formulas, listed_below, of_lines
+from crucible_worker.grading.joined import MAX_JOINED, numbers_joined
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.phrase import (
@@ -213,7 +214,8 @@ def _marker(text: str) -> tuple[str, int]:
     for start, begin, marks in _marks(text):
         if begin > later:
             continue
-        answer = phrase(unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later]))
+        said = unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
+        answer = listed_below(said) or phrase(said)
         # "Answer: correct" is an answer, "the answer is correct" is none.
         judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
         if says_something(answer) and not is_placeholder(answer) and not judged:
@@ -282,12 +284,14 @@ def _whole(text: str) -> tuple[str, int]:
 def _number(text: str) -> tuple[str, int]:
     """The last number that is not ruled out; what is ruled out is not the answer where it stands before, either."""
     wrong: set[str] = set()
-    for number in reversed(last_numbers(text, MAX_RULED_OUT + 1)):
+    text = before_condition(text)
+    numbers = last_numbers(text, MAX_RULED_OUT + 1)
+    for at, number in reversed(list(enumerate(numbers))):
         end = number.start + len(number.text)
         if ruled_out_in_line(text, number.start, end):
             wrong.add(number.text)
         elif number.text not in wrong:
-            return number.text, len(text)
+            return numbers_joined(text, numbers[: at + 1]), len(text)
     return "", len(text)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.condition import is_condition, says_where
 from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
-from crucible_worker.grading.phrase import result
+from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, result
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 
-__all__ = ["MAX_FORMULAS", "last_formulas", "of_lines"]
+__all__ = ["MAX_FORMULAS", "last_formulas", "listed_below", "of_lines"]
 
 MAX_FORMULAS = 2 * MAX_JOINED
 """Formulas at the end that are looked at."""
@@ -35,6 +35,10 @@ _CONCLUDES = re.compile(
     r"[.?!](?:\s|\Z)|\n\s*\n|(?<!\w)(?:so|thus|hence|therefore|then|we|gives?|answer|result|implies|conclude)(?!\w)",
     re.IGNORECASE,
 )
+_FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
+_AROUND = " \t\r*_`,;.:"
+_AND = re.compile(r"(?:and|or)\s+")
+_MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _MAX_CLAUSE = 8  # formulas that say what letters are
 _COLON = re.compile(r":[\s*_]*\Z")
 
@@ -81,14 +85,35 @@ def of_lines(lines: Sequence[str], *, introduced: bool) -> str:
         lines: of which the last one is the answer.
         introduced: nothing but these lines is there, or what precedes them announces them.
     """
-    first = len(lines) - 1
-    while first > 0 and len(lines) - first < MAX_JOINED and together(lines[first - 1], lines[first], ""):
-        first -= 1
-    if introduced and first == len(lines) - 1 and all(map(named, lines)):
-        first = 0
+    first = _first_line(lines, introduced=introduced)
     if first == len(lines) - 1:
         return result(lines[-1])
     return written([_side(line) for line in lines[first:]], [""] * (len(lines) - first - 1))
+
+
+def listed_below(text: str) -> str:
+    """The answer that begins a text and is a list of formulas, each on a line of its own; empty for any other."""
+    lines: list[str] = []
+    for line in text[:_MAX_LIST_CHARS].splitlines():
+        bare = _FENCE.sub("", line).strip(_AROUND)
+        if not bare:
+            continue
+        if len(bare) > MAX_WHOLE_CHARS or has_words(bare):
+            break
+        if (bare == line.strip(_AROUND) and not named(bare)) or len(lines) == MAX_JOINED:
+            return ""  # neither a formula nor an item
+        lines.append(_AND.sub("", bare))
+    if len(lines) < 2 or _first_line(lines, introduced=True) > 0:
+        return ""
+    return of_lines(lines, introduced=True)
+
+
+def _first_line(lines: Sequence[str], *, introduced: bool) -> int:
+    """The first of the lines that are one answer with the last one."""
+    first = last = len(lines) - 1
+    while first > 0 and last - first < MAX_JOINED - 1 and together(lines[first - 1], lines[first], ""):
+        first -= 1
+    return 0 if introduced and first == last and all(map(named, lines)) else first
 
 
 def _side(content: str) -> str:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Sequence
 
 from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.numbers import Number
 
-__all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "named", "together", "written"]
+__all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "named", "numbers_joined", "together", "written"]
 
 MAX_JOINED = 32
 """Answers that are one answer together: the last ones of a text."""
@@ -34,7 +35,11 @@ _COMMAND = re.compile(r"\\(?:text|mathrm)\s?\{[^{}]*+\}|\\[A-Za-z]++")
 _VARIABLE = re.compile(r"[A-Za-df-hj-z]|(?<![A-Za-z])e(?![\^A-Za-z])")
 _JOINT = re.compile(r"[,;]|(?:and|or)(?!\w)")
 _NOUN = re.compile(r"\\?%|\^?\\circ|\u00b0|[^\W\d_]+")
-_MAX_NOUNS = 2
+_COUNTED = re.compile(r"\s?(?P<noun>[^\W\d_]{1,20})")
+_NUMBER_JOINT = re.compile(
+    r"(?:\s?(?P<noun>(?!(?:and|or)\b)[^\W\d_]{1,20}))?\s?(?:,\s?(?P<more>and\b|or\b)?|\s(?P<word>and|or))\s?\\?\$?"
+)
+_ANNOUNCES = re.compile(r"(?:\b(?:are|were|be)|:)\s+\\?\$?\Z", re.IGNORECASE)
 _MAX_NAME = 24
 # Of two answers with one of these behind the first, the second corrects it, follows from it, or is another thing.
 _DIVIDERS = spelled(
@@ -75,6 +80,29 @@ def name_before(text: str, start: int) -> str:
     r"""The name that an answer is given where it begins: `y` of `y = \boxed{4}`; empty without one."""
     match = _NAME_BEFORE.search(text[max(0, start - _MAX_NAME) : start])
     return match[1] if match else ""
+
+
+def numbers_joined(text: str, numbers: Sequence[Number]) -> str:
+    """The last of some numbers of a text, with those that it is joined to: "10, 12" of "either 10 or 12".
+
+    There must be "and" or "or" before the last one, or a verb or colon before the first: of "in 2010, 50 people" the
+    last one alone is the answer. What is counted may stand behind each, where it is the same.
+    """
+    last = numbers[-1]
+    noun = _COUNTED.match(text, last.start + len(last.text))
+    first, words = len(numbers) - 1, ""
+    while first > 0:
+        before = numbers[first - 1]
+        between = text[before.start + len(before.text) : numbers[first].start]
+        joint = _NUMBER_JOINT.fullmatch(between) if len(between) <= MAX_BETWEEN else None
+        if joint is None or (joint["noun"] and not (noun and noun["noun"] == joint["noun"])):
+            break
+        words = words or joint["word"] or joint["more"] or ","
+        first -= 1
+    listed = numbers[first:]
+    if words in ("", ",") and not _ANNOUNCES.search(text[max(0, listed[0].start - _MAX_NAME) : listed[0].start]):
+        return last.text
+    return (" or " if words == "or" else ", ").join(number.text for number in listed)
 
 
 def together(earlier: str, later: str, how: str) -> bool:

@@ -37,11 +37,12 @@ _TAIL = ' \t\r\n\f\v*_`"\u201c\u201d,;:'
 _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 _SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|;(?=\s|$)|[\u3002\uff1f\n]")
 _EXPLANATION = re.compile(
-    r"(?<=\s)(?:because|since|which|where|so)\b|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.", re.IGNORECASE
+    r"(?<=\s)\(?(?:because|since|which|where|so)\b|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
+    re.IGNORECASE,
 )
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
-    r"(?>(?:(?:therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
+    r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
     r"|now|that|donc|entonces|por (?:lo )?tanto|daher|somit|folglich|deshalb|quindi|portanto|значит|поэтому|итак)\b"
     r"[,:]?\s?)+)",
     re.IGNORECASE,
