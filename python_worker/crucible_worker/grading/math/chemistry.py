@@ -24,12 +24,16 @@ _ELEMENTS = spelled(
     " Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg"
     " Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
 )
-_CAPITAL = re.compile("[A-Z]")
+_SPECIES = re.compile(r"[A-Z]|e\s?\^\s?\{?[+-]")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{1,4}")
 _MARKUP = re.compile(r"\\(?:ce|mathrm|text|textrm|rm|mathsf|displaystyle|left|right)(?![A-Za-z])|\\[()\[\],;:! ]|[${}]")
+# What a converter of documents leaves between the parts of a formula, and an empty group before an isotope's numbers.
+_LOOSE = re.compile(r"(?<=[A-Za-z0-9}]) {1,3}(?=\\(?:mathrm|text)\s?\{~?[A-Z])|\{ ?\}(?= ?[_^])")
 _SIGNS = (
+    (re.compile(r"\\xrightarrow\s?(?:\[[^\[\]{}]{0,40}\]\s?)?\{(?:[^{}]|\{[^{}]{0,20}\}){0,60}\}"), " -> "),
+    (re.compile(r"\s?(?:\\(?:up|down)arrow(?![A-Za-z])|[↑↓])"), ""),
     (re.compile(r"\\(?:long)?rightarrow|\\to(?![A-Za-z])|\\longrightarrow|-{1,3}>|[→⟶]|=(?!>)"), " -> "),
     (re.compile(r"\\rightleftharpoons|\\leftrightarrow|<=>|<->|[⇌⇄]"), " <-> "),
     (re.compile(r"\s?(?:\\cdot(?![A-Za-z])|\\bullet(?![A-Za-z])|[·•∙⋅*])\s?"), "."),
@@ -38,13 +42,16 @@ _SIGNS = (
 _EVIDENCE = re.compile(
     r"\\ce(?![A-Za-z])|->|→|⟶|⇌|\\to(?![A-Za-z])|rightarrow|rightleftharpoons|\^\s?\{?[0-9]?[+-]|[⁺⁻]"
 )
+_HEAVY = re.compile(r"\{ ?\} ?[_^]")
 _DIVIDER = re.compile(r"\s*(?:[,;]|\band\b)\s*")
 _ARROW = re.compile(r"\s(<?->)\s")
 _COEFFICIENT = re.compile(r"([0-9]{1,6}(?:/[0-9]{1,3})?)?\s?")
 _PART = re.compile(r"([A-Z][a-z]?|[()\[\]]|\.[0-9]{0,3})(?:_?([0-9]{1,4})|_([a-z]))?")
-_ELECTRON = re.compile(r"e(?=\s?\^\s?-|-)")
-_CHARGE = re.compile(r"\^\s?(?:([0-9]{0,2})([+-])|([+-])([0-9]{1,2}))")
+_ISOTOPE = re.compile(r"(?:_(?P<low>-?[0-9]{1,3})\s?)?\^(?P<mass>[0-9]{1,3})\s?(?:_(?P<number>-?[0-9]{1,3})\s?)?")
+_ELECTRON = re.compile(r"e(?=\s?\^\s?[+-]|-)")
+_CHARGE = re.compile(r"\^\s?(?:([+-])([0-9]{1,2})|([0-9]{0,2})([+-]))")
 _BARE_CHARGE = re.compile(r"([+-])(?=\s*$|\s+\+|\s*\((?:aq|s|l|g)\))")
+_LARGE_CHARGES = frozenset("12")  # of ions of several elements: NH4+ has one charge
 _STATE = re.compile(r"\s?\(\s?(aq|s|l|g)\s?\)")
 _PLUS = re.compile(r"\s*\+\s*")
 
@@ -59,7 +66,7 @@ class _Species:
 
 def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | None:
     """Compare two formulas, reactions or lists of them; None where one of them is none, or might be mathematics."""
-    if max(len(target), len(answer)) > MAX_FORMULA_CHARS or _CAPITAL.search(target) is None:
+    if max(len(target), len(answer)) > MAX_FORMULA_CHARS or _SPECIES.search(target) is None:
         return None
     expected = _read(target)
     said = None if expected is None else _read(answer)
@@ -69,7 +76,7 @@ def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | No
         expected, said = sorted(expected), sorted(said)
     if len(expected) == len(said) and all(map(_same, expected, said)):
         return equal("text")
-    evident = _EVIDENCE.search(target) is not None or _EVIDENCE.search(answer) is not None
+    evident = any(_EVIDENCE.search(text) or _HEAVY.search(text) for text in (target, answer))
     return different("text", "another formula") if evident else None
 
 
@@ -78,6 +85,7 @@ _Item = tuple[tuple[tuple[_Species, ...], ...], str]
 
 def _read(text: str) -> list[_Item] | None:
     """Formulas and reactions, each as its sides and its arrow."""
+    text = _LOOSE.sub("", text)
     text = _RAISED.sub(lambda found: "^" + found[0].translate(_SUPERSCRIPTS), text.translate(_SUBSCRIPTS))
     for sign, plain in _SIGNS:
         text = sign.sub(plain, text)
@@ -116,6 +124,9 @@ def _species(text: str, at: int) -> tuple[_Species, int] | None:
     at = start = coefficient.end()
     formula: list[str] = []
     elements = counted = False
+    if isotope := _ISOTOPE.match(text, at):
+        formula.append(f"^{isotope['mass']}_{isotope['low'] or isotope['number'] or ''}")
+        at = start = isotope.end()
     if electron := _ELECTRON.match(text, at):
         formula.append("e")
         elements, at = True, electron.end()
@@ -125,17 +136,17 @@ def _species(text: str, at: int) -> tuple[_Species, int] | None:
             if name not in _ELEMENTS:
                 return None
             elements = True
-        counted = count is not None and text[part.start(2) - 1] != "_"
+        counted = count is not None and text[part.start(2) - 1] != "_" and (not formula or count in _LARGE_CHARGES)
         formula.append(name + (letter or ("" if count in (None, "1") else count)))
         at = part.end()
     if not elements or at == start:
         return None
     charge = ""
     if raised := _CHARGE.match(text, at):
-        size, sign = raised[1] or raised[4] or "", raised[2] or raised[3]
+        size, sign = raised[2] or raised[3] or "", raised[1] or raised[4]
         charge, at = sign + ("" if size == "1" else size), raised.end()
     elif (bare := _BARE_CHARGE.match(text, at)) and not counted:
-        charge, at = bare[1], bare.end()  # of Fe3+ nobody knows whether 3 counts atoms
+        charge, at = bare[1], bare.end()  # of Fe3+ and VO2+ nobody knows whether the digit counts atoms
     state = _STATE.match(text, at)
     if state is not None:
         at = state.end()
