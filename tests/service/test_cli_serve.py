@@ -95,9 +95,10 @@ def test_nothing_heavy_is_imported_until_it_serves(serve: Serve, tmp_path: Path)
     [
         (["--host=0.0.0.0"], "--token-file is needed"),
         (["--port=65536"], "0 to 65535"),
-        (["--token-file=/nonexistent/token"], "cannot read token file"),
-        (["--config=/nonexistent/worker.toml"], "cannot read /nonexistent/worker.toml"),
+        (["--token-file=/nonexistent/token"], "--token-file /nonexistent/token cannot be read"),
+        (["--config=/nonexistent/worker.toml"], "--config /nonexistent/worker.toml cannot be read"),
         (["--limit=max_streams"], "NAME=VALUE"),
+        (["--limit=max_streams=0"], "--limit max_streams is 0"),
     ],
 )
 def test_what_is_refused_exits_with_2(arguments: list[str], why: str, serve: Serve):

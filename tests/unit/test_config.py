@@ -1,6 +1,7 @@
 """Settings: where they come from, which source wins, and what is refused."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -292,12 +293,12 @@ def test_a_limit_of_retention_may_be_0(name: str):
     [
         ("max_streams", "not NAME=VALUE"),
         ("streams=3", "there is no 'streams'"),
-        ("max_streams=0", "limit max_streams is 0, not a finite number above zero"),
+        ("max_streams=0", "--limit max_streams is 0, not a finite number above zero"),
         ("max_streams=-1", "not a finite number above zero"),
         ("evaluation_retention_seconds=-1", "is -1, not zero or a finite number above zero"),
         ("evaluation_retention_seconds=nan", "is nan, not zero or a finite number above zero"),
         ("evaluation_retention_seconds=inf", "is inf, not zero or a finite number above zero"),
-        ("default_concurrency=1025", "above max_concurrency 1024"),
+        ("default_concurrency=1025", "above limits.max_concurrency, which is 1024"),
         (f"max_message_bytes={MIN_MESSAGE_BYTES - 1}", f"is {MIN_MESSAGE_BYTES - 1}, below {MIN_MESSAGE_BYTES}"),
     ],
 )
@@ -419,18 +420,73 @@ def test_a_limit_is_given_once():
         load_settings({"limits": ["max_streams=1", "max_streams=2"]}, {})
 
 
-@pytest.mark.parametrize(
-    ("flags", "environment", "told"),
-    [
-        ({"grading_processes": 1}, {}, "--grading-processes is 1, neither"),
-        ({"port": 70000}, {}, "--port is 70000, not 0 to 65535"),
-        ({}, {"CRUCIBLE_CODE_SANDBOXES": "1000"}, "CRUCIBLE_CODE_SANDBOXES is 1000, not"),
-        ({"port": 70000}, {"CRUCIBLE_PORT": "1"}, "--port is 70000"),
-    ],
-)
+OUT_OF_RANGE = [
+    ("port", "70000", "--port", " is 70000, not 0 to 65535"),
+    ("grading_processes", "1", "--grading-processes", " is 1, neither 0 nor 2 to 64"),
+    ("code_sandboxes", "1000", "--code-sandboxes", " is 1000, not 0 to 64"),
+    ("model_roots", "/nonexistent", "--model-root", " /nonexistent is not a folder"),
+    ("data_roots", "/nonexistent", "--data-root", " /nonexistent is not a folder"),
+    ("inspect_roots", "/nonexistent", "--inspect-root", " /nonexistent is not a folder"),
+    ("inspect_packages", "a b", "--inspect-package", " 'a b' is not the name of a package"),
+    ("environment_variables", "a=b", "--environment-variable", " is given what is no name"),
+    ("token_file", "/nonexistent", "--token-file", " /nonexistent cannot be read: No such file"),
+    ("limits", "max_streams=0", "--limit max_streams", " is 0, not a finite number above zero"),
+    ("limits", "plan_retention_seconds=-1", "--limit plan_retention_seconds", " is -1, not zero or a finite number"),
+    ("limits", "drain_seconds=inf", "--limit drain_seconds", " is inf, not a finite number above zero"),
+    ("limits", "max_message_bytes=1", "--limit max_message_bytes", f" is 1, below {MIN_MESSAGE_BYTES}"),
+    ("limits", "max_concurrency=9", "", "default_concurrency is 32, above {}, which is 9"),
+]
+"""Field, a text of the right kind that is refused, its flag, and what follows that; with {}, what stands around it."""
+
+
+@pytest.mark.parametrize(("field", "given", "flag", "why"), OUT_OF_RANGE)
+@pytest.mark.parametrize("source", ["flag", "variable", "file"])
 def test_a_value_that_is_refused_is_called_as_it_was_given(
-    flags: dict[str, object], environment: dict[str, str], told: str
+    source: str, field: str, given: str, flag: str, why: str, tmp_path: Path
 ):
-    """By flag or variable, whichever counts: an operator looks for what was typed."""
-    with pytest.raises(SettingsError, match=f"^{told}"):
-        load_settings(flags, environment)
+    """By the flag, the variable or the key of the file that counts: an operator looks for what was typed."""
+    name, value = given.split("=") if field == "limits" else (field, given)
+    flag = flag or f"--limit {name}"
+    config = tmp_path / "worker.toml"
+    flags: dict[str, object] = {}
+    environment: dict[str, str] = {}
+    if source == "flag":
+        flags[field], named = [given] if field == "limits" else given, flag
+    elif source == "variable":
+        variable = f"CRUCIBLE_{name}" if field == "limits" else "CRUCIBLE_" + flag.strip("-").replace("-", "_")
+        environment[variable.upper()], named = value, variable.upper()
+    else:
+        number = field == "limits" or value.isdigit()
+        content = f"{name} = {value if number else repr(value)}"
+        named = f"{config}: limits.{name}" if field == "limits" else f"{config}: {name}"
+        _file(config, f"[limits]\n{content}" if field == "limits" else content)
+
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags, environment, config if source == "file" else None)
+    assert (why.format(named) if "{}" in why else f"{named}{why}") in str(caught.value)
+
+
+def test_the_source_that_counts_is_named(tmp_path: Path):
+    """A flag wins over a variable, and that over a file; what none gave has the setting's own name."""
+    config = _file(tmp_path / "worker.toml", "port = 70001\n[limits]\nmax_streams = 0\nmax_concurrency = 5")
+    with pytest.raises(SettingsError, match=r"^--port is 70000"):
+        load_settings({"port": 70000}, {"CRUCIBLE_PORT": "1"}, config)
+    with pytest.raises(SettingsError, match=r"^CRUCIBLE_PORT is 70002"):
+        load_settings({}, {"CRUCIBLE_PORT": "70002"}, config)
+    with pytest.raises(SettingsError, match=r"^CRUCIBLE_MAX_STREAMS is -1"):
+        load_settings({"port": 1}, {"CRUCIBLE_MAX_STREAMS": "-1"}, config)
+    with pytest.raises(SettingsError, match=r"^limits.default_concurrency is 32, above .*worker.toml: limits.max_conc"):
+        load_settings({"port": 1, "limits": ["max_streams=1"]}, {}, config)
+
+
+@pytest.mark.parametrize("content", [None, "port = "])
+def test_a_file_that_cannot_be_read_is_called_as_it_was_named(content: str | None, tmp_path: Path):
+    """By the flag, or by the variable."""
+    path = tmp_path / "worker.toml"
+    if content is not None:
+        _file(path, content)
+    why = f"{path} {'cannot be read: No such file' if content is None else 'is not TOML'}"
+    with pytest.raises(SettingsError, match=re.escape(f"--config {why}")):
+        load_settings({}, {}, path)
+    with pytest.raises(SettingsError, match=re.escape(f"CRUCIBLE_CONFIG {why}")):
+        load_settings({}, {"CRUCIBLE_CONFIG": str(path)})

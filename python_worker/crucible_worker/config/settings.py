@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
-__all__ = ["DEFAULT_PORT", "LogFormat", "Settings", "SettingsError"]
+__all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError"]
 
 DEFAULT_PORT = 50051
 """Where a worker listens unless told otherwise."""
@@ -27,8 +28,27 @@ _PACKAGE = re.compile(r"[\w-]+")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
+class Setting(str):
+    """The name of a setting in an error: "port", "limits.max_streams"."""
+
+    __slots__ = ()
+
+
 class SettingsError(Exception):
-    """The worker is told something that cannot be, or that would not be safe; the text is for the operator."""
+    """The worker is given a setting that cannot be, or that would not be safe; the text is for the operator."""
+
+    def __init__(self, *parts: str | Setting) -> None:
+        """Say why, in parts that make one text."""
+        super().__init__(*parts)
+        self._parts = parts
+
+    def __str__(self) -> str:
+        """The text, with settings by their names."""
+        return self.named({})
+
+    def named(self, origins: Mapping[str, str]) -> str:
+        """The text, with settings by the flag, the variable or the key of a file that gave them."""
+        return "".join(origins.get(part, part) if isinstance(part, Setting) else part for part in self._parts)
 
 
 def _default_state_dir() -> Path:
@@ -119,32 +139,30 @@ class Settings:
             SettingsError: the first thing that is wrong.
         """
         if not 0 <= self.port <= 65535:
-            raise SettingsError(f"port is {self.port}, not 0 to 65535")
+            raise SettingsError(Setting("port"), f" is {self.port}, not 0 to 65535")
         _check_grading_processes(self.grading_processes)
         _check_code_sandboxes(self.code_sandboxes)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("TLS needs both --tls-cert and --tls-key")
-        for path in self.tls or ():
+        for name, path in zip(("tls_cert", "tls_key"), self.tls or ()):
             if not path.is_file():
-                raise SettingsError(f"TLS file {path} does not exist")
+                raise SettingsError(Setting(name), f" {path} does not exist")
         _ = self.token  # refuses a bad one
         if self.reachable_by_others:
             _check_exposure(self)
-        for kind, roots in (
-            ("model root", self.model_roots),
-            ("data root", self.data_roots),
-            ("inspect root", self.inspect_roots),
-        ):
-            for root in roots:
+        for name in ("model_roots", "data_roots", "inspect_roots"):
+            for root in getattr(self, name):
                 if not root.is_dir():
-                    raise SettingsError(f"{kind} {root} is not a folder")
+                    raise SettingsError(Setting(name), f" {root} is not a folder")
         for package in self.inspect_packages:
             if not _PACKAGE.fullmatch(package):
-                raise SettingsError(f"inspect package {package!r} is not the name of a package")
+                raise SettingsError(Setting("inspect_packages"), f" {package!r} is not the name of a package")
         for variable in self.environment_variables:
             if not _VARIABLE.fullmatch(variable):
                 # Not repeated: it may be NAME=VALUE.
-                raise SettingsError("an environment variable is given by what is no name: the name alone is wanted")
+                raise SettingsError(
+                    Setting("environment_variables"), " is given what is no name: the name alone is wanted"
+                )
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()
@@ -163,18 +181,19 @@ def _check_exposure(settings: Settings) -> None:
 
 
 def _read_token(path: Path) -> str:
+    name = Setting("token_file")
     try:
         if path.stat().st_mode & stat.S_IROTH:
-            raise SettingsError(f"token file {path} is readable by everybody: chmod 600 {path}")
+            raise SettingsError(name, f" {path} is readable by everybody: chmod 600 {path}")
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
-        raise SettingsError(f"cannot read token file {path}: {error.strerror}") from error
+        raise SettingsError(name, f" {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         token = "not ASCII"
     if not token:
-        raise SettingsError(f"token file {path} is empty")
+        raise SettingsError(name, f" {path} is empty")
     if not _TOKEN.fullmatch(token):
-        raise SettingsError(f"token file {path} holds more than one word of printable ASCII")
+        raise SettingsError(name, f" {path} holds more than one word of printable ASCII")
     return token
 
 
@@ -184,7 +203,9 @@ def _check_grading_processes(count: int | None) -> None:
     from crucible_worker.grading.pool import MAX_CHILDREN, MIN_CHILDREN  # no other setting needs it
 
     if not MIN_CHILDREN <= count <= MAX_CHILDREN:
-        raise SettingsError(f"grading_processes is {count}, neither 0 nor {MIN_CHILDREN} to {MAX_CHILDREN}")
+        raise SettingsError(
+            Setting("grading_processes"), f" is {count}, neither 0 nor {MIN_CHILDREN} to {MAX_CHILDREN}"
+        )
 
 
 def _check_code_sandboxes(count: int | None) -> None:
@@ -193,7 +214,7 @@ def _check_code_sandboxes(count: int | None) -> None:
     from crucible_worker.grading.code.places import MAX_PLACES  # no other setting needs it
 
     if not 0 < count <= MAX_PLACES:
-        raise SettingsError(f"code_sandboxes is {count}, not 0 to {MAX_PLACES}")
+        raise SettingsError(Setting("code_sandboxes"), f" is {count}, not 0 to {MAX_PLACES}")
 
 
 def _check_limits(limits: WorkerLimits) -> None:
@@ -201,13 +222,16 @@ def _check_limits(limits: WorkerLimits) -> None:
         may_be_zero = name in KEEP_FOREVER or name == "retention_grace_seconds"
         if not (0 < value < float("inf") or (may_be_zero and value == 0)):
             wanted = "zero or a finite number above zero" if may_be_zero else "a finite number above zero"
-            raise SettingsError(f"limit {name} is {value:g}, not {wanted}")
+            raise SettingsError(Setting(f"limits.{name}"), f" is {value:g}, not {wanted}")
     if limits.max_message_bytes < MIN_MESSAGE_BYTES:
         raise SettingsError(
-            f"limit max_message_bytes is {limits.max_message_bytes}, below {MIN_MESSAGE_BYTES}, in which a worker can "
-            "tell what it has"
+            Setting("limits.max_message_bytes"),
+            f" is {limits.max_message_bytes}, below {MIN_MESSAGE_BYTES}, in which a worker can tell what it has",
         )
     if limits.default_concurrency > limits.max_concurrency:
         raise SettingsError(
-            f"limit default_concurrency is {limits.default_concurrency}, above max_concurrency {limits.max_concurrency}"
+            Setting("limits.default_concurrency"),
+            f" is {limits.default_concurrency}, above ",
+            Setting("limits.max_concurrency"),
+            f", which is {limits.max_concurrency}",
         )

@@ -54,11 +54,8 @@ def load_settings(
     try:
         return settings.validate()
     except SettingsError as error:
-        name, _, rest = str(error).partition(" ")
-        if name not in origins:
-            raise
         # As it was typed, not as the setting is called.
-        raise SettingsError(f"{origins[name]} {rest}") from None
+        raise SettingsError(error.named(origins)) from None
 
 
 def read_settings(
@@ -75,13 +72,14 @@ def read_settings(
 def _read_all(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None
 ) -> tuple[Settings, Mapping[str, str]]:
-    """Settings, and by field the flag or variable that gave it."""
+    """Settings, and by field the flag, the variable or the key of a file that gave it."""
+    named_by = "--config"
     if config_file is None and (named := environment.get(CONFIG_VARIABLE)):
-        config_file = _path(named, Path.cwd())
-    fields, limits = _from_file(config_file) if config_file is not None else ({}, {})
-    fields_there, limits_there = _from_environment(environment)
+        config_file, named_by = _path(named, Path.cwd()), CONFIG_VARIABLE
+    origins: dict[str, str] = {}
+    fields, limits = _from_file(config_file, named_by, origins) if config_file is not None else ({}, {})
+    fields_there, limits_there = _from_environment(environment, origins)
     fields.update(fields_there)
-    origins = {name: f"{ENVIRONMENT_PREFIX}{_OPTIONS.get(name, name).upper()}" for name in fields_there}
     limits.update(limits_there)
     for name, value in flags.items():
         if name != "limits" and value is not None:
@@ -95,11 +93,12 @@ def _read_all(
         if name in given:
             raise SettingsError(f"--limit {name} is given twice; only one value can count")
         given.add(name)
-        limits[name] = _read(_LIMITS, name, value, f"--limit {name}" if name in _LIMITS else "--limit")
+        origin = origins[f"limits.{name}"] = f"--limit {name}" if name in _LIMITS else "--limit"
+        limits[name] = _read(_LIMITS, name, value, origin)
     return Settings(**fields, limits=WorkerLimits(**limits)), origins
 
 
-def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _from_environment(environment: Mapping[str, str], origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     fields: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     for variable, value in environment.items():
@@ -115,20 +114,22 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], d
         if not value:
             continue
         if field in _LIMITS:
+            origins[f"limits.{field}"] = variable
             limits[field] = _read(_LIMITS, field, value, variable)
         else:
+            origins[field] = variable
             _refuse_twice(field, fields, variable)
             fields[field] = _read(_FIELDS, field, value, variable)
     return fields, limits
 
 
-def _from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _from_file(path: Path, named_by: str, origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+        raise SettingsError(f"{named_by} {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML
-        raise SettingsError(f"{path} is not TOML: {error}") from error
+        raise SettingsError(f"{named_by} {path} is not TOML: {error}") from error
     limits = document.pop("limits", {})
     if not isinstance(limits, dict):
         raise SettingsError(f"{path}: limits is not a table")
@@ -136,9 +137,11 @@ def _from_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     fields: dict[str, Any] = {}
     for name, value in document.items():
         field = _FIELD_OF.get(name, name)
-        _refuse_twice(field, fields, f"{path}: {name}")
-        fields[field] = _read(_FIELDS, field, value, f"{path}: {name}", base)
-    return fields, {name: _read(_LIMITS, name, value, f"{path}: limits.{name}") for name, value in limits.items()}
+        origin = origins[field] = f"{path}: {name}"
+        _refuse_twice(field, fields, origin)
+        fields[field] = _read(_FIELDS, field, value, origin, base)
+    origins.update({f"limits.{name}": f"{path}: limits.{name}" for name in limits})
+    return fields, {name: _read(_LIMITS, name, value, origins[f"limits.{name}"]) for name, value in limits.items()}
 
 
 def _refuse_twice(field: str, taken: Mapping[str, Any], origin: str) -> None:
