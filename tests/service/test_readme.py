@@ -2,14 +2,17 @@
 
 import asyncio
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, shout
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,11 +22,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def snippets_of(page: Path) -> list[str]:
+    """The Python of a page."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_snippet_is_a_whole_module(page: Path):
+    """It can be copied into a file: no fragment that awaits outside of a function, no line left out."""
+    for snippet in snippets_of(page):
+        compile(snippet, str(page), "exec")
+
+
 async def run_snippet(about: str, address: str, folder: Path) -> list[str]:
     """Run the one that has this word, with another address; what it prints."""
-    pages = "".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
-    snippets = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
-    (snippet,) = [snippet for snippet in snippets if about in snippet]
+    (snippet,) = [snippet for page in PAGES for snippet in snippets_of(page) if about in snippet]
     script = folder / "snippet.py"
     script.write_text(snippet.replace("127.0.0.1:50051", address))
     process = await asyncio.create_subprocess_exec(
@@ -88,3 +104,23 @@ async def test_rollouts_become_arrays_as_it_stands(tmp_path):
     assert sizes is not None
     assert 0 < float(reward[1]) < 1
     assert int(sizes[1]) > 0
+
+
+async def test_a_rubric_is_judged_as_it_stands(tmp_path):
+    """Its weights count: 8 of 10 twice, and 2 of 5 once."""
+
+    def judge(request: Request) -> Reply:
+        if request.method != "POST":
+            return shout(request)
+        said = {"correct": {"reason": "r", "score": 8}, "clear": {"reason": "r", "score": 2}}
+        return answer(request, json.dumps(said))
+
+    async with ScriptedServer(judge).serving() as server:
+        servers = (OpenAIServer(name="judge", base_url=server.url),)
+        settings = Settings(port=0, state_dir=tmp_path / "state", openai_servers=servers).validate()
+        async with Worker(settings) as worker:
+            lines = await run_snippet("grade_rubric", worker.address, tmp_path)
+
+    score, criteria = lines[0].split(" ", 1)
+    assert float(score) == pytest.approx((2 * 0.8 + 0.4) / 3)
+    assert criteria.startswith("[('correct', 8.0), ('clear', 2.0)] ")
