@@ -15,7 +15,14 @@ from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.rejection import REACH, rejected
 from crucible_worker.grading.tokens import DIVIDER, tokens_of
 
-__all__ = ["MAX_CHOICES", "MAX_MENTIONS", "MULTIPLE_CHOICE_SCHEMA", "MultipleChoice", "check_choices"]
+__all__ = [
+    "MAX_CHOICES",
+    "MAX_MENTIONS",
+    "MULTIPLE_CHOICE_SCHEMA",
+    "MultipleChoice",
+    "check_choices",
+    "choices_that_are",
+]
 
 MAX_CHOICES = 26
 """One for each letter."""
@@ -97,6 +104,13 @@ def check_choices(choices: Sequence[str], field: str) -> None:
             raise InvalidField(f"{field}[{index}]", "is blank")
         if (same := places.setdefault(tokens, index)) != index:
             raise InvalidField(f"{field}[{index}]", f"is the same as choice {same}")
+
+
+def choices_that_are(text: str, choices: Sequence[str]) -> frozenset[int]:
+    """The choices that a text is as a whole, by letter, by text, or both; none of more than `MAX_CHOICES`."""
+    if len(choices) > MAX_CHOICES:
+        return frozenset()
+    return frozenset(_named_as_a_whole(text, [tokens_of(choice.casefold()) for choice in choices], len(choices)))
 
 
 def _named(response: str, texts: Sequence[str], count: int, *, ruled_out: bool = False) -> set[int]:

@@ -54,6 +54,13 @@ _UNSENT = f"the answer is longer than {MAX_TEXT_BYTES:,} bytes"
 # Two letters and more in one case, which may have been read as a product: no, NO, No.
 _WORD = re.compile(r"[A-Z]?(?:[a-z]+|[A-Z]+)(?<=..)[.!]?")
 _DELIMITERS = re.compile(r"(?<!\\)\${1,2}|\\[()\[\]]|\\(?:left|right|displaystyle)(?![A-Za-z])")
+# What follows a choice where that is no label: "(A) is wrong", "(A) or (B)".
+_NO_LABEL = re.compile(
+    r"(?:is|are|was|must be)\s(?:\w{1,12}ly\s)?(?:wrong|incorrect|false|out|ruled out|eliminated|excluded|impossible)\b"
+    r"|(?:(?:is|was|can|does)(?: ?not|n['\u2019]t)|cannot)\s(?:be )?(?:correct|right|true|the|it|possible|work)\b"
+    r"|(?:or|and|nor|&)\s?\(?[A-J](?![A-Za-z])",
+    re.IGNORECASE,
+)
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice) )?(?:\\text\w*\{)?\(?([A-Ja-j])\)?\}?\.?")
 
 
@@ -298,6 +305,8 @@ def _compare_choices(target: str, answer: str, policy: MathPolicy) -> Outcome | 
         return different("text", "another choice") if letter[1].isupper() and letter_said[1].isupper() else None
     if expected is None and said is None:
         return None
+    if said and not expected and _NO_LABEL.match(said[1]):
+        return different("text", "a choice that is ruled out, or several")
     if expected and said and expected[0] != said[0]:
         return different("text", "another choice")
     if expected and letter_said:

@@ -21,7 +21,7 @@ from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.children import MEMORY_BYTES, Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, blank_target, exceeds
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math import literal
+from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
@@ -134,8 +134,11 @@ class MathGrader:
         self._log = structlog.get_logger("crucible_worker.grading")
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
-        """Judge one response. Choices play no part."""
+        """Judge one response; with choices that the targets name, by the choice that its answer is."""
         (grade,) = await self.grade_batch((GradeItem(response=response, targets=tuple(targets)),))
+        asked = chosen.Question.of(targets, choices) if grade.problem is None and grade.extracted else None
+        if asked is not None:
+            grade = asked.grade(grade, await self.grade_batch(asked.items(grade.extracted)))
         told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
         return base.Grade.of(told)
 
