@@ -1,7 +1,8 @@
-"""Programs whose output is compared by token or within a tolerance, and tests as APPS has them, in real sandboxes."""
+"""How outputs are compared, tests as APPS has them, and how large a value may be, in real sandboxes."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,8 +10,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from crucible_bridge.types import CallTest, CodeTest, InputOutputTests, OutputComparison, StdioTest, Verdict
+from crucible_bridge.types import (
+    Assertions,
+    CallTest,
+    CodeTest,
+    InputOutputTests,
+    OutputComparison,
+    StdioTest,
+    Verdict,
+)
 from crucible_worker.grading.code.grader import MAX_TESTS, CodeGrader
+from crucible_worker.grading.code.inside.frames import ENVELOPE_BYTES
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]
@@ -139,6 +149,66 @@ async def test_a_program_has_its_grade(grader: CodeGrader, name: str):
 
     assert (grade.verdict, grade.score) == (verdict, score), grade.reason
     assert (grade.reason == "") is (verdict is CORRECT)
+
+
+LIMIT = 1_000
+AT_THE_LIMIT = {
+    "text": ("'a' * {}", LIMIT - 2),
+    "letters of two bytes": ("'\u00e9' * {} + 'a'", (LIMIT - 3) // 2),
+    "letters of three bytes": ("'\u6f22' * {} + 'aa'", (LIMIT - 4) // 3),
+    "halves of surrogate pairs": ("chr(0xd800) * {} + 'aa'", (LIMIT - 4) // 3),
+    "a list": ("[1] * {} + [11]", (LIMIT - 4) // 2),
+    "keys and values": ("{{'a' * {}: 1}}", LIMIT - len('{"d":[["",1]]}')),
+}
+
+
+@pytest.mark.parametrize("name", AT_THE_LIMIT)
+async def test_a_returned_value_may_be_as_large_as_the_limit_says(grader: CodeGrader, name: str):
+    """It is counted as JSON in UTF-8, whatever else the message holds; one byte more is too much."""
+    form, count = AT_THE_LIMIT[name]
+    limits = dataclasses.replace(SMALL, output_bytes=LIMIT)
+    value = form.format(count)
+    test = Assertions(f"assert f() == {value}")
+
+    fits = await graded(grader, f"def f(): return {value}", test, limits=limits)
+    above = await graded(grader, f"def f(): return {form.format(count + 1)}", test, limits=limits)
+
+    assert (fits.verdict, fits.reason) == (CORRECT, "")
+    assert (above.verdict, "more than may pass" in above.reason) == (INCORRECT, True)
+
+
+async def test_what_a_call_changes_counts_by_itself(grader: CodeGrader):
+    """A value and the arguments that the call changed may each be as large as the limit says."""
+    limits = dataclasses.replace(SMALL, output_bytes=LIMIT)
+    program = "def f(x):\n    x.append('b' * {})\n    return 'a' * 900"
+    test = Assertions("x = []\nassert len(f(x)) == 900\nassert len(x[0]) > 0")
+
+    fits = await graded(grader, program.format(900), test, limits=limits)
+    above = await graded(grader, program.format(1_100), test, limits=limits)
+
+    assert (fits.verdict, fits.reason) == (CORRECT, "")
+    assert above.verdict is INCORRECT
+
+
+async def test_what_a_program_writes_past_its_interpreter_is_bounded(grader: CodeGrader):
+    """A message that it makes itself has the same bound, with room for what a message holds besides values."""
+    forged = (
+        "import json, os, sys\n"
+        "def f():\n"
+        "    frame = sys._getframe()\n"
+        "    while frame.f_back and 'nonce' not in frame.f_locals: frame = frame.f_back\n"
+        "    data = json.dumps({'nonce': frame.f_locals['nonce'], 'value': 'a' * %d}).encode()\n"
+        "    frame.f_locals['channel'].sendall(len(data).to_bytes(4, 'big') + data)\n"
+        "    os._exit(0)"
+    )
+    limits = dataclasses.replace(SMALL, output_bytes=LIMIT)
+
+    short, long = LIMIT // 2, LIMIT + ENVELOPE_BYTES
+    fits = await graded(grader, forged % short, Assertions(f"assert f() == 'a' * {short}"), limits=limits)
+    above = await graded(grader, forged % long, Assertions(f"assert f() == 'a' * {long}"), limits=limits)
+
+    assert fits.verdict is CORRECT
+    assert (above.verdict, f"more than {LIMIT:,} bytes" in above.reason) == (INCORRECT, True)
 
 
 async def test_where_output_differs_is_told(grader: CodeGrader):

@@ -111,7 +111,7 @@ class CodeLimits:
     memory_mb: int = 512
     """Address space beyond what Python itself takes, in MiB."""
     output_bytes: int = 1_000_000
-    """What it writes, and of each value that it returns."""
+    """Of what it writes, and of each value that it returns, written as JSON in UTF-8."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

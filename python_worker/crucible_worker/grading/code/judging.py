@@ -15,6 +15,7 @@ from typing import Any
 from crucible_bridge.types import CodeLimits, StdioTest
 from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
+from crucible_worker.grading.code.inside.frames import most_bytes
 from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.output import difference
 from crucible_worker.grading.code.places import Place
@@ -261,10 +262,14 @@ class _Talk:
         return {**known, "method": True} if answer.get("method") is True else known
 
     async def _answer(self, ended: type[_Fails]) -> Mapping[str, Any]:
+        limit = self._limits.output_bytes
+        too_much = f"the program wrote more than {limit:,} bytes"
         try:
-            answer = await _received(self._channel, self._limits.output_bytes)
+            answer = await _received(self._channel, most_bytes({"changed": None}, limit))
         except ValueError:
-            raise _Fails(f"the program wrote more than {self._limits.output_bytes:,} bytes") from None
+            raise _Fails(too_much) from None
+        if answer is not None and self._channel.size > most_bytes(answer, limit):
+            raise _Fails(too_much)
         if answer is None:
             left = await self._place.program_left()
             raise ended("the program ended its sandbox" if left is None else f"the program {left.told}")

@@ -30,7 +30,7 @@ _LIMITS: Mapping[str, Any] = {
         "minimum": 1_000,
         "maximum": 10_000_000,
         "default": _DEFAULTS.output_bytes,
-        "description": "Of what it writes, and of each value that it returns.",
+        "description": "Of what it writes, and of each value that it returns, written as JSON in UTF-8.",
     },
 }
 

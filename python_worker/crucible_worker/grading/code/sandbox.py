@@ -65,8 +65,13 @@ class Channel:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.large = False
+        self.size = 0
+        """Bytes of the last message."""
+
+    @property
+    def large(self) -> bool:
         """Whether the last message is so large that it is a thread's work."""
+        return self.size >= LARGE_BYTES
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
@@ -93,7 +98,7 @@ class Channel:
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
         try:
-            self.large = length >= LARGE_BYTES
+            self.size = length
             return await asyncio.to_thread(_parsed, data) if self.large else _parsed(data)
         except (ValueError, RecursionError):
             return None

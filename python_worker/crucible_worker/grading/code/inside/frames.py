@@ -1,16 +1,33 @@
-"""Messages between the worker and whoever runs in a sandbox: four bytes of length, and JSON in ASCII."""
+"""Messages between the worker and whoever runs in a sandbox: four bytes of length, and JSON in UTF-8.
+
+Half of a surrogate pair, which a program's text may hold, is written as the three bytes that it would be.
+"""
 
 from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["LENGTH_BYTES", "MAX_ORDER_BYTES", "READY", "SCRATCH", "pack", "receive", "send"]
+__all__ = [
+    "ENVELOPE_BYTES",
+    "LENGTH_BYTES",
+    "MAX_ORDER_BYTES",
+    "READY",
+    "SCRATCH",
+    "most_bytes",
+    "pack",
+    "receive",
+    "send",
+    "written",
+]
 
 LENGTH_BYTES = 4
 MAX_ORDER_BYTES = 4096
 """Of what a zygote is told on its control socket, and of what it says there."""
+ENVELOPE_BYTES = 8192
+"""Of an answer, at most, besides values: a nonce, and what is told of an exception."""
 READY = b"ready"
 """What a zygote says first."""
 SCRATCH = "/tmp"
@@ -19,8 +36,19 @@ SCRATCH = "/tmp"
 
 def pack(message: Any) -> bytes:
     """A message as it travels."""
-    data = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    data = written(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+def written(value: Any) -> bytes:
+    """A value as it stands in a message; its length is what counts against the limit on returned values."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def most_bytes(answer: Mapping[str, Any], limit: int) -> int:
+    """How long an answer may be whose values may have so many bytes each: what a call returned and what it changed."""
+    return limit * (2 if "changed" in answer else 1) + ENVELOPE_BYTES
 
 
 def send(channel: socket.socket, message: Any) -> None:

@@ -41,10 +41,15 @@ def serve_calls(channel: socket.socket) -> None:
     while (asked := frames.receive(channel)) is not None:
         if LOADED not in reply:
             continue  # what is not read would make the socket's end an error, and the reply might be lost over it
-        answer = frames.pack({"nonce": nonce, **_answered(module, kept, asked)})
-        if len(answer) > limit:
-            answer = frames.pack({"nonce": nonce, "large": len(answer)})
-        channel.sendall(answer)
+        answer = _answered(module, kept, asked)
+        message = frames.pack({"nonce": nonce, **answer})
+        if len(message) > limit and _exceeds(answer, limit):
+            message = frames.pack({"nonce": nonce, "large": len(message)})
+        channel.sendall(message)
+
+
+def _exceeds(answer: Mapping[str, Any], limit: int) -> bool:
+    return any(len(frames.written(answer[part])) > limit for part in ("value", "changed") if part in answer)
 
 
 def run_script(channel: socket.socket) -> None:
