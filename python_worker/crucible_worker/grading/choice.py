@@ -12,6 +12,7 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading.base import NO_OPTIONS, Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.extract import extract
 from crucible_worker.grading.rejection import REACH, rejected
 from crucible_worker.grading.tokens import DIVIDER, tokens_of
 
@@ -33,6 +34,8 @@ MULTIPLE_CHOICE_SCHEMA: Mapping[str, Any] = NO_OPTIONS
 """`MultipleChoice` has no options."""
 
 _METHOD = "choice"
+# Where `extract` finds an answer that is plainly one, it is looked at before all else.
+_EXPLICIT = frozenset({"json", "tag", "box", "sentence"})
 _AROUND = string.whitespace + string.punctuation
 # "the answer is", "Answer:", "choice is", "choose", "\\boxed{": what follows on the line is meant as the answer.
 _MARKER = re.compile(
@@ -54,12 +57,14 @@ _LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\
 class MultipleChoice(DirectGrader):
     r"""Right where the response names the choice that a target names, by letter ("B", "(b)") or by text.
 
-    What follows the last "answer (is)", "option", "choice", "choose" or "\boxed{" on its line is looked at first, then
-    the whole response. Letters count that stand in brackets, alone on a line, or before `)`, `.` or `:` at its start,
-    and texts of choices as whole words, case folded; a text within a longer one that is named does not count. Where
-    there is nothing of these, any capital letter that is a word counts. A choice that is ruled out ("not A", "A is
-    wrong"; see `crucible_worker.grading.rejection`) is not named there. A response that names several choices is
-    UNDECIDED, and so is one that only rules some out; one that names none is wrong. Without choices, targets are
+    What stands in answer tags, a box or a JSON object, or what the last sentence states ("Option D is correct"), is
+    looked at first; see `crucible_worker.grading.extract`. Next is what follows the last "answer (is)", "option",
+    "choice", "choose" or "\boxed{" on its line, then the whole response. Letters count that stand in brackets, alone on
+    a line, or before `)`, `.` or `:` at its start, and texts of choices as whole words, case folded; a text within a
+    longer one that is named does not count. Where there is nothing of these, any capital letter that is a word counts.
+    A choice that is ruled out or supposed ("not A", "A is wrong", "if A"; see `crucible_worker.grading.rejection`) is
+    not named there. A response that names several choices is UNDECIDED, and so is one that only rules some out; one
+    that names none is wrong. Without choices, targets are
     letters. A target that names no choice, or two, is UNDECIDED.
     """
 
@@ -117,6 +122,12 @@ def _named(response: str, texts: Sequence[str], count: int, *, ruled_out: bool =
     """The choices that a response names, by the strongest evidence that it has; or those, too, that it rules out."""
     if whole := _named_as_a_whole(response, texts, count):
         return whole
+    found = extract(response)
+    if found.how in _EXPLICIT:
+        answer = found.answer
+        named = _named_as_a_whole(answer, texts, count)
+        if named := named or _named_within(answer, texts, count, leading=True, ruled_out=ruled_out):
+            return named
     markers = collections.deque(_MARKER.finditer(response), maxlen=1)
     if markers and (ruled_out or not rejected(response[max(0, markers[0].start() - REACH) : markers[0].start()], "")):
         answer = response[markers[0].end() :].split("\n", 1)[0]

@@ -278,7 +278,11 @@ def _whole(text: str) -> tuple[str, int]:
     if next(_marks(line), None):
         return "", 2 * len(line)  # it was looked at as a marker, which gives none: "the answer is not 5"
     answer = phrase(line)
-    return (answer if says_something(answer) and not judges(answer) else ""), 2 * len(line)
+    if not says_something(answer) or judges(answer):
+        return "", 2 * len(line)
+    numbers = last_numbers(answer, 1)
+    denied = bool(numbers) and ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
+    return ("" if denied else answer), 3 * len(line)
 
 
 def _number(text: str) -> tuple[str, int]:

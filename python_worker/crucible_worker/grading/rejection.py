@@ -27,7 +27,11 @@ _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
 _GAP = r"[\s\"'\u201c\u2018(*$\\]{0,8}"
 # Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
-_BEFORE = re.compile(rf"(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}{_GAP}\Z", re.IGNORECASE)
+# "if option A is correct" says nothing of it.
+_SUPPOSED = (
+    r"\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))(?:\s+(?:that|the|an?|option|choice|answer|statement)){0,3}"
+)
+_BEFORE = re.compile(rf"(?:(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}|{_SUPPOSED}){_GAP}\Z", re.IGNORECASE)
 _BEHIND = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"

@@ -212,7 +212,7 @@ def test_mentions_that_are_ruled_out_are_bounded(name: str, count: int, verdict:
     """A response that rules a choice out so often is not read to its end."""
     options = ScoreOptions(scorer=ChoiceScorer(choices=("red", "blue")))
 
-    (grade,) = score([GradeItem(answer=f"not {name}; " * count + f"it was {name}", targets=("blue",))], options)
+    (grade,) = score([GradeItem(answer=f"not {name}; " * count + f"{name} it was", targets=("blue",))], options)
 
     assert grade.verdict is verdict
 

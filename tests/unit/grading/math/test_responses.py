@@ -1,13 +1,22 @@
 """Labelled responses, kept as data: the answer is found in each and compared with the target."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.evaluators.cleaning import Cleaning
+from crucible_worker.grading.choice import MultipleChoice
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Question, judge, whole_of
+from crucible_worker.grading.numeric import Numeric
+from crucible_worker.grading.overlap import F1
+from crucible_worker.grading.text import ExactMatch
+
+ONE_NUMBER = ("tags", "json", "markers", "choices", "languages")
+"""Files whose answers hold one number: the grader of numbers reads no more than that."""
 
 CASES = sorted((Path(__file__).parents[3] / "cases" / "responses").glob("*.jsonl"))
 
@@ -25,6 +34,60 @@ def test_a_response_has_its_label(path: Path) -> None:
             failures.append((row, found.answer, found.how, judgement.verdict))
 
     assert not failures
+
+
+def _rows(target: str, files: tuple[str, ...] = ()) -> list[dict[str, str]]:
+    """The labelled responses whose whole target matches an expression, of some files or of all."""
+    rows = [
+        json.loads(line)
+        for path in CASES
+        if not files or path.stem in files
+        for line in path.read_text(encoding="ascii").splitlines()
+    ]
+    return [row for row in rows if re.fullmatch(target, row["target"])]
+
+
+def test_a_letter_is_named_to_the_grader_of_choices() -> None:
+    """Where the target is a letter, `multiple_choice` gives the label by itself."""
+    rows = _rows("[A-J]")
+
+    failures = [
+        row
+        for row in rows
+        if (MultipleChoice().grade_now(row["response"], [row["target"]]).verdict is Verdict.CORRECT)
+        is not bool(row["label"])
+    ]
+
+    assert len(rows) > 30
+    assert not failures
+
+
+async def test_a_number_that_is_extracted_first_is_graded_as_one() -> None:
+    """Where the target is an integer, the step `extract` and the grader `numeric` give the label."""
+    rows = _rows("-?[0-9]+", ONE_NUMBER)
+    cleaning = Cleaning.of([{"extract": "answer"}], "clean")
+
+    failures = [
+        row
+        for row in rows
+        if (Numeric().grade_now(await cleaning.answer(row["response"]), [row["target"]]).verdict is Verdict.CORRECT)
+        is not bool(row["label"])
+    ]
+
+    assert len(rows) > 100
+    assert not failures
+
+
+async def test_an_extracted_text_never_equals_a_wrong_target() -> None:
+    """The step `extract`, then `exact_match` or `f1`: no wrong response is right, and plain answers are."""
+    rows = _rows(".*")
+    cleaning = Cleaning.of([{"extract": "answer"}], "clean")
+    found = [(row, await cleaning.answer(row["response"])) for row in rows]
+
+    for grader in (ExactMatch(), F1(threshold=1.0)):
+        right = [row for row, answer in found if grader.grade_now(answer, [row["target"]]).verdict is Verdict.CORRECT]
+        assert len(right) > 100
+        assert all(row["label"] for row in right)
 
 
 def test_each_file_has_wrong_responses() -> None:
