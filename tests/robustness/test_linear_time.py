@@ -51,7 +51,9 @@ from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.fence import readable
+from crucible_worker.grading.math.capitals import apart
 from crucible_worker.grading.math.chinese import in_english
+from crucible_worker.grading.math.digits import digits_of
 from crucible_worker.grading.math.letter_units import in_upright_type
 from crucible_worker.grading.math.lexer import tokenize
 from crucible_worker.grading.math.literal import literally
@@ -88,6 +90,10 @@ def _matched(compare: str, response: str) -> object:
     grader = create("exact_match", {"compare": compare}, name_field="grader", options_field="options")
     assert isinstance(grader, DirectGrader)
     return grader.grade_now(response, ("46" if compare == "number" else "[46]",))
+
+
+def _letters_apart(text: str) -> object:
+    return apart("A B", text)
 
 
 def _spelled(text: str) -> object:
@@ -219,6 +225,16 @@ ROWS = {
     "math: other spellings of vectors": Row(
         make=lambda n: "\\mathbf{a}" * n + "\\mathbf{" * n + "\\hat{i}", run=_spelled, size=68
     ),
+    "math: digits of a numeral in groups": Row(make=lambda n: "1" + ",234" * n + "!", run=digits_of, size=8_000),
+    "math: digits of a numeral behind blanks": Row(
+        make=lambda n: "$ " * n + "1" * n + " $" * n + "!", run=digits_of, size=8_000
+    ),
+    "math: digits of a numeral as a value": Row(
+        make=lambda n: "1" * n, run=lambda text: digits_of(text) == digits_of("7" + text), size=20_000
+    ),
+    "math: letters of names": Row(make=lambda n: "AB_" * n + "\\text{" * n, run=_letters_apart, size=130),
+    "math: letters of long names": Row(make=lambda n: "A" * n + "^{" + "B" * n, run=_letters_apart, size=600),
+    "math: letters of many names": Row(make=lambda n: "AB " * n + "A B", run=_letters_apart, size=100),
     "math: groups of digits by points": Row(make=lambda n: "1" + ".234" * n + ".", run=tokenize, size=300),
     "math: groups of digits by apostrophes": Row(make=lambda n: "1" + "'234" * n + "'", run=tokenize, size=300),
     "math: letters behind a number": Row(make=lambda n: "5" + " m" * n + "!", run=in_upright_type, size=8_000),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.math.capitals import apart
 from crucible_worker.grading.math.chemistry import compare_formulas
 from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
@@ -113,15 +114,25 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
 
 def _respelled(target: str, answer: str, written: Decision, policy: MathPolicy, *, whole: bool) -> Decision:
     """What an answer is in other spellings, where it is not right as it is written."""
-    if (spelled := respelled(target, answer, policy)) is None:
-        return written
-    other = _as_written(*spelled, policy, whole=whole)
-    if other.method == "literal":
-        other = dataclasses.replace(other, method="structure")
-    # A spelling may make a target readable, and an answer right; it makes nothing wrong that was open.
-    if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
-        return other
-    return other if written.verdict is Verdict.UNDECIDED and read_target(target).flaw else written
+    spelled = respelled(target, answer, policy)
+    if spelled is not None:
+        other = _as_respelled(*spelled, policy, whole=whole)
+        # A spelling may make a target readable, and an answer right; it makes nothing wrong that was open.
+        if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
+            return other
+        if written.verdict is Verdict.UNDECIDED and read_target(target).flaw:
+            written = other
+    divided = apart(*(spelled or (target, answer)))
+    if divided is not None:
+        other = _as_respelled(*divided, policy, whole=whole)
+        if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
+            return other
+    return written
+
+
+def _as_respelled(target: str, answer: str, policy: MathPolicy, *, whole: bool) -> Decision:
+    decision = _as_written(target, answer, policy, whole=whole)
+    return dataclasses.replace(decision, method="structure") if decision.method == "literal" else decision
 
 
 def _as_written(target: str, answer: str, policy: MathPolicy, *, whole: bool) -> Decision:
