@@ -126,6 +126,17 @@ ROWS = {
     "code: one line of letters between fences": Row(make=lambda n: "```" + "a" * n + "`", run=program_of, size=4_000),
     "code: one line of blanks between fences": Row(make=lambda n: "```" + " " * n + "`", run=program_of, size=4_000),
     "code: a fence of tildes that ends in a backtick": Row(make=lambda n: "~" * n + "`", run=program_of, size=4_000),
+    "code: one line of tags": Row(make=lambda n: "<a>" * n + "`", run=program_of, size=4_000),
+    "code: a block of lines that end in marks of another kind": Row(
+        make=lambda n: "~~~\n" + "x```\n" * n + "~~ \n" * n, run=program_of, size=4_000
+    ),
+    "code: marks before blanks": Row(make=lambda n: "```\n" + ("x```" + " " * 9 + "x") * n, run=program_of, size=4_000),
+    "code: a block of marks": Row(make=lambda n: "```\nx" + "`" * n + "x", run=program_of, size=4_000),
+    "code: a long mark and fences that are shorter": Row(
+        make=lambda n: "~" * n + "\n" + "~~~\n" * n, run=program_of, size=4_000
+    ),
+    "code: a mark that is long": Row(make=lambda n: "~" * n + "\n" + "x~~~\n" * n, run=program_of, size=4_000),
+    "code: an indented block of blanks": Row(make=lambda n: "   ```\n" + " " * n, run=program_of, size=4_000),
     "code: many fences": Row(make=lambda n: "```\n" * n, run=program_of, size=4_000),
     "code: a definition without a name": Row(
         make=lambda n: "```\n" + "async " * n + "\n" + "x" + " " * n,

@@ -165,6 +165,6 @@ async def test_the_blocking_twin_grades_too(address: str, grades: MathGrades):
     def use() -> None:
         with crucible_bridge.connect_sync(address) as bridge:
             assert bridge.grading.grade_math([("1", "1")]) == grades
-            assert {"grade_math", "extract_answers", "score"} <= set(dir(bridge.grading))
+            assert {"grade_math", "extract_answers", "extract_code", "score"} <= set(dir(bridge.grading))
 
     await asyncio.wait_for(asyncio.to_thread(use), 20)

@@ -12,7 +12,12 @@ NO_PROGRAM = "there is no program"
 
 _LANGUAGES = frozenset({"", "py", "py3", "python", "python3"})
 # Nothing in them is given back once it has matched: each character of a line is read once.
-_FENCE = re.compile(r"^ {0,3}+(`{3,}+|~{3,}+)[ \t]*+([^\s`{]*+)[^\n`]*+$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?P<indent> {0,3}+)(?:</?[A-Za-z][\w-]*+>[ \t]*+)*+(?P<mark>`{3,}+|~{3,}+)[ \t]*+"
+    r"(?P<language>[^\s`{<]*+)(?P<tag><?+)[^\n`]*+$",
+    re.MULTILINE,
+)
+_LAST_MARK = re.compile(r"(?<!`)(?<!~)(?P<mark>`{3,}+|~{3,}+)[ \t]*+$", re.MULTILINE)
 _DEFINITION = re.compile(
     r"^(?:(?:async[ \t]++)?(?:def|class)[ \t]++([^\W\d]\w*+)|([^\W\d]\w*+)[ \t]*+[:=])", re.MULTILINE
 )
@@ -27,7 +32,8 @@ def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
 
     Returns:
         The program, and how it was found: "block", the last fenced block of Python that defines a wanted name, or the
-        last one where none does (one that was never closed goes on to the end); "whole" where there is no block.
+        last one where none does; "whole" where there is no block. A block that was never closed ends at the first mark
+        that ends a line, or with the response.
     """
     blocks = _blocks(response)
     if not blocks:
@@ -44,12 +50,28 @@ def _blocks(response: str) -> list[str]:
     """Blocks of Python, or all blocks where none says that it is."""
     blocks: list[tuple[str, str]] = []
     opened: re.Match[str] | None = None
+    mark = ""
     for fence in _FENCE.finditer(response):
         if opened is None:
-            opened = fence
-        elif fence[1][0] == opened[1][0] and len(fence[1]) >= len(opened[1]) and not fence[2]:
-            blocks.append((opened[2].lower(), response[opened.end() + 1 : fence.start()]))
+            if not fence["tag"]:  # a mark before a tag only closes: "```</answer>"
+                opened, mark = fence, fence["mark"]
+        elif not fence["language"] and _fits(fence["mark"], mark):
+            blocks.append((opened["language"].lower(), _inside(opened, response[opened.end() + 1 : fence.start()])))
             opened = None
     if opened is not None:
-        blocks.append((opened[2].lower(), response[opened.end() + 1 :]))
+        # A mark at the end of a line of the program closes nothing, unless nothing else does.
+        rest = response[opened.end() + 1 :]
+        ends = (found.start() for found in _LAST_MARK.finditer(rest) if _fits(found["mark"], mark))
+        blocks.append((opened["language"].lower(), _inside(opened, rest[: next(ends, None)])))
     return [text for language, text in blocks if language in _LANGUAGES] or [text for _, text in blocks]
+
+
+def _fits(mark: str, opening: str) -> bool:
+    """Whether a mark can close a block: the same character, at least as often."""
+    return mark[0] == opening[0] and len(mark) >= len(opening)
+
+
+def _inside(opened: re.Match[str], text: str) -> str:
+    """What a block holds: its lines, without the indent that its fence has, as that of a block in a list."""
+    indent = len(opened["indent"])
+    return re.sub(rf"^ {{1,{indent}}}", "", text, flags=re.MULTILINE) if indent else text

@@ -29,6 +29,25 @@ CASES = {
     "an attribute": ('```python title="a.py"\nx = 1\n```', (), "x = 1\n", "block"),
     "code in a line": ("use ```x``` or `y`", (), "use ```x``` or `y`", "whole"),
     "empty": ("", ("f",), "", "whole"),
+    "indented, in a list": (
+        "1. So:\n   ```python\n   if x:\n       y\n\n  z\n   ```",
+        (),
+        "if x:\n    y\n\nz\n",
+        "block",
+    ),
+    "indented deeper than its fence": (" ```\n     x\n ```", (), "    x\n", "block"),
+    "in a tag": ("<answer>```python\nx = 1\n```</answer>", (), "x = 1\n", "block"),
+    "in a tag on lines": ("<answer>\n```python\nx = 1\n```\n</answer>", (), "x = 1\n", "block"),
+    "in tags after another": (
+        "<think>```python\nx = 1\n```</think>\n\n<answer> <code>```\nx = 2\n```</code></answer>",
+        (),
+        "x = 2\n",
+        "block",
+    ),
+    "a mark before a tag opens nothing": ("x = 1\n```</answer>\ny = 2", (), "x = 1\n```</answer>\ny = 2", "whole"),
+    "closed at the end of a line": ("```python\nx = 1```", (), "x = 1", "block"),
+    "closed at the end of a line, and prose": ("```python\nx = 1\ny = 2``` \nThat is it.", (), "x = 1\ny = 2", "block"),
+    "a mark at the end of a line": ("```\nx = '```\ny'\n```\n", (), "x = '```\ny'\n", "block"),
 }
 
 
@@ -45,5 +64,6 @@ def test_the_program_is_a_part_of_any_response(response: str, wanted: list[str])
     """Nothing is made up, and nothing fails."""
     program, how = program_of(response, wanted)
 
-    assert program in response
+    assert set(program.replace("\n", "")) <= set(response)
+    assert all(line in response for line in program.split("\n"))
     assert how in ("block", "whole")
