@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from crucible_worker.grading.joined import MAX_JOINED, link, name_before, written
+from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, name_before, written
 from crucible_worker.grading.phrase import is_placeholder
 
 __all__ = ["MAX_BRACES", "boxed", "has_box", "opens_box"]
@@ -72,7 +72,7 @@ def _with_those_before(text: str, last: _Box, before: Iterator[_Box]) -> tuple[s
     """A box with those that it is joined to, as one answer: with their names, where there are several."""
     joined, links = [last], []
     steps = last.steps
-    for box in before:
+    for box in before if _may_follow(text, last.start) else ():
         steps = box.steps
         if box.end > joined[-1].start:  # it is around them
             continue
@@ -85,6 +85,19 @@ def _with_those_before(text: str, last: _Box, before: Iterator[_Box]) -> tuple[s
         return last.answer, steps
     answers = [_named(text, box) for box in reversed(joined)]
     return written(answers, links[::-1]), steps
+
+
+def _may_follow(text: str, start: int) -> bool:
+    """Whether a box may end where another one begins, or a little before: most texts have one box, and end here."""
+    window = text[max(0, start - MAX_BETWEEN) : start]
+    if "boxed" in window or "fbox" in window:
+        return True
+    end = window.rfind("}")
+    while end >= 0:
+        if link(window[end + 1 :]) is not None:
+            return True
+        end = window.rfind("}", 0, end)
+    return False
 
 
 def _named(text: str, box: _Box) -> str:

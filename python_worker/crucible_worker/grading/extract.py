@@ -78,7 +78,10 @@ _WORDS = (
     *("答案", "答え", "答", "回答", "解答", "正解", "答复", "답", "답변", "정답", "उत्तर", "উত্তর", "సమాధానం", "คำตอบ"),
     *("الإجابة", "إجابة", "الجواب", "جواب"),
 )
-_MARKER = re.compile(r"####|:(?-i:A)(?=[\s*]|\Z)|" + "|".join(word[::-1] for word in _WORDS), re.IGNORECASE)
+_LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # looked at first: most characters are none of them
+_MARKER = re.compile(
+    rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
+)
 # What must follow such a word, forwards: at most some characters are read.
 _MARKED = re.compile(
     r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"

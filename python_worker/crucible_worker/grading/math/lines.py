@@ -43,7 +43,7 @@ _GOES_ON = re.compile(r"[-+]\s")
 
 def marked_lines(text: str) -> str:
     """A text with a token for each place where a line or a formula ends and another one follows."""
-    if "\n" in text or "$" in text or "\\(" in text or "\\[" in text:
+    if "\n" in text or text.count("$") > 2 or "\\)" in text or "\\]" in text:
         return _BOUNDARY.sub(_mark, text)
     return text
 
