@@ -119,7 +119,10 @@ class Brackets(Functions):
         domain: tuple[Node, ...] = ()
         if isinstance(element, Relation) and element.operators == ("in",):
             element, of = element.operands
-            domain = (of,) if is_membership(items[0]) and of != REALS else ()
+            if is_membership(items[0]):
+                domain = (of,) if of != REALS else ()
+            elif of != element:
+                condition = SetOperation("intersection", (items[0], condition))
         if not domain and isinstance(element, Symbol) and isinstance(condition, Relation | SetOperation):
             return condition
         return Call("set", (element, condition, *domain))

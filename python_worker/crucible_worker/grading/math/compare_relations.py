@@ -148,12 +148,19 @@ def _renamed(target: Node, answer: Node, value: Node, scope: Scope) -> Node | No
     The variable of a function is its own affair: f(x) = x is f(t) = t, and y = 2x is f(x) = 2x.
     """
     match target, answer:
-        case Call(function, (Symbol(name),)), Call(other, (Symbol(other_name),)) if function == other:
+        case Call(function, (Symbol(name),)), Call(other, (Symbol(other_name),)) if (
+            function == other and unknown_function(function) and _is_argument(other_name, value)
+        ):
             return value if name == other_name else replaced(value, {other_name: Symbol(name)})
         case (Call(function, _), Symbol("y")) | (Symbol("y"), Call(function, _)) if unknown_function(function):
             return value
         case _:
             return value if scope.compare(target, answer, scope).kind == "equal" else None
+
+
+def _is_argument(name: str, value: Node) -> bool:
+    """Whether a name in brackets stands for any value; A of P(A) = 1/2 is one event."""
+    return not name[0].isupper() or name in free_symbols(value)
 
 
 def _compare_vanishing(target: Relation, answer: Relation, scope: Scope) -> Outcome:

@@ -16,7 +16,7 @@ from crucible_worker.grading.math.real_sets import (
     RealSet,
     Stretch,
     contains,
-    overlaps,
+    is_no_union,
     real_set,
     stretches_of,
     variables_of,
@@ -93,6 +93,8 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = F
     outcome, size = _compare_by_places(expected, said, places, scope)
     if size == "overlapping" or (held and size == "nothing"):
         return None  # no list is meant so
+    if size == "nothing" and "tuple" in (_kind(target), _kind(answer)):
+        return different("structure", "a pair, and an interval of nothing")  # (1, 1) is not (1, 1]
     if size and _is_said(target) and _is_said(answer):
         return _compare_by_item(target, answer, scope)
     return outcome
@@ -101,6 +103,10 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = F
 def _is_said(node: Node) -> bool:
     """Whether inequalities were joined by a word: nobody who lists two of them means that nothing, or all, is right."""
     return isinstance(node, SetOperation) and all(isinstance(part, Relation) for part in node.operands)
+
+
+def _kind(node: Node) -> str:
+    return node.kind if isinstance(node, Collection) else ""
 
 
 def _parts(node: Node) -> int:
@@ -153,7 +159,7 @@ def _compare_by_places(
     if any(rank[part.low] > rank[part.high] for part in (*stretches_of(expected), *stretches_of(said))):
         return different("structure", "an interval from its end to its start"), ""
     steps = (-math.inf, *(step / 2 - 0.5 for step in range(2 * count + 1)), math.inf)
-    if any(overlaps(side, step, rank) for side in (expected, said) for step in steps):
+    if any(is_no_union(side, steps, rank) for side in (expected, said)):
         return different("structure", "sets that overlap"), "overlapping"
     inside = [contains(expected, step, rank) for step in steps]
     size = "everything" if all(inside[1:-1]) else "" if any(inside) else "nothing"

@@ -41,7 +41,7 @@ _SPELLINGS = {
     "limit does not exist": "does not exist",
     "limit doesn't exist": "does not exist",
 }
-_ARTICLES = re.compile(r"\b(?:the|an?) (?=\w)")
+_ARTICLES = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # elsewhere it is a sign
 _BLANKS = re.compile(r"[\s,]+")
 _AROUND_SIGN = re.compile(r" ?([=<>]) ?")

@@ -23,7 +23,7 @@ from crucible_worker.grading.math.equations import approximate_part
 from crucible_worker.grading.math.letter_units import in_upright_type, is_bare_number, is_measured
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
-from crucible_worker.grading.math.moments import compare_moments
+from crucible_worker.grading.math.moments import compare_moments, other_clock
 from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal
 from crucible_worker.grading.math.parse import words_of
 from crucible_worker.grading.math.prose import formulas_of
@@ -105,6 +105,8 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
     target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
     target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
+    if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
+        return _decision(clock)
     written = _as_written(target, answer, policy, whole=whole)
     if written.verdict is Verdict.CORRECT:
         return written

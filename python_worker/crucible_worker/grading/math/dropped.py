@@ -41,6 +41,7 @@ _BEHIND = spelled(
 _NEGATED = re.compile(r"不|没有|並非|并非|ではない|ではありま|ではなく|じゃない|아니|아닙|않")
 _SENTENCE_END = re.compile(r"[.?!;](?=\s)|\n")
 _CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[,;:\n]")
+_EXCLUSION = re.compile(r"\\notin|\\nin(?![a-z])|\\not\s?\\in|\u2209")
 _EXPLANATION = re.compile(r"\b(?:because|since|which|where|so|as|that|after)\b|i\.e\.", re.IGNORECASE)
 _WORD = re.compile(r"(?<!\\)\b[^\W\d_]+(?:['\u2019]t\b)?")
 _RESETS = re.compile(
@@ -90,6 +91,8 @@ def may_drop(text: str, answer: str) -> bool:
     if end := _CLAUSE_END.search(behind):
         behind = behind[: end.start()]
     if _NUMERAL.fullmatch(answer) and (_is_operand(sentence, behind) or _is_in_formula(before, sentence)):
+        return False
+    if _EXCLUSION.search(sentence) or _EXCLUSION.search(behind):
         return False
     if end := _EXPLANATION.search(behind):
         behind = behind[: end.start()]

@@ -395,6 +395,8 @@ class Functions(Expressions):
         r"""A letter in blackboard bold; with a sign, the part of the set: `\mathbb{Z}^+`."""
         self.at += 1
         letter = self.argument_words()
+        if not letter:
+            self.fail("a set without its letter")
         name = NUMBER_SETS.get(letter, letter)
         kinds = self.kinds
         if kinds[self.at] == "^":

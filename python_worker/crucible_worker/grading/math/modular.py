@@ -315,7 +315,7 @@ class ModularEvaluation:
                 terms.append(self.value(of))
         finally:
             if shadowed is None:
-                del self._bound[name]
+                self._bound.pop(name, None)  # an empty range binds nothing
             else:
                 self._bound[name] = shadowed
         return terms

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 
 from crucible_worker.grading.math.outcome import Outcome, different, equal
 from crucible_worker.grading.math.phrases import words_of
 
-__all__ = ["MAX_MOMENT_CHARS", "compare_moments"]
+__all__ = ["MAX_MOMENT_CHARS", "compare_moments", "other_clock"]
 
 MAX_MOMENT_CHARS = 80
 """Of a text that is a date or a time; longer ones say more."""
@@ -42,6 +43,7 @@ _TIME = re.compile(
     r"(?: ?(?:([ap])\.? ?m|(noon|midnight))| o'clock| ?(hours|hrs|h))?\.?"
     r"(?: in the (morning|afternoon|evening))?"
 )
+_CLOCK = re.compile(r"\$?([01]?[0-9]|2[0-4]):([0-5][0-9])\$?\.?")
 _HALVES = {"a": 0, "p": 12, "morning": 0, "afternoon": 12, "evening": 12}
 _NOON, _MIDNIGHT = 12 * 3_600, 0
 _NAMED = {"noon": _NOON, "midday": _NOON, "midnight": _MIDNIGHT, "at noon": _NOON, "at midnight": _MIDNIGHT}
@@ -71,6 +73,21 @@ def compare_moments(target: str, answer: str) -> Outcome | None:
     same_weekday = None in (date.weekday, date_said.weekday) or date.weekday == date_said.weekday
     same = same_weekday and dataclasses.replace(date, weekday=None) == dataclasses.replace(date_said, weekday=None)
     return equal("text") if same else different("text", "another date")
+
+
+def other_clock(target: str, answer: str) -> Outcome | None:
+    """Whether two texts like 8:40 and 2:10 are two times of day and no equal ratios; None where they may be ratios.
+
+    A ratio is not written with a zero before it, 08:40, and a target is a ratio in lowest terms.
+    """
+    expected, said = _CLOCK.fullmatch(target), _CLOCK.fullmatch(answer)
+    if expected is None or said is None:
+        return None
+    (hour, minute), (hour_said, minute_said) = (tuple(map(int, found.groups())) for found in (expected, said))
+    if (hour, minute) == (hour_said, minute_said):
+        return equal("text")
+    padded = any(found[1].startswith("0") and len(found[1]) == 2 for found in (expected, said))
+    return different("text", "another time") if padded or math.gcd(hour, minute) > 1 else None
 
 
 def _time(words: str) -> int | None:

@@ -22,6 +22,8 @@ _AROUND = ".,;:!?\"'`()[]*\u2018\u2019\u201c\u201d"
 _AROUND_NUMBER = ".,;:?\"'`*\u2018\u2019\u201c\u201d"
 _DIGIT = re.compile(r"[0-9]")
 
+_BRACKETS = frozenset("()[]")
+
 _PHRASE_ROWS: tuple[tuple[Node, tuple[str, ...]], ...] = (
     (Collection("set", ()), ("no solution", "no solutions", "no real solution", "no real solutions", "none")),
     (
@@ -55,7 +57,15 @@ def words_of(text: str) -> str:
     Where one of two answers is words, both are compared as words: `odd` and `\text{Odd}`. Linear time.
     """
     words = _MARKUP.sub(" ", restored(text)).casefold().split()
+    if _DIGIT.search(text):
+        return " ".join(filter(None, (bracket if (bracket := _bracket(word)) else _bare(word) for word in words)))
     return " ".join(filter(None, map(_bare, words)))
+
+
+def _bracket(word: str) -> str:
+    r"""The bracket that a word is, which may be that of an interval next to numbers: `(0, \frac{1}{2}]`."""
+    word = word.rstrip(".,;:")
+    return word if word in _BRACKETS else ""
 
 
 def _bare(word: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from crucible_worker.grading.math.approximate import approximate
@@ -31,7 +31,7 @@ from crucible_worker.grading.math.tree import (
 )
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, replaced
 
-__all__ = ["Combined", "RealSet", "Stretch", "contains", "overlaps", "real_set", "stretches_of", "variables_of"]
+__all__ = ["Combined", "RealSet", "Stretch", "contains", "is_no_union", "real_set", "stretches_of", "variables_of"]
 
 INFINITY = Constant("infinity")
 _REALS = "\u211d"
@@ -249,11 +249,12 @@ def stretches_of(part: RealSet) -> Iterator[Stretch]:
             yield from stretches_of(inner)
 
 
-def overlaps(part: RealSet, place: float, rank: Mapping[Node, float]) -> bool:
-    """Whether a place is in two parts of a list, which then is no union: x > 1, x < 5 says that both hold."""
+def is_no_union(part: RealSet, places: Sequence[float], rank: Mapping[Node, float]) -> bool:
+    """Whether parts of a list overlap or have nothing in them: x > 1, x < 5 says that both hold."""
     if isinstance(part, Stretch) or part.operator != "list":
         return False
-    return [contains(inner, place, rank) for inner in part.parts].count(True) > 1
+    inside = [[contains(inner, place, rank) for place in places] for inner in part.parts]
+    return not all(map(any, inside)) or any(column.count(True) > 1 for column in zip(*inside))
 
 
 def contains(part: RealSet, place: float, rank: Mapping[Node, float]) -> bool:

@@ -110,7 +110,7 @@ class Parser(Brackets):
         open_brackets = 0
         while True:
             kind = kinds[self.at]
-            if kind == "word" and values[self.at].lower() not in _CLAUSE_WORDS:
+            if values[self.at] == "notin" or (kind == "word" and values[self.at].lower() not in _CLAUSE_WORDS):
                 self.fail()
             open_brackets += (kind in _OPENING) - (kind in _CLOSING)
             if open_brackets < 0 or kind == "end":

@@ -72,7 +72,7 @@ REPEATED = (
         "five ",
     ),
     *("twenty-", "12:30 ", "1a", "0.1(", "1.", r"\overline{", "e+", "²", "ⁿ½", " ", "\t", r"\boxed{", "x'", "1%", "1e"),
-    *("v^2_0", "x^*", "1'000", "1.000", "{ }^", "⁻", "₀", "¹\u2044₂", r"\notin ", r"y^{\prime"),
+    *("v^2_0", "x^*", "1'000", "1.000", "{ }^", "⁻", "₀", "¹\u2044₂", r"\notin ", r"y^{\prime", r"x \in \mathbb{}, "),
     *(r"\frac{\text{m}}{\text{s}}", r"\frac{\text{m}}{", r"/(\text{m}", r"\text{ m/min}", "max at ", "max 3 ", "y(0)"),
 )
 
