@@ -144,7 +144,7 @@ async def test_an_answer_beyond_the_limit_is_not_read(worker: RunningWorker, gra
     graded = await grading.grade_math(items)
     assert verdicts(graded) == [CORRECT, INCORRECT, CORRECT]
     assert graded.grades[1].method == "too_long"
-    assert verdicts(await grading.score(items, "contains")) == [CORRECT, UNDECIDED, CORRECT]
+    assert verdicts(await grading.score(items, "contains")) == [CORRECT, INCORRECT, CORRECT]
     within, beyond = await grading.extract_answers([pad + "5", pad + " 5"])
     assert (within.answer, within.problem, beyond.answer) == ("5", None, "")
     assert beyond.problem is not None
@@ -153,7 +153,7 @@ async def test_an_answer_beyond_the_limit_is_not_read(worker: RunningWorker, gra
 
 
 async def test_a_replaced_sequence_counts_as_what_it_became(stub: Any):
-    """Three bytes each, of an answer as of a response; one more than the limit holds is UNDECIDED."""
+    """Three bytes each, of an answer as of a response; one more than the limit holds is not read."""
     fitting = MAX_TEXT_BYTES // 3
     items = [math_item(b"\xff" * fitting, "5"), math_item(b"\xff" * (fitting + 1), "5")]
 

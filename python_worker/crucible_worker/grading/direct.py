@@ -14,8 +14,10 @@ from crucible_worker.grading.base import Grade
 
 __all__ = [
     "MAX_INLINE_CHARS",
+    "MAX_SMALL_CHARS",
     "MAX_TARGETS",
     "MAX_TEXT_BYTES",
+    "TOO_LONG",
     "DirectGrader",
     "blank_target",
     "exceeds",
@@ -26,7 +28,11 @@ __all__ = [
 ]
 
 MAX_TEXT_BYTES = 1_000_000
-"""A response, or all targets and choices together, beyond this many bytes of UTF-8 is UNDECIDED."""
+"""A response, or all targets and choices together, beyond this many bytes of UTF-8 is not read."""
+MAX_SMALL_CHARS = 1_000
+"""Characters of a small target: a response that is too long to be read is wrong by it."""
+TOO_LONG = "too_long"
+"""The method of that verdict."""
 MAX_TARGETS = 1_000
 """With more, a response is UNDECIDED: it is looked through for each of them."""
 MAX_INLINE_CHARS = 20_000
@@ -47,7 +53,10 @@ class DirectGrader(abc.ABC):
         return self.grade_now(response, targets, choices)
 
     def grade_now(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """Judge one response; UNDECIDED beyond a limit, or where a target is missing or empty, whatever it says."""
+        """Judge one response; UNDECIDED where a target is missing, empty or beyond a limit, whatever it says.
+
+        A response that is too long is wrong if all targets are small: it is no way not to be scored.
+        """
         if self.reads_targets:
             if not targets:
                 return undecided("there is no target")
@@ -58,7 +67,9 @@ class DirectGrader(abc.ABC):
             if exceeds((*targets, *choices)):
                 return undecided(f"targets and choices are longer than {MAX_TEXT_BYTES:,} bytes")
         if exceeds((response,)):
-            return undecided(f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
+            reason = f"the response is longer than {MAX_TEXT_BYTES:,} bytes"
+            small = self.reads_targets and all(len(target) <= MAX_SMALL_CHARS for target in targets)
+            return wrong("", TOO_LONG, reason) if small else undecided(reason)
         return self.judge(response, targets, choices)
 
     @abc.abstractmethod

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from crucible_worker.grading.base import Grade
-from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.direct import TOO_LONG, DirectGrader, right, undecided, wrong
 from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, Number, last_numbers
 
 __all__ = ["NUMERIC_SCHEMA", "Numeric"]
@@ -77,7 +77,7 @@ class Numeric(DirectGrader):
             return wrong("", _METHOD, "there is no number in the response")
         answer = found[0]
         if answer.flaw is Flaw.LONG_FRACTION:
-            return undecided(answer.flaw, extracted=answer.text, method=_METHOD)
+            return wrong(answer.text, TOO_LONG, answer.flaw)
         if answer.flaw is Flaw.HUGE and any(self._allowed(target.value) >= _TOLD_APART for target in wanted):
             return undecided(
                 "the number is too large to tell under this tolerance", extracted=answer.text, method=_METHOD

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from crucible_bridge.types import Verdict
 from crucible_worker.grading import numbers, registry
 from crucible_worker.grading.base import Grade
-from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TARGETS, MAX_TEXT_BYTES, DirectGrader, right
+from crucible_worker.grading.direct import (
+    MAX_INLINE_CHARS,
+    MAX_SMALL_CHARS,
+    MAX_TARGETS,
+    MAX_TEXT_BYTES,
+    TOO_LONG,
+    DirectGrader,
+    right,
+)
 from crucible_worker.grading.normalize import MAX_COMBINING_MARKS
 from crucible_worker.grading.tokens import tokens_of
 
@@ -95,15 +103,28 @@ async def test_long_targets_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "decided"), [(MAX_TEXT_BYTES - 1, True), (MAX_TEXT_BYTES, True), (MAX_TEXT_BYTES + 1, False)]
+    ("size", "read"), [(MAX_TEXT_BYTES - 1, True), (MAX_TEXT_BYTES, True), (MAX_TEXT_BYTES + 1, False)]
 )
 @pytest.mark.parametrize("grader", GRADERS, ids=IDS)
-async def test_a_response_above_the_limit_is_undecided(grader, size: int, decided: bool) -> None:
-    """A response of one byte more than the limit is not looked at."""
+async def test_a_response_above_the_limit_is_not_read(grader, size: int, read: bool) -> None:
+    """A response of one byte more than the limit is wrong by a small target, without being looked at."""
     grade = await grader.grade("z" * size, ["46 a"], ["46 a", "b"])
 
-    assert grade.verdict.scored is decided or grade.method in ("bleu", "rouge")
-    assert (f"longer than {MAX_TEXT_BYTES:,} bytes" in grade.reason) is not decided
+    assert (f"longer than {MAX_TEXT_BYTES:,} bytes" in grade.reason) is not read
+    if not read:
+        reads_targets = getattr(grader, "reads_targets", True)
+        assert grade.verdict is (Verdict.INCORRECT if reads_targets else Verdict.UNDECIDED)
+        assert grade.method == (TOO_LONG if reads_targets else "")
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(0, Verdict.INCORRECT), (1, Verdict.UNDECIDED)])
+async def test_a_response_above_the_limit_is_undecided_by_a_long_target(size: int, verdict: Verdict) -> None:
+    """Of several targets, one that is longer than small ones is enough."""
+    contains = registry.create("contains", {}, name_field="grader", options_field="options")
+
+    grade = await contains.grade("z" * (MAX_TEXT_BYTES + 1), ["a", "a" * (MAX_SMALL_CHARS + size)])
+
+    assert grade.verdict is verdict
 
 
 @pytest.mark.parametrize(("count", "decided"), [(MAX_TARGETS, True), (MAX_TARGETS + 1, False)])
@@ -132,7 +153,7 @@ async def test_the_limit_counts_bytes() -> None:
     exact = registry.create("exact_match", {}, name_field="grader", options_field="options")
 
     assert (await exact.grade("é" * (MAX_TEXT_BYTES // 2), ["a"])).verdict is Verdict.INCORRECT
-    assert (await exact.grade("é" * (MAX_TEXT_BYTES // 2) + "a", ["a"])).verdict is Verdict.UNDECIDED
+    assert (await exact.grade("é" * (MAX_TEXT_BYTES // 2) + "a", ["a"])).method == TOO_LONG
     assert (await exact.grade("a", ["é" * (MAX_TEXT_BYTES // 2) + "a"])).verdict is Verdict.UNDECIDED
     assert (await exact.grade("a", ["a"], ["é" * (MAX_TEXT_BYTES // 2)])).verdict is Verdict.UNDECIDED
 

@@ -123,14 +123,15 @@ def test_the_order_of_what_is_no_list_cannot_count() -> None:
 
 
 @pytest.mark.parametrize("scorer", SCORERS, ids=repr)
-def test_a_text_above_the_limit_is_undecided(scorer: Scorer) -> None:
-    """One byte too many costs that item its verdict, and no other item anything."""
+def test_a_text_above_the_limit_is_not_read(scorer: Scorer) -> None:
+    """One byte too many makes that item wrong, or undecided where there is no target, and costs no other anything."""
     fits, above = (GradeItem(answer="z" * size, targets=("46",)) for size in (MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1))
 
     grades = score([above, fits, above], ScoreOptions(scorer=scorer))
 
     assert [f"longer than {MAX_TEXT_BYTES:,} bytes" in grade.reason for grade in grades] == [True, False, True]
-    assert grades[0].verdict is grades[2].verdict is Verdict.UNDECIDED
+    without_target = isinstance(scorer, FormatScorer)
+    assert grades[0].verdict is grades[2].verdict is (Verdict.UNDECIDED if without_target else Verdict.INCORRECT)
 
 
 def test_a_scorer_that_fails_costs_one_item(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.direct import MAX_TEXT_BYTES, TOO_LONG
 from crucible_worker.grading.math.capitals import apart
 from crucible_worker.grading.math.chemistry import compare_formulas
 from crucible_worker.grading.math.chinese import in_english
@@ -40,7 +40,7 @@ from crucible_worker.grading.math.reading import (
 from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
 from crucible_worker.grading.math.spellings import respelled
-from crucible_worker.grading.math.too_long import METHOD, OUTSIZE, compare_digits, compare_unread, has_outsize, is_small
+from crucible_worker.grading.math.too_long import OUTSIZE, compare_digits, compare_unread, has_outsize, is_small
 from crucible_worker.grading.math.tree import Collection, Node, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
@@ -175,7 +175,7 @@ def decide_unsent(target: str) -> Decision:
     """Decide about an answer that is so long that it is not even sent to those who read."""
     expected = read_target(restored(target[-MAX_SEARCHED_CHARS:]).strip())
     if is_small(expected):
-        return Decision(verdict=Verdict.INCORRECT, method=METHOD, reason=_UNSENT)
+        return Decision(verdict=Verdict.INCORRECT, method=TOO_LONG, reason=_UNSENT)
     reason = f"the target {expected.flaw}" if expected.flaw else _UNSENT
     return Decision(verdict=Verdict.UNDECIDED, method="structure", reason=reason)
 
@@ -187,14 +187,14 @@ def settle(pending: Pending, proofs: Sequence[bool | None]) -> Decision:
     if proofs and all(proofs):
         return Decision(verdict=Verdict.CORRECT, method="symbolic", reason="proven equal")
     if pending.outsize:
-        return Decision(verdict=Verdict.INCORRECT, method=METHOD, reason=OUTSIZE)
+        return Decision(verdict=Verdict.INCORRECT, method=TOO_LONG, reason=OUTSIZE)
     so_far = "equal as far as numbers tell, but not proven" if pending.agrees else pending.reason
     return Decision(verdict=Verdict.UNDECIDED, method="symbolic", reason=so_far)
 
 
 def _undecided(outcome: Outcome, *, outsize: bool) -> Decision:
     if not outcome.pairs and outsize:
-        return Decision(verdict=Verdict.INCORRECT, method=METHOD, reason=OUTSIZE)
+        return Decision(verdict=Verdict.INCORRECT, method=TOO_LONG, reason=OUTSIZE)
     if not outcome.pairs:
         return Decision(verdict=Verdict.UNDECIDED, method=outcome.method, reason=outcome.reason)
     pending = Pending(pairs=outcome.pairs, agrees=outcome.agrees, reason=outcome.reason, outsize=outsize)
@@ -224,7 +224,7 @@ def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolic
         return different("structure", "numbers of another kind")
     if outcome.kind == "equal" and _other_conditions(target, answer, policy):
         return different("structure", "under another condition")
-    if outcome.kind != "different" or outcome.method == METHOD:
+    if outcome.kind != "different" or outcome.method == TOO_LONG:
         return outcome
     if (outcome.method == "text" or (_WORD.fullmatch(target) and _WORD.fullmatch(answer))) and _same_words(
         target, answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
 from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
@@ -18,8 +19,8 @@ from crucible_worker.grading.math.walk import free_symbols, walk
 
 __all__ = [
     "MAX_SMALL_CHARS",
-    "METHOD",
     "OUTSIZE",
+    "TOO_LONG",
     "compare_by_size",
     "compare_digits",
     "compare_unread",
@@ -27,10 +28,6 @@ __all__ = [
     "is_small",
 ]
 
-MAX_SMALL_CHARS = 1_000
-"""Characters of a small target."""
-METHOD = "too_long"
-"""Of these verdicts."""
 OUTSIZE = f"the answer has a number of more than {MAX_SMALL_DIGITS:,} digits"
 """Why an answer is too long that was read."""
 
@@ -55,7 +52,7 @@ def compare_unread(expected: Reading, said: Reading, scope: Scope) -> Outcome:
             return equal("rational", "equal when rounded")
     reason = f"the answer {said.flaw}"
     if is_small(expected):
-        return different(METHOD, reason)
+        return different(TOO_LONG, reason)
     return outcome or unknown(reason, method="structure")
 
 
@@ -85,7 +82,7 @@ def compare_by_size(target: Node, answer: Node) -> Outcome | None:
     if said is None or expected is None or not expected.apart(said):
         return None
     if said.outsize and expected.small:
-        return different(METHOD, OUTSIZE)
+        return different(TOO_LONG, OUTSIZE)
     return different("identity", "of another size") if said.outsize or expected.outsize else None
 
 

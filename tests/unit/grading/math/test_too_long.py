@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.cursor import MAX_DEPTH
 from crucible_worker.grading.math.decide import Decision, decide, settle
 from crucible_worker.grading.math.judging import Judgement, Question, judge
@@ -12,7 +13,6 @@ from crucible_worker.grading.math.lexer import MAX_CHARS
 from crucible_worker.grading.math.numerals import MAX_DIGITS
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
-from crucible_worker.grading.math.too_long import MAX_SMALL_CHARS, METHOD
 
 SEVENS = "7" * (MAX_DIGITS + 1)
 """A number of one digit more than is read."""
@@ -78,7 +78,7 @@ def test_an_answer_beyond_the_budgets_is_wrong_against_a_small_target(too_much: 
     """Whatever there is too much of, and whatever small target it is compared with."""
     found = {target: verdict_of(target, LONG[too_much]) for target in SMALL}
 
-    assert {target: said for target, said in found.items() if said != (Verdict.INCORRECT, METHOD)} == {}
+    assert {target: said for target, said in found.items() if said != (Verdict.INCORRECT, TOO_LONG)} == {}
 
 
 def test_an_answer_beyond_the_budgets_is_undecided_against_a_large_target() -> None:
@@ -181,8 +181,8 @@ def test_mathematics_that_is_not_decided_stays_undecided(target: str, answer: st
 @pytest.mark.parametrize(
     ("targets", "judgement"),
     [
-        (("42",), (Verdict.INCORRECT, METHOD)),
-        (("42", "x + 1"), (Verdict.INCORRECT, METHOD)),
+        (("42",), (Verdict.INCORRECT, TOO_LONG)),
+        (("42", "x + 1"), (Verdict.INCORRECT, TOO_LONG)),
         (("42", "10^{1000}"), (Verdict.UNDECIDED, "structure")),
         (("nan",), (Verdict.UNDECIDED, "structure")),
         (("1+" * MAX_CHARS,), (Verdict.UNDECIDED, "structure")),
