@@ -131,13 +131,12 @@ def extract(text: str) -> Extraction:
         found = _in_content(answer, "json") if answer else Extraction(reason="the JSON object gives no answer")
         return dataclasses.replace(found, steps=found.steps + looked + len(text))
     tagged, tags = last_tagged(said)
-    found = _found(said, _STAGES) if tagged is None else _between(said, tagged)
-    return dataclasses.replace(found, steps=found.steps + looked + len(text) + tags)
+    steps = looked + len(text) + tags
+    return _found(said, _STAGES, steps) if tagged is None else _between(said, tagged, steps)
 
 
-def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]]) -> Extraction:
-    """What the first of some stages finds that finds anything."""
-    steps = 0
+def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]], steps: int = 0) -> Extraction:
+    """What the first of some stages finds that finds anything, after so many steps before them."""
     tail = _tail(said)
     for how, stage in stages:
         answer, looked = stage(tail if how in _IN_TAIL else said)
@@ -147,14 +146,14 @@ def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int
     return Extraction(steps=steps)
 
 
-def _between(said: str, tagged: Tagged) -> Extraction:
+def _between(said: str, tagged: Tagged, before: int) -> Extraction:
     """The answer of a tag: a box in it or behind it, or what its content is."""
     box, steps = _box(said[tagged.start :])
     if box:
-        return Extraction(answer=box, how="box", steps=steps)
+        return Extraction(answer=box, how="box", steps=before + steps)
     answer, looked = json_answer(tagged.content)
     found = _in_content(tagged.content if answer is None else answer, "tag")
-    return dataclasses.replace(found, steps=found.steps + steps + looked)
+    return dataclasses.replace(found, steps=before + found.steps + steps + looked)
 
 
 def _in_content(content: str, how: str) -> Extraction:

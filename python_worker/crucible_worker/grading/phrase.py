@@ -61,6 +61,7 @@ _FILLERS = _PLACEHOLDERS | spelled(
     " option or problem put question short single tag tags that the this to value write your"
 )
 _MAX_PLACEHOLDER_CHARS = 100
+_HOLDS_PLACE = re.compile(r"answer|letter|placeholder|here|dots|[.\u2026]", re.IGNORECASE)
 _DOTS = re.compile(r"(?:\\[lc]?dots|[.\u2026\s$])+")
 _PUNCTUATION = re.compile(r"\\text\b|[\s\[\](){}<>$*_`'\".,:;-]")
 # A span between dollars, as `extract` tells it from prices.
@@ -168,7 +169,7 @@ def says_something(text: str) -> bool:
 
 def is_placeholder(text: str) -> bool:
     """Whether a text only holds the place of an answer: "...", "your answer", "$Answer"."""
-    if len(text) > _MAX_PLACEHOLDER_CHARS:
+    if len(text) > _MAX_PLACEHOLDER_CHARS or not _HOLDS_PLACE.search(text):
         return False
     if _DOTS.fullmatch(text):
         return True

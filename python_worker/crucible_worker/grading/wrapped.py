@@ -32,6 +32,8 @@ def unwrapped(before: str, rest: str) -> str:
         rest: what follows it.
     """
     _, end_of_line, line = before[-MAX_BEFORE:].rpartition("\n")
+    if "\\" not in line and "$" not in line and "<" not in rest:
+        return rest
     if html := _OPENING_HTML.match(rest):
         rest = rest[html.end() :]
     if _TEXT.search(line):
@@ -49,9 +51,7 @@ def without_special_tokens(text: str) -> str:
     """A response without the special tokens of a model that it ends with: `42<|im_end|>`."""
     cut = max(0, len(text) - _MAX_SPECIAL)
     end = text[cut:]
-    if ">" not in end[-_MAX_SPECIAL // 2 :].rstrip()[-1:]:
-        return text
-    match = _SPECIAL.search(end)
+    match = _SPECIAL.search(end) if end.rstrip().endswith(">") else None
     return text[: cut + match.start()] if match else text
 
 
