@@ -27,17 +27,21 @@ from crucible_bridge.types import (
     Conversation,
     Dataset,
     EvaluatorSpec,
+    ExactComparison,
     FormatScorer,
     GradeItem,
     InlineDataset,
+    InputOutputTests,
     JsonSchemaForm,
     MarksForm,
     MathPolicy,
     NumericScorer,
+    OutputComparison,
     RegexScorer,
     Sample,
     SamplingParams,
     StdioTest,
+    TextScorer,
     TrajectoryBatch,
 )
 from tests.fuzz.texts import Texts
@@ -152,7 +156,7 @@ class _Kinds:
         texts, rng = self._texts, self._texts.rng
         options = rng.choice(
             (
-                "exact_match",
+                *(TextScorer(kind="exact_match", compare=compare) for compare in ExactComparison),
                 "contains",
                 "f1",
                 "bleu",
@@ -218,6 +222,17 @@ class _Kinds:
                 ),
                 (Assertions(f"assert f(1) == {rng.choice((value, texts.text(1_000)))}"),),
                 (StdioTest(stdin=texts.text(10_000), stdout=texts.text(10_000)),),
+                (
+                    StdioTest(
+                        stdout=texts.text(10_000),
+                        comparison=OutputComparison(by_token=rng.random() < 0.5, relative_tolerance=1e300),
+                    ),
+                ),
+                (
+                    InputOutputTests(
+                        json=rng.choice((texts.text(10_000), '{"inputs": [[]], "outputs": [[1]], "fn_name": "f"}'))
+                    ),
+                ),
             )
         )
         item = CodeItem(response=program, prefix=rng.choice(("", texts.text(1_000))), tests=tests)

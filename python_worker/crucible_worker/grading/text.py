@@ -68,33 +68,36 @@ class ExactMatch(DirectGrader):
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Compare the whole texts. Choices play no part."""
+        judge = self._as_text if self.compare is ExactComparison.TEXT else self._as_value
         try:
-            wanted = [self._value(target) for target in targets]
-            answer = self._value(response)
-            shown = response.strip() if self.compare is ExactComparison.LIST else self.normalization(response)
+            return judge(response, targets)
         except Unnormalizable as error:
             return undecided(str(error), method=_EXACT)
+
+    def _as_text(self, response: str, targets: Sequence[str]) -> Grade:
+        answer = self.normalization(response)
+        equal = any(self.normalization(target) == answer for target in targets)
+        return right(answer, _EXACT) if equal else wrong(answer, _EXACT)
+
+    def _as_value(self, response: str, targets: Sequence[str]) -> Grade:
+        wanted = [self._value(target) for target in targets]
         if None in wanted:
             target = targets[wanted.index(None)]
             short = target if len(target) <= _SHOWN else target[:_SHOWN] + "..."
             return undecided(f"the target {short!r} is no {self.compare}", method=_EXACT)
+        shown, answer = response.strip(), self._value(response)
         if answer is None:
             return wrong(shown, _EXACT, f"the response is no {self.compare}")
         return right(shown, _EXACT) if answer in wanted else wrong(shown, _EXACT)
 
     def _value(self, text: str) -> object:
-        """What is compared of a text; None where it is not of the kind that is compared."""
-        match self.compare:
-            case ExactComparison.TEXT:
-                return self.normalization(text)
-            case ExactComparison.NUMBER:
-                return canonical_decimal(self.normalization(text))
-            case ExactComparison.LIST:
-                elements = read_list(text)
-                if elements is None:
-                    return None
-                values = tuple(map(self._element, elements))
-                return values if self.ordered_lists else frozenset(values)
+        """The number or the list that a text is; None where it is none."""
+        if self.compare is ExactComparison.NUMBER:
+            return canonical_decimal(self.normalization(text))
+        if (elements := read_list(text)) is None:
+            return None
+        values = tuple(map(self._element, elements))
+        return values if self.ordered_lists else frozenset(values)
 
     def _element(self, element: Element) -> object:
         if isinstance(element, tuple):
