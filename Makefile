@@ -115,7 +115,7 @@ bench-lm-eval: $(LM_EVAL_VENV)/.ready ## what lm-evaluation-harness measures as 
 	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/multiple_choice.py
 	LM_EVAL_PYTHON=$(LM_EVAL_VENV)/bin/python $(BIN)/python benchmarks/perplexity.py
 
-fuzz: $(READY) ## a worker under hostile input for SECONDS=3600, by hand: no probe above 1 s, nothing left behind
+fuzz: $(READY) ## a worker under hostile input for SECONDS=3600, by hand: no probe 1 s late, nothing left behind
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 torture: $(READY) ## many rounds of kills, disconnects and take-overs

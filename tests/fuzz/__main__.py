@@ -2,9 +2,9 @@
 
     python -m tests.fuzz --seconds 3600
 
-It is no test of the suite: it runs for `--seconds`, on a machine that does nothing else. Exit code 1, with a
-line for each, if a probe took more than a second, an answer was INTERNAL, a worker did not end within 5.5 s, or a
-process of it was left behind.
+It is no test of the suite: it runs for `--seconds`. Exit code 1, with a line for each, if a probe took over a second
+more than at a bare server at the same moment, an answer was INTERNAL, a worker did not end within 5.5 s, or a process
+of it was left behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.fuzz.calling import call_for_ever, write_checkpoints
-from tests.fuzz.probing import PROBE_SECONDS, Probe, probe_for_ever
+from tests.fuzz.probing import Probe, probe_for_ever, serve_bare
 
 CALLERS = 3
 EXIT_SECONDS = 5.5
@@ -54,13 +54,13 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     rng, ends = random.Random(options.seed), time.monotonic() + options.seconds
     found, probes, calls, rounds = [], [], Counter(), 0
-    with tempfile.TemporaryDirectory(prefix="crucible-fuzz-") as folder:
+    with tempfile.TemporaryDirectory(prefix="crucible-fuzz-") as folder, _bare_server() as bare:
         write_checkpoints(Path(folder, "models"), random.Random(options.seed))
         while time.monotonic() < ends:
             rounds += 1
             low, high = ROUND_SECONDS
             seconds = min(low * (high / low) ** rng.random(), max(1.0, ends - time.monotonic()))
-            new = _round(Path(folder), seconds, rng.randrange(2**32), options.only, probes, calls)
+            new = _round(Path(folder), bare, seconds, rng.randrange(2**32), options.only, probes, calls)
             for line in new:
                 print(f"round {rounds}: {line}", flush=True)
             found += new
@@ -70,15 +70,20 @@ def main() -> int:
 
 
 def _print_summary(rounds: int, probes: list[Probe], calls: Counter[str]) -> None:
-    took = sorted(probe.seconds for probe in probes)
-    if len(took) > 1:
-        p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
-        middle = statistics.median(took)
-        print(f"{rounds} rounds, {len(took)} probes; seconds: median {middle:.4f}, p99 {p99:.4f}, most {took[-1]:.4f}")
+    print(f"{rounds} rounds, {len(probes)} probes")
+    for name, took in (
+        ("worker", [probe.seconds for probe in probes]),
+        ("bare server", [probe.bare_seconds for probe in probes]),
+    ):
+        if len(took) > 1:
+            p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
+            print(f"{name}, seconds: median {statistics.median(took):.4f}, p99 {p99:.4f}, most {max(took):.4f}")
     print(*(f"{name}: {count}" for name, count in sorted(calls.items())), sep="\n")
 
 
-def _round(folder: Path, seconds: float, seed: int, only: str, probes: list[Probe], calls: Counter[str]) -> list[str]:
+def _round(
+    folder: Path, bare: str, seconds: float, seed: int, only: str, probes: list[Probe], calls: Counter[str]
+) -> list[str]:
     """Serve for some time; what was found."""
     log = folder / "worker.log"
     with log.open("wb") as sink, _worker(folder, sink) as (worker, address):
@@ -88,7 +93,7 @@ def _round(folder: Path, seconds: float, seed: int, only: str, probes: list[Prob
             context.Process(target=call_for_ever, args=(theirs[at], address, seed + at, str(folder), only), daemon=True)
             for at in range(CALLERS)
         ]
-        processes.append(context.Process(target=probe_for_ever, args=(theirs[-1], address), daemon=True))
+        processes.append(context.Process(target=probe_for_ever, args=(theirs[-1], address, bare), daemon=True))
         for process in processes:
             process.start()
         found = _serve(worker, time.monotonic() + seconds, ours, probes, calls)
@@ -121,7 +126,7 @@ def _serve(
                 match pipe.recv():
                     case Probe() as probe:
                         probes.append(probe)
-                        if probe.seconds > PROBE_SECONDS or probe.problem:
+                        if probe.late or probe.problem:
                             found.append(f"{probe.describe()}, while {asked}")
                     case ("asks", str(name), str(what)):
                         asked[at] = what
@@ -130,6 +135,20 @@ def _serve(
                         found.append(what)
         time.sleep(0.01)
     return found
+
+
+@contextlib.contextmanager
+def _bare_server() -> Iterator[str]:
+    """The address of a server in a process of its own that answers probes and does nothing else."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve_bare, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
 @contextlib.contextmanager
@@ -169,10 +188,11 @@ def _left_behind() -> list[str]:
     """Children of this process that it did not start: orphans of the worker."""
     ends = time.monotonic() + ORPHAN_SECONDS
     tracker = multiprocessing.resource_tracker._resource_tracker  # pyright: ignore[reportAttributeAccessIssue]
+    own = {tracker._pid, *(process.pid for process in multiprocessing.active_children())}
     while True:
         left = []
         for child in map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()):
-            if child == tracker._pid:
+            if child in own:
                 continue
             with contextlib.suppress(ChildProcessError, FileNotFoundError):
                 if os.waitpid(child, os.WNOHANG) == (0, 0):
