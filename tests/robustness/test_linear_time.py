@@ -235,7 +235,25 @@ ROWS = {
         f"exact_match: a list of {part!r}": Row(
             make=lambda n, part=part: "[" + part * n, run=lambda text: _matched("list", text), size=2_000
         )
-        for part in ("1,", "1e999,", "'a,", "' ", "'\\',", '"a" ', "[", "[],", "]", "'a'    x,", '\\","', " ")
+        for part in (
+            "1,",
+            "1e999,",
+            "'a,",
+            "' ",
+            "'\\',",
+            '"a" ',
+            "[",
+            "[],",
+            "]",
+            "f(1,",
+            "(),",
+            "'(",
+            "(1,)",
+            "{a}x",
+            "'a'    x,",
+            '\\","',
+            " ",
+        )
     },
     "math: a number as it is written": Row(
         make=lambda n: "9" * n, run=lambda text: literally(("7",), text, MathPolicy()), size=8_000

@@ -1,9 +1,9 @@
 r"""Lists as texts have them: elements between square brackets and commas, in JSON's or Python's spelling, or bare.
 
-    [1, 2]    ["a", "b, c"]    ['a', "it's"]    [red, dark blue]    [[1, 2], [3]]    []
+    [1, 2]    ["a", "b, c"]    ['a', "it's"]    [red, dark blue]    [[1, 2], [3]]    [(1, 2), f(x, y)]    []
 
-An element is a list, a text in quotes, or what stands between two commas or brackets, without white space around it.
-Quotes are no part of an element. A comma always divides: "[1,000]" has two elements.
+A comma divides the elements of the brackets around it, of any kind: "[(1, 4), (3, 2)]" has two elements, and "[1,000]"
+has two as well. Quotes are no part of an element, nor is white space around it or around brackets.
 """
 
 from __future__ import annotations
@@ -15,20 +15,46 @@ from typing import TypeAlias
 __all__ = ["MAX_DEPTH", "Element", "read_list"]
 
 MAX_DEPTH = 40
-"""Levels of lists. A text with more of them is no list."""
+"""Levels of brackets. A text with more of them is no list."""
 
 Element: TypeAlias = "str | tuple[Element, ...]"
-"""What a list holds: texts and lists."""
+"""A text; or what brackets hold, behind the opening one: ("(", "1", "2"); or, behind "", texts and brackets that stand
+next to each other: ("", "f", ("(", "x"))."""
 
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
 # A quote that does not close before a comma or a bracket is a character of a bare element ("'tis"). Each alternative
-# keeps what it matched, and a quoted one is tried again from behind its first comma at most: linear.
+# keeps what it matched, and a quoted one is tried again from behind its first comma or bracket at most: linear.
 _TOKEN = re.compile(
-    r"\s*+(?:(?P<mark>[\[\],])"
-    r"|(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+')(?=\s*+[\],])"
-    r"|(?P<bare>[^\[\],]++))",
+    r"\s*+(?:(?P<mark>[\[\](){},])"
+    r"|(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+')(?=\s*+[\]),}])"
+    r"|(?P<bare>[^\[\](){},]++))",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(['\"\\])")
+
+
+class _Group:
+    """Brackets that are open."""
+
+    def __init__(self, opening: str) -> None:
+        self.opening = opening
+        self.elements: list[Element] = []
+        self.pieces: list[Element] = []
+        """Of the element that has begun."""
+
+    def end_element(self) -> bool:
+        """Add the element that has begun; whether there is one."""
+        if not self.pieces:
+            return False
+        self.elements.append(self.pieces[0] if len(self.pieces) == 1 else ("", *self.pieces))
+        self.pieces = []
+        return True
+
+    def end(self, closing: str) -> bool:
+        """Add the last element; whether the brackets can be closed so: "[]", "[1]" and "(1,)", not "[1,]"."""
+        ended = self.end_element()
+        begun = len(self.elements) == 1 and self.opening == "("
+        return _CLOSING[self.opening] == closing and (ended or not self.elements or begun)
 
 
 def read_list(text: str) -> tuple[Element, ...] | None:
@@ -36,33 +62,25 @@ def read_list(text: str) -> tuple[Element, ...] | None:
     text = text.strip()
     if not text.startswith("["):
         return None
-    open_lists: list[list[Element]] = []
-    last = ","  # what stands before: a mark, or "" for an element
+    groups: list[_Group] = []
     for token in _TOKEN.finditer(text):
         mark = token["mark"]
         if mark is None:
-            if last not in ("[", ","):
+            groups[-1].pieces.append(_unquoted(token["quoted"]) if token["quoted"] else token["bare"].strip())
+        elif mark in _CLOSING:
+            if len(groups) == MAX_DEPTH:
                 return None
-            element = _unquoted(token["quoted"]) if token["quoted"] else token["bare"].strip()
-            open_lists[-1].append(element)
-            last = ""
-        elif mark == "[":
-            if last not in ("[", ",") or len(open_lists) == MAX_DEPTH:
-                return None
-            open_lists.append([])
-            last = mark
+            groups.append(_Group(mark))
         elif mark == ",":
-            if last in ("[", ","):
+            if not groups[-1].end_element():
                 return None
-            last = mark
         else:
-            if last == ",":
+            group = groups.pop()
+            if not group.end(mark):
                 return None
-            closed = tuple(open_lists.pop())
-            if not open_lists:
-                return closed if token.end() == len(text) else None
-            open_lists[-1].append(closed)
-            last = ""
+            if not groups:
+                return tuple(group.elements) if token.end() == len(text) else None
+            groups[-1].pieces.append((group.opening, *group.elements))
     return None
 
 

@@ -101,7 +101,8 @@ class ExactMatch(DirectGrader):
 
     def _element(self, element: Element) -> object:
         if isinstance(element, tuple):
-            return tuple(map(self._element, element))
+            bracket, *parts = element
+            return (bracket, *map(self._element, parts))
         text = self.normalization(element)
         number = canonical_decimal(text)
         return ("text", text) if number is None else ("number", number)
