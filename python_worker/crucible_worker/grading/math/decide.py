@@ -288,10 +288,8 @@ def _with_other_commas(target: str, expected: Reading, answer: str, policy: Math
 
 def _with_letter_unit(expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
     """757 g is a quantity where a bare number is expected."""
-    if not is_bare_number(expected):
-        return
     text = in_upright_type(boxed(answer) or answer)
-    if text is not None and is_measured(said := read(text)):
+    if text is not None and is_bare_number(expected) and is_measured(said := read(text)):
         yield _compare_readings(expected, said, policy)
 
 

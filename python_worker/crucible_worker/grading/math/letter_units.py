@@ -27,11 +27,16 @@ _RATE = rf"{_UNITS}(?: ?/ ?(?:{_UNIT}|\( ?{_UNITS} ?\)))?"
 # A blank behind a command only ends its name: of `12\pi m` nobody knows whether a blank is meant.
 _BLANK = r"(?:(?<=[0-9})])\$?[ ~]{1,4}|(?<=[0-9A-Za-z})])\$?\\[ ,;:][ ~]{0,4})"
 _ENDING = re.compile(rf"{_BLANK}\$?(?P<unit>{_RATE})(?P<rest>[ $.]{{0,4}})\Z")
+# What most answers do not end with: a letter of a unit, its power, or the bracket behind it.
+_LAST = re.compile(r"[A-Za-z)][0-9^{} -]{0,6}[ $.]{0,4}\Z")
+_MAX_LAST_CHARS = 12
 _NAME = re.compile(r"[A-Za-z]+|\\Omega|\\cdot")
 
 
 def in_upright_type(answer: str) -> str | None:
     r"""An answer with the unit at its end in upright type, `757\text{ g}`; None where it ends otherwise."""
+    if not _LAST.search(answer[-_MAX_LAST_CHARS:]):
+        return None
     tail = answer[-_MAX_CHARS:]
     found = _ENDING.search(tail)
     if found is None or not all(map(_is_unit, _NAME.findall(found["unit"]))):

@@ -57,9 +57,10 @@ def words_of(text: str) -> str:
     Where one of two answers is words, both are compared as words: `odd` and `\text{Odd}`. Linear time.
     """
     words = _MARKUP.sub(" ", restored(text)).casefold().split()
-    if _DIGIT.search(text):
-        return " ".join(filter(None, (bracket if (bracket := _bracket(word)) else _bare(word) for word in words)))
-    return " ".join(filter(None, map(_bare, words)))
+    bare = [*map(_bare, words)]
+    if "" in bare and _DIGIT.search(text):
+        bare = [said or _bracket(word) for said, word in zip(bare, words)]
+    return " ".join(filter(None, bare))
 
 
 def _bracket(word: str) -> str:
