@@ -14,10 +14,14 @@ from collections.abc import Iterator, Sequence
 from crucible_worker.grading.condition import is_condition, says_where
 from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, result
+from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 
-__all__ = ["last_formulas", "listed_below", "of_lines"]
+__all__ = ["MAX_FORMULAS", "last_formulas", "listed_below", "of_lines"]
 
-_FEW_FORMULAS = 12  # that are looked at where those before them are not joined to them
+MAX_FORMULAS = 2 * MAX_JOINED
+"""Formulas at the end that are looked at."""
+
+_FEW_FORMULAS = 12  # that are enough, as a rule
 _DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
 _NAME_OF = re.compile(r"([A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?)\s*&?\s*=")
 # Words before formulas that the sentence sets out from: "for $x = 1$, $y = 2$".
@@ -50,22 +54,39 @@ class _Formula:
 
 def last_formulas(text: str) -> tuple[str, int]:
     """The answer that the last formulas of a text are, empty without one; and the work done."""
-    lazily = _formulas(text)
-    formulas = list(itertools.islice(lazily, _FEW_FORMULAS))
+    answer, steps, certain = _answer_of(text, _FEW_FORMULAS)
+    if not certain:
+        answer, more, _ = _answer_of(text, MAX_FORMULAS)
+        steps += more
+    return answer, steps
+
+
+def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
+    """The answer by so many last formulas, the work done, and whether formulas before them cannot change it."""
+    formulas = list(itertools.islice(_formulas(text), count))[::-1]
+    steps, all_seen = (formulas[0].steps if formulas else 2 * len(text)), len(formulas) < count
+    _drop_ruled_out(text, formulas)
     if not formulas:
-        return "", 2 * len(text)
-    formulas.reverse()
+        return "", steps, all_seen
     last = _last_of_answer(text, formulas)
     first = _first_joined(text, formulas, last)
-    if first == 0 and len(formulas) == _FEW_FORMULAS:
-        formulas = [*reversed(list(itertools.islice(lazily, MAX_JOINED))), *formulas]
-        last += len(formulas) - _FEW_FORMULAS
-        first = _first_joined(text, formulas, last)
-    steps = formulas[0].steps
     if first == last:
-        return result(formulas[last].content), steps
+        return result(formulas[last].content), steps, first > 0 or all_seen
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
-    return written([_side(formula.content) for formula in formulas[first : last + 1]], links), steps
+    answer = written([_side(formula.content) for formula in formulas[first : last + 1]], links)
+    return answer, steps, first > 0 or all_seen
+
+
+def _drop_ruled_out(text: str, formulas: list[_Formula]) -> None:
+    """Drop the last formulas as far as the text rules them out: "$5$ is not the answer"."""
+    wrong: set[str] = set()
+    while formulas and len(wrong) < MAX_RULED_OUT:
+        last = formulas[-1]
+        if ruled_out_in_line(text, last.start, last.end):
+            wrong.add(last.content)
+        elif last.content not in wrong:
+            return
+        formulas.pop()
 
 
 def of_lines(lines: Sequence[str], *, introduced: bool) -> str:
