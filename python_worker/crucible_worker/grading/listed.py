@@ -12,10 +12,13 @@ import json
 import re
 from typing import TypeAlias
 
-__all__ = ["MAX_DEPTH", "Element", "read_list"]
+__all__ = ["MAX_DEPTH", "MAX_TOKENS", "Element", "read_list"]
 
 MAX_DEPTH = 40
 """Levels of brackets. A text with more of them is no list."""
+
+MAX_TOKENS = 200_000
+"""Brackets, commas and texts together. A text with more of them is no list: a list of 100,000 numbers has as many."""
 
 Element: TypeAlias = "str | tuple[Element, ...]"
 """A text; or what brackets hold, behind the opening one: ("(", "1", "2"); or, behind "", texts and brackets that stand
@@ -58,12 +61,14 @@ class _Group:
 
 
 def read_list(text: str) -> tuple[Element, ...] | None:
-    """The elements of the list that a text is; None where it is none. Linear in its length."""
+    """The elements of the list that a text is; None where it is none, or beyond the bounds. Linear in its length."""
     text = text.strip()
     if not text.startswith("["):
         return None
     groups: list[_Group] = []
-    for token in _TOKEN.finditer(text):
+    for count, token in enumerate(_TOKEN.finditer(text), start=1):
+        if count > MAX_TOKENS:
+            return None
         mark = token["mark"]
         if mark is None:
             groups[-1].pieces.append(_unquoted(token["quoted"]) if token["quoted"] else token["bare"].strip())
