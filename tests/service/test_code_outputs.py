@@ -177,6 +177,19 @@ async def test_a_returned_value_may_be_as_large_as_the_limit_says(grader: CodeGr
     assert (above.verdict, "more than may pass" in above.reason) == (INCORRECT, True)
 
 
+async def test_a_returned_value_may_be_handed_over_again(grader: CodeGrader):
+    """Tests call with arguments as large as a value may be, where that is more than they may have otherwise."""
+    program, size = "def f(x): return x", 4_500_000
+    test = Assertions(f"x = 'a' * {size}\nfor _ in range(2):\n    x = f(x)\nassert len(x) == {size}")
+
+    fits = await graded(grader, program, test, limits=dataclasses.replace(SMALL, memory_mb=512, output_bytes=5_000_000))
+    above = await graded(grader, program, test, limits=SMALL)
+
+    assert (fits.verdict, fits.reason) == (CORRECT, "")
+    assert above.problem is not None
+    assert above.problem.reason == "NOT_PASSABLE"
+
+
 async def test_what_a_call_changes_counts_by_itself(grader: CodeGrader):
     """A value and the arguments that the call changed may each be as large as the limit says."""
     limits = dataclasses.replace(SMALL, output_bytes=LIMIT)

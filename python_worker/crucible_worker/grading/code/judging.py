@@ -24,7 +24,7 @@ from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
 __all__ = ["Expected", "Finding", "run_test"]
 
 _MEBIBYTE = 1024 * 1024
-_TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make
+_TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, where no value that is returned can be larger
 _MAX_TOLD = 300
 _ATTEMPTS = 2  # where the machine ends a sandbox, as it does when it is short of memory
 _TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure for its tests
@@ -158,12 +158,12 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
         nonce = secrets.token_hex(8)
         to_tests.send({"nonce": nonce, "names": dict(test.classes), "sources": list(test.sources)})
         await talk.loaded()
-        asked = 0
+        asked, most = 0, max(_TESTS_BYTES, most_bytes({}, limits.output_bytes))
         while True:
             try:
-                told = await _received(to_tests, _TESTS_BYTES)
+                told = await _received(to_tests, most)
             except ValueError:
-                reason = f"the tests make a call of more than {_TESTS_BYTES:,} bytes"
+                reason = f"the tests make a call of more than {most:,} bytes"
                 return Finding(passed=None, problem="NOT_PASSABLE", reason=reason)
             if told is None or told.get("nonce") != nonce:
                 return Finding(passed=None, problem="TESTS_FAILED", reason="the tests ended before they were through")
