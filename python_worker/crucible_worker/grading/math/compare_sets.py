@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from crucible_worker.grading.direct import TOO_LONG
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.conditions import at_points
 from crucible_worker.grading.math.matching import match
@@ -21,13 +22,14 @@ from crucible_worker.grading.math.real_sets import (
     stretches_of,
     variables_of,
 )
+from crucible_worker.grading.math.too_long import is_longer
 from crucible_worker.grading.math.tree import Collection, Interval, Node, Relation, SetOperation, Symbol
 from crucible_worker.grading.math.walk import free_symbols
 
 __all__ = ["MAX_BOUNDS", "compare_sets", "is_real_set"]
 
 MAX_BOUNDS = 64
-"""Bounds of two sets together."""
+"""Parts of a set that are compared, and bounds of them."""
 
 _CLOSE = 1e-9
 _INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
@@ -73,18 +75,21 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = F
     if any(len(variables_of(node)) > 1 and not isinstance(node, Relation) for node in (target, answer)):
         return _compare_by_item(target, answer, scope)
     pairs = scope.policy.interval_or_pair
-    if any(_parts(node) > MAX_BOUNDS for node in (target, answer)):
-        return unknown(f"more than {MAX_BOUNDS} parts")
+    if (beyond := _beyond(target, "parts", _parts(target), _parts(answer))) is not None:
+        return beyond
     expected, said = real_set(target, pairs=pairs), real_set(answer, pairs=pairs)
     if expected is None or said is None:
         return None
     names = [variables for variables in (variables_of(target), variables_of(answer)) if variables]
     if len(names) == 2 and names[0] != names[1]:
         return different("structure", "sets of different variables")
-    stretches = (*stretches_of(expected), *stretches_of(said))
-    bounds = list(dict.fromkeys(bound for part in stretches for bound in (part.low, part.high)))
-    if len(bounds) > MAX_BOUNDS:
-        return unknown(f"more than {MAX_BOUNDS} bounds")
+    ends = [
+        dict.fromkeys(bound for part in stretches_of(side) for bound in (part.low, part.high))
+        for side in (expected, said)
+    ]
+    if (beyond := _beyond(target, "bounds", *map(len, ends))) is not None:
+        return beyond
+    bounds = list(ends[0] | ends[1])
     if any(map(free_symbols, bounds)):
         return _compare_symbolic(expected, said, scope)
     places = _places(bounds)
@@ -107,6 +112,13 @@ def _is_said(node: Node) -> bool:
 
 def _kind(node: Node) -> str:
     return node.kind if isinstance(node, Collection) else ""
+
+
+def _beyond(target: Node, what: str, expected: int, said: int) -> Outcome | None:
+    """What two sets are of which one has too much to be compared; None if both have not."""
+    if expected <= MAX_BOUNDS < said and not is_longer(target):
+        return different(TOO_LONG, f"the answer has more than {MAX_BOUNDS} {what}")
+    return unknown(f"more than {MAX_BOUNDS} {what}") if max(expected, said) > MAX_BOUNDS else None
 
 
 def _parts(node: Node) -> int:

@@ -90,7 +90,12 @@ def is_small(target: Reading) -> bool:
     """Whether a target was read, is short, and has nothing in it that is longer when it is written out."""
     if not target.nodes or target.chars > MAX_SMALL_CHARS:
         return False
-    return not any(_is_longer(part) for node in target.nodes for part in walk(node))
+    return not any(map(is_longer, target.nodes))
+
+
+def is_longer(node: Node) -> bool:
+    """Whether something in a tree may stand for a text, or for a number, that is much longer."""
+    return any(map(_is_longer, walk(node)))
 
 
 def has_outsize(answer: Reading) -> bool:
@@ -106,7 +111,6 @@ def has_outsize(answer: Reading) -> bool:
 
 
 def _is_longer(node: Node) -> bool:
-    """Whether it may stand for a text, or for a number, that is much longer."""
     match node:
         case Number():
             size = size_of(node)

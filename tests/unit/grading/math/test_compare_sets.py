@@ -125,7 +125,7 @@ def test_pair_is_an_interval_by_policy_only() -> None:
 
 @pytest.mark.parametrize(("count", "kind"), [(MAX_BOUNDS, "equal"), (MAX_BOUNDS + 1, "unknown")])
 def test_number_of_bounds_is_limited(count: int, kind: str) -> None:
-    """Up to so many bounds are set against each other, and more are left undecided."""
+    """Up to so many bounds of a set are set against those of another, and more of the target's are left undecided."""
     target = Collection("set", tuple(map(_number, range(count))))
     answer = SetOperation("union", (target, Collection("set", (_number(0),))))
 

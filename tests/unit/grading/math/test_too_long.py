@@ -6,6 +6,7 @@ import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
+from crucible_worker.grading.math.compare_sets import MAX_BOUNDS
 from crucible_worker.grading.math.cursor import MAX_DEPTH
 from crucible_worker.grading.math.decide import Decision, decide, settle
 from crucible_worker.grading.math.judging import Judgement, Question, judge
@@ -92,6 +93,26 @@ def test_an_answer_beyond_the_budgets_is_undecided_against_a_large_target() -> N
 def test_a_target_that_says_nothing_or_cannot_be_read_stays_undecided(target: str) -> None:
     """An answer that is too long is wrong only if the target was read."""
     assert verdict_of(target, LONG["brackets"])[0] is Verdict.UNDECIDED
+
+
+INTERVALS = r"\cup".join(f"({2 * start}, {2 * start + 1})" for start in range(MAX_BOUNDS + 1))
+RELATIONS = ", ".join(f"x > {start}" for start in range(MAX_BOUNDS + 1))
+NUMBERS = ", ".join(map(str, range(MAX_BOUNDS + 1)))
+BOUNDS = r"\cup".join(f"({2 * start}, {2 * start + 1})" for start in range(MAX_BOUNDS // 2 + 1))
+
+
+@pytest.mark.parametrize("answer", [INTERVALS, RELATIONS, NUMBERS, BOUNDS])
+def test_a_set_of_very_many_parts_is_wrong_against_a_small_target(answer: str) -> None:
+    """Nobody compares them: they are too long, as a number of many digits is."""
+    found = {target: verdict_of(target, answer)[0] for target in SMALL}
+
+    assert {target: verdict for target, verdict in found.items() if verdict is not Verdict.INCORRECT} == {}
+
+
+@pytest.mark.parametrize("target", [INTERVALS, r"x > 0, x > 1, \ldots, x > 100"])
+def test_a_set_of_very_many_parts_is_undecided_where_the_target_may_have_as_many(target: str) -> None:
+    """Such a target is no smaller than the answer."""
+    assert verdict_of(target, INTERVALS.replace("(0, 1)", "(0, 1]"))[0] is Verdict.UNDECIDED
 
 
 THOUSAND = "1" + "0" * MAX_SMALL_DIGITS
