@@ -191,6 +191,16 @@ ROWS = {
     ),
     "extract: boxes that do not end": Row(make=lambda n: r"\boxed{" * n, run=extract, size=4_000),
     "extract: dollars": Row(make=lambda n: "$a" * n, run=extract, size=8_000),
+    "extract: joined boxes": Row(make=lambda n: r"\boxed{5} and " * n, run=extract, size=4_000),
+    "extract: braces before a box": Row(make=lambda n: "}" * n + r"\boxed{5}", run=extract, size=20_000),
+    "extract: joined formulas": Row(make=lambda n: "$x=1$ and " * n, run=extract, size=4_000),
+    "extract: conditions": Row(make=lambda n: "it is $5$ when $x=2$ " * n, run=extract, size=4_000),
+    "extract: joined numbers": Row(make=lambda n: "so we have 5 and " * n + "5", run=extract, size=4_000),
+    "extract: lines": Row(make=lambda n: "we get\n" + "x = 1\n" * n, run=extract, size=8_000),
+    "extract: lines behind a marker": Row(make=lambda n: "Answer:\n" + "- 1\n" * n, run=extract, size=8_000),
+    "extract: blanks between boxes": Row(
+        make=lambda n: r"\boxed{5}" + " " * n + r"\boxed{4}", run=extract, size=50_000
+    ),
     "extract: markers": Row(make=lambda n: "the answer is " * n, run=extract, size=2_000),
     "extract: markers in text": Row(make=lambda n: r"\text{Answer: " * n, run=extract, size=2_000),
     "extract: tags": Row(make=lambda n: "'<answer>5</answer>'" * n, run=extract, size=2_000),

@@ -14,7 +14,7 @@ from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.math.grader import MATH_SCHEMA, MAX_TARGETS, MathGrader, math_grader_of
-from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
+from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.pool import GradingPool
@@ -123,6 +123,30 @@ async def test_an_answer_is_taken_whole_and_found_in_a_response():
         ("so x is y", "whole"),
         (r"\frac{1}{2}", "box"),
     ]
+
+
+async def test_a_response_about_as_long_as_a_target_is_asked_about_as_a_whole():
+    """What is said goes along with the answer, its thinking left aside, unless it is far longer than any target."""
+    pool = ScriptedPool()
+    target = "The sum is less than zero, by 3."
+
+    await graded(
+        pool,
+        GradeItem(response="<think>7</think>" + target, targets=(target,)),
+        GradeItem(response=target + " w" * (len(target) + WHOLE_MARGIN), targets=("x", target)),
+        GradeItem(response=target + r" \boxed{3}", targets=(target,)),
+    )
+
+    assert [(question.answer, question.whole) for question in pool.asked] == [("3", target), ("3", ""), ("3", "")]
+
+
+async def test_a_response_written_like_its_target_is_right_at_once():
+    """No child is asked where a response is a target, though its answer is not."""
+    pool = ScriptedPool()
+
+    (grade,) = await graded(pool, GradeItem(response="$221,$8$", targets=("$221,$8$",)))
+
+    assert (grade.verdict, grade.extracted, pool.asked) == (Verdict.CORRECT, "8", [])
 
 
 async def test_a_long_response_is_searched_by_a_child():
