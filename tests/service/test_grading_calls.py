@@ -294,7 +294,13 @@ async def test_what_was_taken_for_the_answer_is_shown_in_part(grading: Any):
 async def test_answers_are_found_by_their_kind(grading: Any):
     """Of each kind the last; where there is none, nothing is said."""
     answers = await grading.extract_answers(
-        ["\\boxed{1} or \\boxed{2}", "The answer is 3.", "I take $x+1$ to be it", "there are 4 or 5 of them", "hm?"]
+        [
+            "\\boxed{1}. No: \\boxed{2}",
+            "The answer is 3.",
+            "I take $x+1$ to be it",
+            "There were 4 of them. Now there are 5 of them",
+            "hm?",
+        ]
     )
 
     assert [(found.extraction, found.answer) for found in answers[:4]] == [
