@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from crucible_bridge.errors import Unavailable
+from crucible_worker.grading import pool as pool_module
 from crucible_worker.grading.children import MEMORY_BYTES
 from crucible_worker.grading.pool import (
     CLOCK_FACTOR,
@@ -32,8 +33,6 @@ from tests.unit.grading.processes import grading_children, semaphores
 
 FOR_EVER = 60.0
 """Seconds of work that no child will get to the end of."""
-ENDED = ("timeout", "stalled")
-"""How an item ends that takes too long: for its processor time, or by the clock on a machine that has none to give."""
 
 
 @contextlib.asynccontextmanager
@@ -48,15 +47,21 @@ async def running_pool(children: int = 2) -> AsyncIterator[GradingPool]:
 
 
 @pytest.fixture
-async def pool() -> AsyncIterator[GradingPool]:
-    """A pool of two children."""
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only their processor time ends children: by the clock a busy machine would end those that do nothing wrong."""
+    monkeypatch.setattr(pool_module, "CLOCK_FACTOR", 10_000)
+
+
+@pytest.fixture
+async def pool(unhurried: None) -> AsyncIterator[GradingPool]:
+    """A pool of two children, of which no one is ended by the clock."""
     async with running_pool() as made:
         yield made
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what other processes do."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -89,13 +94,13 @@ async def test_items_of_one_call_are_shared_among_children(pool):
 
 async def test_a_long_call_does_not_hold_up_a_short_one(pool):
     """Children are given back after a turn, so a call of one item ends long before one of many that began earlier."""
-    long = asyncio.create_task(pool.map(pool_work.sleep, [0.005] * 200))
+    long = asyncio.create_task(pool.map(pool_work.sleep, [0.005] * 4_000))  # 10 s
     await asyncio.sleep(0.02)
 
     await pool.map(pool_work.double, [1])
 
     assert not long.done()
-    assert all(answer.value for answer in await long)
+    long.cancel()
 
 
 @pytest.mark.parametrize("size", [HEAVY_BYTES, HEAVY_BYTES + 1, TURN_BYTES])
@@ -110,7 +115,7 @@ async def test_large_items_are_answered_like_others(pool, size):
 
 async def test_heavy_items_never_hold_every_child(pool):
     """While heavy items are worked at, one child is free for what is light, of the same call and of others."""
-    heavy = asyncio.create_task(pool.map(pool_work.sleep, [0.05] * 10, lambda item: HEAVY_BYTES + 1))
+    heavy = asyncio.create_task(pool.map(pool_work.sleep, [0.4] * 8, lambda item: HEAVY_BYTES + 1))
     await asyncio.sleep(0.01)
     calls = 0
     while not heavy.done():
@@ -119,8 +124,8 @@ async def test_heavy_items_never_hold_every_child(pool):
         calls += 1
         await asyncio.sleep(0)
 
-    # Ten turns of 50 ms, one by one: a call that waited for them would be one of a few.
-    assert calls > 20
+    # A call that waits for a child gets one when a heavy item has ended: there would be no more of them than of those.
+    assert calls > 2 * 8
 
 
 async def test_an_item_without_end_costs_only_itself(pool):
@@ -129,18 +134,18 @@ async def test_an_item_without_end_costs_only_itself(pool):
 
     answers = await pool.map(pool_work.spin, items)
 
-    assert [bool(answer.lost) for answer in answers] == [False] * 10 + [True] + [False] * 10
-    assert answers[10].lost in ENDED
+    assert [answer.lost for answer in answers] == [""] * 10 + ["timeout"] + [""] * 10
     assert answers[10].duration_ns == SLOW_SECONDS * 1e9
 
 
-async def test_an_item_that_waits_for_ever_is_ended_by_the_clock(pool):
+async def test_an_item_that_waits_for_ever_is_ended_by_the_clock():
     """It takes no processor time, so nothing else would end it; the clock does after `CLOCK_FACTOR` times as long."""
-    started = time.monotonic()
+    async with running_pool() as pool:
+        started = time.monotonic()
 
-    answers = await pool.map(pool_work.sleep, [0.0, FOR_EVER, 0.0])
+        (answer,) = await pool.map(pool_work.sleep, [FOR_EVER])
 
-    assert [answer.lost for answer in answers] == ["", "stalled", ""]
+    assert answer.lost == "stalled"
     assert time.monotonic() - started >= CLOCK_FACTOR * (STUCK_SECONDS + SLOW_SECONDS)
 
 
@@ -180,7 +185,7 @@ async def test_work_in_c_that_hears_no_signal_handler_is_killed(pool):
     """What never comes back to the interpreter ends in time."""
     answer = await pool.run(pool_work.hang_in_c, None)
 
-    assert answer.lost in ENDED
+    assert answer.lost == "timeout"
     assert answer.duration_ns == SLOW_SECONDS * 1e9
 
 
@@ -216,21 +221,24 @@ async def test_a_slow_task_is_tried_once_whatever_runs_beside_it(pool, tmp_path)
 
     answer = await pool.run(pool_work.spin_and_tell, (FOR_EVER, str(log)))
 
-    assert answer.lost in ENDED
+    assert answer.lost == "timeout"
     first = log.read_text()
     await beside
     assert log.read_text() == first
 
 
-async def test_slow_tasks_never_hold_every_child(pool):
+async def test_slow_tasks_never_hold_every_child(unhurried):
     """However many slow tasks there are, other work goes on."""
-    slow = [asyncio.create_task(pool.run(pool_work.sleep, FOR_EVER)) for _ in range(3)]
-    await asyncio.sleep(0.02)
+    async with running_pool() as pool:
+        slow = [asyncio.create_task(pool.run(pool_work.sleep, FOR_EVER)) for _ in range(3)]
+        await asyncio.sleep(0.02)
 
-    await pool.map(pool_work.double, range(1_000))
+        await pool.map(pool_work.double, range(1_000))
 
-    assert not any(task.done() for task in slow)
-    assert [answer.lost for answer in await asyncio.gather(*slow)] == ["stalled"] * 3
+        assert not any(task.done() for task in slow)
+    for task in slow:
+        with pytest.raises(Unavailable):
+            await task
 
 
 async def test_a_cancelled_call_begins_nothing_more(pool, tmp_path):
@@ -242,8 +250,7 @@ async def test_a_cancelled_call_begins_nothing_more(pool, tmp_path):
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    # Both children at once, so both are done with what had begun.
-    await asyncio.gather(*(pool.map(pool_work.sleep, [0.1]) for _ in range(2)))
+    await until(lambda: not pool._tasks)  # what had begun is done
     begun = log.read_text().count("\n")
     await pool.map(pool_work.double, range(1_000))
 
@@ -347,7 +354,7 @@ async def test_closing_leaves_nothing(monkeypatch):
     assert not left
 
 
-async def test_closing_ends_what_is_at_work():
+async def test_closing_ends_what_is_at_work(unhurried):
     """Calls in flight are told that the pool is closed, quickly, and later ones too."""
     async with running_pool() as pool:
         slow = asyncio.create_task(pool.run(pool_work.sleep, FOR_EVER))
