@@ -26,11 +26,13 @@ TEST = Assertions("assert f(1) == 1")
 PROXIED = Assertions("assert f(1) in (1,)")
 GOOD, ENDLESS = "def f(x): return x", "while True: pass"
 KILLED = CodeLimits(timeout_ms=30)
+AMPLE = CodeLimits(timeout_ms=60_000)
+# Long enough for it to be found at work, on a machine that has other things to do.
 SLOW = """
 import ctypes, time
 def f(x):
     ctypes.CDLL(None).prctl(15, b"at work")
-    time.sleep(1)
+    time.sleep(5)
     return x
 """
 GONE_SECONDS = 30.0
@@ -101,7 +103,7 @@ async def test_what_waits_is_refused_once_all_is_closed():
 async def test_a_worker_that_ends_under_a_program_blames_nobody(test: Assertions):
     """The call is refused, whatever the program was about to show, and nothing is started any more."""
     async with code_grader() as grader:
-        task = asyncio.create_task(graded(grader, SLOW, test, test, limits=CodeLimits()))
+        task = asyncio.create_task(graded(grader, SLOW, test, test, limits=AMPLE))
         await until(lambda: bool(at_work()))
 
     with pytest.raises(Unavailable) as caught:
@@ -146,7 +148,7 @@ async def test_a_sandbox_that_dies_under_a_program_costs_it_nothing():
     async with asyncio.timeout(4 * GONE_SECONDS):
         for kills, verdict in ((1, Verdict.CORRECT), (2, Verdict.ERROR)):
             async with code_grader() as grader:
-                grade, _ = await asyncio.gather(graded(grader, SLOW, TEST, limits=CodeLimits()), killed(kills))
+                grade, _ = await asyncio.gather(graded(grader, SLOW, TEST, limits=AMPLE), killed(kills))
             assert grade.verdict is verdict, grade.reason
             assert (grade.problem.reason if grade.problem else "") == ("" if kills == 1 else "SANDBOX_LOST")
 
