@@ -17,7 +17,7 @@ from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.frames import most_bytes
 from crucible_worker.grading.code.inside.values import asking
-from crucible_worker.grading.code.output import difference
+from crucible_worker.grading.code.output import LINES, difference
 from crucible_worker.grading.code.places import Place
 from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
 
@@ -25,6 +25,7 @@ __all__ = ["Expected", "Finding", "run_test"]
 
 _MEBIBYTE = 1024 * 1024
 _TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, where no value that is returned can be larger
+_LARGE_TOKENS_BYTES = 4096  # of output whose numbers are compared by value, a microsecond or more each
 _MAX_TOLD = 300
 _ATTEMPTS = 2  # where the machine ends a sandbox, as it does when it is short of memory
 _TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure for its tests
@@ -207,7 +208,7 @@ async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimit
                 await talk.loaded(ended=_Ended)
     if (left := await place.program_left()) is None or left.code != 0:
         raise _Fails("the program did not end" if left is None else f"the program {left.told}")
-    large = len(output) + len(test.stdout) >= LARGE_BYTES
+    large = len(output) + len(test.stdout) >= (LARGE_BYTES if test.comparison == LINES else _LARGE_TOKENS_BYTES)
     compared = (output, test.stdout, test.comparison)
     where = await asyncio.to_thread(difference, *compared) if large else difference(*compared)
     if where is None:

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 
 from crucible_bridge.types import OutputComparison
 
-__all__ = ["MAX_NUMBER_CHARS", "MAX_NUMBER_EXPONENT", "difference"]
+__all__ = ["LINES", "MAX_NUMBER_CHARS", "MAX_NUMBER_EXPONENT", "difference"]
+
+LINES = OutputComparison()
+"""Line by line, as text."""
 
 MAX_NUMBER_CHARS = 1_000
 """Of a number that is compared by value. A longer token is compared as text."""
