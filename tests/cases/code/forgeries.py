@@ -68,6 +68,76 @@ FORGERIES: Mapping[str, str] = {
     "a list that equals everything": _EQUAL.format(base="(list)"),
     "a dict that equals everything": _EQUAL.format(base="(dict)"),
     "a tuple that equals everything": _EQUAL.format(base="(tuple)"),
+    "a deque that equals everything": "from collections import deque" + _EQUAL.format(base="(deque)"),
+    "a named tuple that equals everything": "from collections import namedtuple"
+    + _EQUAL.format(base="(namedtuple('N', ''))"),
+    "a Counter that equals everything": "from collections import Counter" + _EQUAL.format(base="(Counter)"),
+    "a date that equals everything": "import datetime"
+    + _EQUAL.format(base="(datetime.date)").replace("Equal()", "Equal(2024, 1, 2)"),
+    "an array that equals everything": "from array import array"
+    + _EQUAL.format(base="(array)").replace("Equal()", "Equal('b')"),
+    "an iterator that equals everything": _EQUAL.format(base="")
+    + "Equal.__iter__ = lambda self: self\nEqual.__next__ = lambda self: self\n",
+    "a node that equals everything": _EQUAL.format(base="").replace("Equal", "TreeNode")
+    + "TreeNode.__init__ = lambda self: setattr(self, 'val', self)\n",
+    "a function that equals everything": _EQUAL.format(base="") + "Equal.__call__ = lambda self, *a: self\n",
+    "lies about its type": """
+class Lie:
+    def __init__(self, kind): self.kind = kind
+    @property
+    def __class__(self): return self.kind
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+    def __iter__(self): return iter(())
+    def __getattr__(self, name): return lambda *a, **k: True
+n = 0
+def f(x):
+    global n
+    n += 1
+    import collections, datetime, array
+    kinds = (str, int, list, dict, tuple, set, collections.deque, collections.Counter, datetime.date, array.array)
+    return Lie(kinds[n % len(kinds)])
+print(f(1))
+""",
+    "an iterator that differs each time": """
+import itertools
+class Other:
+    n = 0
+    def __iter__(self): self.n += 1; return iter("zq-" if self.n % 2 else "secret")
+    def __next__(self): return "z"
+    def __len__(self): return 18
+def f(x): return Other()
+print(*f(1))
+""",
+    "hands objects back as others": """
+import sys
+values = sys.modules["crucible_worker.grading.code.inside.values"]
+n = 0
+def encode(value, depth=0, kept=None):
+    global n
+    n += 1
+    return ({"object": n % 5}, {"iterator": n % 5}, {"node": n % 5}, {"object": -1}, {"iterator": "x"})[n % 5]
+values.encode = encode
+class F:
+    def f(self, x): return self
+    def __getattr__(self, name): return lambda *a, **k: True
+def f(x): return F()
+""",
+    "changes nodes that are not its own": """
+import sys
+values = sys.modules["crucible_worker.grading.code.inside.values"]
+frames = sys.modules["crucible_worker.grading.code.inside.frames"]
+true = frames.pack
+rows = [[n, "TreeNode", [["val", True], ["left", {"node": n}]]] for n in range(6)]
+odd = [[[], "TreeNode", []], [0, "type", []], [0, "TreeNode", [["__class__", 1]]], [0, "TreeNode", [["val"]]], 7]
+n = 0
+def pack(message):
+    global n
+    n += 1
+    return true({**message, "nodes": [*rows, odd[n % 5]] if n % 2 else rows, "value": {"node": n % 6}, "changed": []})
+frames.pack = pack
+def f(x): return 1
+""",
     "a class that equals everything": """
 class Meta(type):
     def __eq__(cls, other): return True
@@ -209,14 +279,14 @@ def f(x): return True
     "sends numbers that take for ever": """
 import sys
 values = sys.modules["crucible_worker.grading.code.inside.values"]
-values.encode = lambda value, depth=0: {"m": "1e999999999"}
+values.encode = lambda value, depth=0, kept=None: {"m": "1e999999999"}
 def f(x): return 1
 """,
     "sends keys of one hash": "def f(x): return {i * (2 ** 61 - 1) for i in range(400)}",
     "sends what is no value": """
 import sys
 values = sys.modules["crucible_worker.grading.code.inside.values"]
-values.encode = lambda value, depth=0: {"f": ["x"]}
+values.encode = lambda value, depth=0, kept=None: {"f": ["x"]}
 def f(x): return 1
 """,
     "sends many levels": """
@@ -242,7 +312,7 @@ import sys
 values = sys.modules["crucible_worker.grading.code.inside.values"]
 deep = []
 for _ in range(900): deep = [deep]
-values.encode = lambda value, depth=0: deep
+values.encode = lambda value, depth=0, kept=None: deep
 def f(x): return 1
 """,
     "raises what has no end": """

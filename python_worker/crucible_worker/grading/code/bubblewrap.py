@@ -47,7 +47,9 @@ _ENVIRONMENT = {
     "TZ": "UTC",
 }
 _numbers = itertools.count()
-_MODULES = ("__init__", "zygote", "program", "examiner", "errors", "values", "frames", "confinement")
+_MODULES = (
+    *("__init__", "zygote", "program", "examiner", "objects", "errors", "nodes", "values", "frames", "confinement"),
+)
 
 
 def find_bubblewrap() -> str:

@@ -18,7 +18,12 @@ from crucible_worker.grading.code.inside.values import decode
 
 __all__ = ["equals", "equals_json"]
 
-_CONTAINERS = frozenset({"t", "s", "z", "d"})
+_DICTS = frozenset({"d", "counter", "ordered", "default"})
+_SETS = frozenset({"s", "z", "keys", "items"})
+_CONTAINERS = _DICTS | _SETS | {"t", "named"}
+_NEVER = frozenset(
+    {"r", "values", "deque", "array", "date", "datetime", "time", "delta", "iterator", "node", "object"}
+)  # equal no constant
 _MAX_KEY_ITEMS = 1_000  # of a frozenset that is a key
 _MAX_DECIMAL_DIGITS = 4_300
 """Before and after the point; as many as Python reads of an integer. A Decimal with more equals nothing."""
@@ -41,12 +46,13 @@ def equals(written: Any, expected: Any) -> bool:
     if isinstance(written, list):
         return isinstance(expected, list) and _all_equal(written, expected)
     mark, content = _marked(written)
-    if mark == "t":
-        return isinstance(expected, tuple) and _all_equal(_items(content), expected)
-    if mark in ("s", "z"):
-        return isinstance(expected, set | frozenset) and _same_items(_items(content), expected)
-    if mark == "d":
-        return isinstance(expected, dict) and _same_entries(_items(content), expected)
+    if mark in ("t", "named"):
+        return isinstance(expected, tuple) and _all_equal(_tuple_items(mark, content), expected)
+    if mark in _SETS:
+        items = _items(content) if mark != "items" else [{"t": list(_entry(entry))} for entry in _items(content)]
+        return isinstance(expected, set | frozenset) and _same_items(items, expected)
+    if mark in _DICTS:
+        return isinstance(expected, dict) and _same_entries(_dict_items(mark, content), expected)
     return not isinstance(expected, list | tuple | set | frozenset | dict) and bool(_plain(written) == expected)
 
 
@@ -57,15 +63,15 @@ def equals_json(written: Any, expected: Any) -> bool:
         ValueError: it is nothing that `values.encode` writes.
     """
     mark, content = _marked(written)
-    items = written if isinstance(written, list) else _items(content) if mark == "t" else None
+    items = written if isinstance(written, list) else _tuple_items(mark, content) if mark in ("t", "named") else None
     if items is not None:
         return (
             isinstance(expected, list)
             and len(items) == len(expected)
             and all(equals_json(item, other) for item, other in zip(items, expected))
         )
-    if mark == "d":
-        return isinstance(expected, dict) and _same_json_entries(_items(content), expected)
+    if mark in _DICTS:
+        return isinstance(expected, dict) and _same_json_entries(_dict_items(mark, content), expected)
     if mark in _CONTAINERS or isinstance(expected, list | dict):
         return False
     value = _plain(written)
@@ -84,6 +90,21 @@ def _items(content: Any) -> Sequence[Any]:
     if not isinstance(content, list):
         raise ValueError("a container's content is a list")
     return content
+
+
+def _tuple_items(mark: str, content: Any) -> Sequence[Any]:
+    return _items(content) if mark == "t" else _part(content, 3)
+
+
+def _dict_items(mark: str, content: Any) -> Sequence[Any]:
+    return _part(content, 2) if mark == "default" else _items(content)
+
+
+def _part(content: Any, count: int) -> Sequence[Any]:
+    """The last of so many parts."""
+    if not isinstance(content, list) or len(content) != count:
+        raise ValueError(f"a container's content has {count} parts")
+    return _items(content[-1])
 
 
 def _all_equal(written: Sequence[Any], expected: Sequence[Any]) -> bool:
@@ -156,11 +177,11 @@ def _plain(written: Any) -> Any:
     match mark:
         case "":
             return written
-        case "t":
-            return tuple(map(_plain, _items(content)))
+        case "t" | "named":
+            return tuple(map(_plain, _tuple_items(mark, content)))
         case "z":
             return frozenset(map(_plain, _items(content)))
-        case "s" | "d":
+        case _ if mark in _CONTAINERS:
             raise ValueError("a container where none can be")
         case "q":
             return _quotient(content)
@@ -171,10 +192,14 @@ def _plain(written: Any) -> Any:
             if len(parts) != 2 or not all(isinstance(part, float) for part in parts):
                 raise ValueError("a complex number has two parts")
             return complex(*parts)
-        case "r":
+        case "bytearray":
+            return decode({"b": content})
+        case "i" | "f" | "b":
+            return decode(written)
+        case _ if mark in _NEVER:
             return _Other()
         case _:
-            return decode(written)
+            raise ValueError(f"no written value has the mark {mark!r:.20}")
 
 
 def _quotient(content: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from crucible_bridge.types import CodeLimits, StdioTest
 from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
-from crucible_worker.grading.code.inside.frames import most_bytes
+from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
 from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.output import LINES, difference
 from crucible_worker.grading.code.places import Place
@@ -30,7 +30,13 @@ _MAX_TOLD = 300
 _ATTEMPTS = 2  # where the machine ends a sandbox, as it does when it is short of memory
 _TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure for its tests
 
-_TEXTS = ("raised", "message", "opaque")
+_TOLD = {
+    **dict.fromkeys(("raised", "message", "opaque"), str),
+    **dict.fromkeys(("lineage", "arguments", "nodes", "items"), list),
+    **dict.fromkeys(("method", "callable", "done"), bool),
+    "object": int,
+}
+"""What an answer may hold beside a value and what became of the arguments, and its types."""
 _NO_ANSWER = "the program wrote what is no answer"
 _TOO_LONG = "took longer than {:,} ms"
 
@@ -254,19 +260,14 @@ class _Talk:
             _Fails: there is none.
         """
         answer = await self._answer(_Fails)
-        if "value" in answer:
-            return {key: answer[key] for key in ("value", "changed") if key in answer}
-        known: dict[str, Any] = {key: answer[key] for key in _TEXTS if isinstance(answer.get(key), str)}
-        known |= {key: answer[key] for key in ("lineage", "arguments") if isinstance(answer.get(key), list)}
-        if type(answer.get("object")) is int:
-            known["object"] = answer["object"]
-        return {**known, "method": True} if answer.get("method") is True else known
+        told = {key: answer[key] for key, kind in _TOLD.items() if type(answer.get(key)) is kind}
+        return told | {key: answer[key] for key in ("value", "changed") if key in answer}
 
     async def _answer(self, ended: type[_Fails]) -> Mapping[str, Any]:
         limit = self._limits.output_bytes
         too_much = f"the program wrote more than {limit:,} bytes"
         try:
-            answer = await _received(self._channel, most_bytes({"changed": None}, limit))
+            answer = await _received(self._channel, most_bytes(dict.fromkeys(SIZED), limit))
         except ValueError:
             raise _Fails(too_much) from None
         if answer is not None and self._channel.size > most_bytes(answer, limit):

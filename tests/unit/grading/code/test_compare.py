@@ -1,5 +1,8 @@
 """What a program returned is equal exactly where Python, or JSON, has it equal."""
 
+import array
+import collections
+import datetime
 import json
 import math
 from decimal import Decimal
@@ -104,6 +107,18 @@ def test_python_as_json(value: Any, expected: Any, equal: bool):
         {"c": ["1", "0"]},
         {"c": [{"q": ["1", "1"]}, 0.0]},
         {"r": [1, 2]},
+        {"named": ["P", ["x"]]},
+        {"named": [[], [], 1]},
+        {"default": [[]]},
+        {"default": 1},
+        {"counter": [[]]},
+        {"keys": 1},
+        {"items": [1]},
+        {"iterator": 0},
+        {"node": 0},
+        {"object": 0},
+        {"deque": [[], None]},
+        {"values": []},
     ],
 )
 @pytest.mark.parametrize("same", [equals, equals_json])
@@ -115,6 +130,32 @@ def test_what_nobody_wrote_equals_nothing(written: Any, same: Any):
         except ValueError:
             continue
         assert not equal
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        collections.Counter("aab"),
+        collections.OrderedDict([(2, 1), (1, 2)]),
+        collections.defaultdict(list, a=[1]),
+        collections.deque([1]),
+        collections.namedtuple("P", "x y")(1, 2),
+        array.array("b", [1]),
+        bytearray(b"a"),
+        datetime.date(2024, 1, 2),
+        datetime.timedelta(1),
+        {1: 2}.keys(),
+        {1: 2}.items(),
+        {1: 2}.values(),
+    ],
+    ids=repr,
+)
+def test_values_of_the_library_equal_constants_as_python_has_them(value: Any):
+    """A Counter a dict, a named tuple a tuple, keys a set; the others nothing."""
+    constants = ({"a": 2, "b": 1}, {1: 2, 2: 1}, {"a": [1]}, [1], [2], (1, 2), b"a", {1}, {(1, 2)}, "2024-01-02", 1, {})
+    for expected in constants:
+        assert equals(encode(value), expected) is (value == expected), expected
+        assert equals(encode([value]), [expected]) is (value == expected), expected
 
 
 def test_elements_that_a_program_repeats_are_not_those_that_it_lacks():

@@ -1,6 +1,8 @@
 """Plain values cross a sandbox's wall unchanged; nothing else does."""
 
+import array
 import collections
+import datetime
 import decimal
 import enum
 import fractions
@@ -34,11 +36,14 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+MARKS = (
+    *("t", "s", "z", "d", "i", "f", "b", "c", "q", "m", "r", "x", "named", "counter", "ordered", "default", "keys"),
+    *("values", "items", "deque", "array", "bytearray", "date", "datetime", "time", "delta", "node", "iterator"),
+)
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("tszdifbcqmrx"), inner, max_size=2)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(MARKS), inner, max_size=2)),
     max_leaves=8,
 )
 
@@ -76,10 +81,12 @@ Point = collections.namedtuple("Point", "x y")
 @pytest.mark.parametrize(
     ("value", "plain"),
     [
-        (collections.defaultdict(int, a=1), {"a": 1}),
-        (collections.Counter("aab"), {"a": 2, "b": 1}),
         (Colour.RED, 1),
-        (Point(1, 2), (1, 2)),
+        (type("Words", (list,), {})("ab"), ["a", "b"]),
+        (type("Table", (dict,), {})(a=1), {"a": 1}),
+        (type("Queue", (collections.deque,), {})("ab"), collections.deque("ab")),
+        (type("Count", (collections.Counter,), {})("ab"), collections.Counter("ab")),
+        (type("Day", (datetime.date,), {"isoformat": lambda self: "x"})(2024, 1, 2), datetime.date(2024, 1, 2)),
         (type("Text", (str,), {})("x"), "x"),
         (fractions.Fraction(1, 3), fractions.Fraction(1, 3)),
     ],
@@ -90,6 +97,94 @@ def test_an_instance_of_a_subclass_comes_out_as_what_it_is_besides(value: Any, p
 
     assert read == plain
     assert type(read) is type(plain)
+
+
+class Place(collections.namedtuple("Place", "x y")):
+    """A named tuple that says of itself what it likes."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __reduce__(self) -> Any:
+        return print, ()
+
+    def __hash__(self) -> int:
+        return 0
+
+
+KINDS = [
+    Point(1, [2]),
+    collections.Counter("aab"),
+    collections.OrderedDict([(2, 1), (1, 2)]),
+    collections.defaultdict(list, a=[1]),
+    collections.defaultdict(None, a=1),
+    collections.deque([1, 2], 3),
+    collections.deque([(1,)]),
+    array.array("d", [1.5, float("inf")]),
+    array.array("u", "aé"),
+    bytearray(b"a\0"),
+    datetime.date(2024, 2, 29),
+    datetime.datetime(2024, 2, 29, 23, 59, 59, 999_999),
+    datetime.datetime(2024, 2, 29, tzinfo=datetime.timezone(datetime.timedelta(hours=-3, seconds=1))),
+    datetime.time(1, 2, 3, 4, datetime.UTC),
+    datetime.timedelta(-1, 2, 3),
+    {1: 2}.keys(),
+    {1: [2]}.items(),
+]
+
+
+@pytest.mark.parametrize("value", KINDS, ids=repr)
+def test_a_value_of_the_library_is_read_as_it_was(value: Any):
+    """With its type and what it knows besides its items; a named tuple with its fields."""
+    read = decode(json.loads(json.dumps(encode([value]), allow_nan=False)))[0]
+
+    assert read == value
+    assert repr(read) == repr(value)
+    assert type(read).__name__ == type(value).__name__
+
+
+def test_what_a_named_tuple_says_of_itself_does_not_cross():
+    """Its name, its fields and its items do."""
+    read = decode(encode(Place(1, 2)))
+
+    assert read != Place(1, 3)._asdict()
+    assert (read == (1, 2), read == (1, 3)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"named": ["P", ["x"], [1, 2]]},
+        {"named": ["P", ["x", "x"], [1, 2]]},
+        {"named": ["P", ["__class__"], [1]]},
+        {"named": ["P", ["x=print(1)"], [1]]},
+        {"named": ["import os", ["x"], [1]]},
+        {"named": [1, ["x"], [1]]},
+        {"named": 1},
+        {"default": ["eval", []]},
+        {"default": ["__import__", []]},
+        {"deque": [[1], -1]},
+        {"deque": [1, 2]},
+        {"array": ["x", [1]]},
+        {"array": ["b", [1000]]},
+        {"date": "x"},
+        {"date": 1},
+        {"time": ["x"]},
+        {"delta": [10**12]},
+        {"delta": ["x"]},
+        {"counter": [1]},
+        {"keys": [[1]]},
+        {"items": [[1]]},
+        {"bytearray": 1},
+        {"node": 0},
+        {"iterator": 0},
+        {"object": 0},
+    ],
+)
+def test_what_no_library_wrote_is_refused(written: Any):
+    """A program may send any JSON; no name in it is looked up, or run."""
+    with pytest.raises(ValueError, match=r"\w"):
+        decode(written)
 
 
 @pytest.mark.parametrize("value", [object(), print, iter([]), (x for x in ()), [object()], {"a": {1: print}}])
@@ -126,4 +221,5 @@ def test_what_was_never_written_is_refused_or_plain(written: Any):
     except ValueError:
         return
     kinds = (bool, int, float, str, bytes, complex, list, tuple, set, frozenset, dict, range)
+    kinds += (collections.deque, array.array, bytearray, datetime.date, datetime.time, datetime.timedelta, *VIEWS)
     assert read is None or isinstance(read, (*kinds, fractions.Fraction, decimal.Decimal))

@@ -7,39 +7,35 @@ themselves use as a class gives an `Instance`: its methods are proxies as well, 
 
 from __future__ import annotations
 
+import array
+import collections
+import itertools
 import random
 import socket
 import sys
 import threading
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from crucible_worker.grading.code.inside import errors, frames, values
+from crucible_worker.grading.code.inside import errors, frames, nodes, values
+from crucible_worker.grading.code.inside.objects import Failed, Function, Instance, Opaque, Unpassable
 
-__all__ = ["Failed", "Instance", "Opaque", "Unpassable", "examine"]
+__all__ = ["examine"]
 
 _MAX_MESSAGE_CHARS = 300
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-_PLAIN_TYPES = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range)
-_PLAIN_ATTRIBUTES = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
-
-
-class Failed(BaseException):
-    """The program fails its test, whatever the test would make of it: no `except Exception` holds it up."""
-
-
-class Unpassable(BaseException):
-    """The test needs what cannot be passed between program and test."""
+_MAX_ITEMS = 100_000  # of an iterator that the tests hand over
+_ONE_BY_ONE = 256
+_MAX_AT_ONCE = 1024
 
 
 def examine(channel: socket.socket) -> None:
     """Run tests, and say how they ended."""
     order = frames.receive(channel)
     guards = errors.Guards(order["names"])
-    caller = _Caller(channel, order["nonce"], guards)
     module = types.ModuleType("tests")
     sys.modules["tests"] = module
+    caller = _Caller(channel, order["nonce"], guards, module)
     random.seed(0)  # the same program, the same grade
     try:
         codes = [errors.compiled(source, guards) for source in order["sources"]]
@@ -59,67 +55,12 @@ def examine(channel: socket.socket) -> None:
     caller.tell(told)
 
 
-class Opaque:
-    """What a program returned that is no plain value: its word is worth nothing, so that it has none."""
-
-    __slots__ = ("_caller", "_function", "_kind")
-
-    def __init__(self, caller: _Caller, function: str, kind: str) -> None:
-        self._caller, self._function, self._kind = caller, function, kind
-
-    def _fail(self, *arguments: object) -> Any:
-        self._caller.fail(f"{self._function} returned {self._kind}, which is no plain value")
-
-    def __getattr__(self, name: str) -> Any:
-        # No plain value has it: then the tests want an object, and it is not the program that is to blame.
-        if name not in _PLAIN_ATTRIBUTES and not name.startswith("__"):
-            self._caller.give_up(f"the tests use .{name} of what {self._function} returned, and objects cannot pass")
-        return self._fail()
-
-    __hash__ = _fail
-
-
-class Instance:
-    """An object that the tests made of a class of the program's; it stays there."""
-
-    __slots__ = ("_caller", "_class", "_number")
-
-    def __init__(self, caller: _Caller, name: str, number: int) -> None:
-        self._caller, self._class, self._number = caller, name, number
-
-    def _fail(self, *arguments: object) -> Any:
-        self._caller.give_up(f"the tests use an object of {self._class} for more than its methods")
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            return self._fail()
-        return self._caller.attribute(self._class, self._number, name)
-
-    def _compared(self, other: object) -> Any:
-        # Where a plain value is expected, an object is as wrong as what any function returns that is none.
-        if not isinstance(other, Instance):
-            self._caller.fail(f"{self._class} gave an object, which is no plain value")
-        return self._fail()
-
-    __hash__ = _fail
-
-
-for _name in (
-    *("eq", "ne", "lt", "le", "gt", "ge", "bool", "len", "iter", "next", "contains", "getitem", "setitem", "call"),
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
-    *("pow", "rpow", "divmod", "rdivmod", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift"),
-    *("rrshift", "neg", "pos", "abs", "invert", "int", "float", "complex", "index", "round", "str", "repr", "format"),
-    *("bytes", "reversed", "enter", "exit", "await", "delitem"),
-):
-    setattr(Opaque, f"__{_name}__", Opaque._fail)
-    setattr(Instance, f"__{_name}__", Instance._compared if _name in _COMPARISONS else Instance._fail)
-
-
 class _Caller:
     """Carries calls to the program."""
 
-    def __init__(self, channel: socket.socket, nonce: str, guards: errors.Guards) -> None:
-        self._channel, self._nonce, self._guards = channel, nonce, guards
+    def __init__(self, channel: socket.socket, nonce: str, guards: errors.Guards, module: types.ModuleType) -> None:
+        self._channel, self._nonce, self._guards, self._module = channel, nonce, guards, module
+        self._nodes = nodes.Nodes(module, first=0)
         self._verdict: Mapping[str, Any] | None = None
         self._turn = threading.Lock()  # tests may have threads
 
@@ -132,7 +73,7 @@ class _Caller:
         """What stands for a function of the program."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            return self._call(name, arguments, named, is_class=is_class)
+            return self.call(name, arguments, named, is_class=is_class)
 
         call.__name__ = call.__qualname__ = name
         return call
@@ -144,9 +85,36 @@ class _Caller:
             return self._value(f"{owner}.{name}", answer)
 
         def method(*arguments: Any, **named: Any) -> Any:
-            return self._call(name, arguments, named, of=number)
+            return self.call(name, arguments, named, of=number)
 
         return method
+
+    def write(self, value: Any) -> Any:
+        """Iterators cross with all of their items; see `values.Kept`."""
+        if isinstance(value, Opaque | Instance):
+            return {"object": value._number}
+        if nodes.is_node(value):
+            return {"node": self._nodes.write(value)}
+        if isinstance(value, Iterator):
+            items = list(itertools.islice(value, _MAX_ITEMS + 1))
+            if len(items) <= _MAX_ITEMS:
+                return {"iterator": [values.encode(item, 1, self) for item in items]}
+            raise values.NotPlain(f"an iterator of more than {_MAX_ITEMS:,} items")
+        raise values.NotPlain(type(value).__name__)
+
+    def read(self, mark: str, content: Any) -> Any:
+        """Iterators stay with the program, which is asked for their items."""
+        if mark == "node":
+            return self._nodes.find(content)
+        if mark == "iterator" and type(content) is int:
+            return self._items(content)
+        if mark == "object" and type(content) is int:
+            return Opaque(self, "the program", "an object", content)
+        raise ValueError(f"no written value has the mark {mark!r:.20}")
+
+    def named(self, name: str) -> Any:
+        """What the tests have under a name."""
+        return vars(self._module).get(name)
 
     def fail(self, reason: str) -> NoReturn:
         """The program fails, for good."""
@@ -158,32 +126,68 @@ class _Caller:
         self._verdict = self._verdict or {"unpassable": reason}
         raise Unpassable(reason)
 
-    def _call(
+    def call(
         self,
         name: str,
         arguments: tuple[Any, ...],
         named: dict[str, Any],
         *,
         of: int | None = None,
+        itself: bool = False,
         is_class: bool = False,
     ) -> Any:
-        for argument in (*arguments, *named.values()):
-            if isinstance(argument, Opaque | Instance):
-                argument._fail()
+        """Have the program call one of its functions.
+
+        Args:
+            name: which.
+            arguments: its arguments.
+            named: and those with names.
+            of: an object that the program keeps, whose method it is.
+            itself: whether it is this object that is called, or awaited.
+            is_class: whether objects come of it.
+        """
+        outer = self._nodes.begin()  # what is written may be an iterator that calls the program
         try:
-            written = values.encode(list(arguments)), values.encode(named)
+            written = values.encode(list(arguments), 0, self), values.encode(named, 0, self)
+            table = self._nodes.table(lambda part: values.encode(part, 1, self))
         except values.NotPlain as error:
             self.give_up(f"the tests give {name} an argument that cannot be passed: {error}")
-        answer = self._asked(name, values.asking(name, *written, of=of, keep=is_class, changes=True))
-        if is_class and "object" in answer:
+        finally:
+            self._nodes.end(outer)
+        asked = values.asking(None if itself else name, *written, of=of, keep=is_class, changes=True)
+        answer = self._asked(name, {**asked, "nodes": table})
+        if is_class and "object" in answer and "opaque" not in answer:
             return Instance(self, name, answer["object"])
-        value = self._value(name, answer)
-        if "changed" in answer:
-            try:
-                _change((arguments, named), values.decode(answer["changed"]))
-            except (ValueError, TypeError, RecursionError):
-                self.fail(f"{name} changed its arguments to what is no plain value")
+        try:
+            value = self._value(name, answer)
+        finally:
+            if "changed" in answer:
+                try:
+                    _change((arguments, named), values.decode(answer["changed"], self))
+                except (ValueError, TypeError, RecursionError):
+                    self.fail(f"{name} changed its arguments to what is no plain value")
         return value
+
+    def _items(self, number: int) -> Iterator[Any]:
+        """What an iterator of the program gives, as it is asked for: it may have no end, or be slow."""
+        name, count, given = "an iterator of the program", 1, 0
+        while True:
+            answer = self._asked(name, {"object": number, "next": count})
+            for item in answer.get("items", ()):
+                given += 1
+                value = self._value(name, item if isinstance(item, dict) else {})
+                try:
+                    sent = yield value
+                except Exception as error:
+                    self.give_up(f"the tests throw {type(error).__name__} into a generator of the program")
+                if sent is not None:
+                    self.give_up("the tests send a value to a generator of the program")
+            if "done" in answer:
+                return
+            if "raised" in answer or "opaque" in answer or not answer.get("items"):
+                yield self._value(name, answer)
+            if given >= _ONE_BY_ONE:
+                count = min(2 * count, _MAX_AT_ONCE)
 
     def _asked(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._turn:
@@ -194,10 +198,11 @@ class _Caller:
         return answer
 
     def _value(self, name: str, answer: Mapping[str, Any]) -> Any:
-        if "value" not in answer:
-            return self._without_value(name, answer)
         try:
-            return values.decode(answer["value"])
+            self._nodes.read(answer.get("nodes", ()), lambda written: values.decode(written, self))
+            if "value" not in answer:
+                return self._without_value(name, answer)
+            return values.decode(answer["value"], self)
         except (ValueError, TypeError, RecursionError) as error:
             self.fail(f"{name} sent what is no plain value: {type(error).__name__}")
 
@@ -205,8 +210,16 @@ class _Caller:
         if "raised" in answer:
             raise self._guards.error(answer, _arguments(answer))
         if "opaque" in answer:
-            return Opaque(self, name, str(answer["opaque"])[:_MAX_MESSAGE_CHARS])
+            kind, number = str(answer["opaque"])[:_MAX_MESSAGE_CHARS], answer.get("object")
+            if kind == "coroutine":
+                return _awaited(self, name, number)
+            return (Function if answer.get("callable") is True else Opaque)(self, name, kind, number)
         return self.fail(f"{name} returned more than may pass")
+
+
+async def _awaited(caller: _Caller, name: str, number: int | None) -> Any:
+    """What a coroutine of the program gives, which runs there."""
+    return caller.call(name, (), {}, of=number, itself=True)
 
 
 def _arguments(answer: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -224,8 +237,11 @@ def _change(given: tuple[tuple[Any, ...], dict[str, Any]], after: Any) -> None:
     for old, new in (*zip(given[0], arguments), *((given[1][key], named[key]) for key in given[1] if key in named)):
         if type(old) is not type(new):
             continue
-        if isinstance(old, list):
+        if isinstance(old, list | array.array | bytearray):
             old[:] = new
+        elif isinstance(old, collections.deque):
+            old.clear()
+            old.extend(new)
         elif isinstance(old, dict | set):
             old.clear()
             old.update(new)

@@ -16,6 +16,7 @@ __all__ = [
     "MAX_ORDER_BYTES",
     "READY",
     "SCRATCH",
+    "SIZED",
     "most_bytes",
     "pack",
     "receive",
@@ -28,6 +29,8 @@ MAX_ORDER_BYTES = 4096
 """Of what a zygote is told on its control socket, and of what it says there."""
 ENVELOPE_BYTES = 8192
 """Of an answer, at most, besides values: a nonce, and what is told of an exception."""
+SIZED = ("value", "changed", "nodes")
+"""Parts of an answer that count against the limit on returned values, each by itself."""
 READY = b"ready"
 """What a zygote says first."""
 SCRATCH = "/tmp"
@@ -47,8 +50,8 @@ def written(value: Any) -> bytes:
 
 
 def most_bytes(answer: Mapping[str, Any], limit: int) -> int:
-    """How long an answer may be whose values may have so many bytes each: what a call returned and what it changed."""
-    return limit * (2 if "changed" in answer else 1) + ENVELOPE_BYTES
+    """How long an answer may be in which each of `SIZED` may have so many bytes."""
+    return limit * (1 + sum(part in answer for part in SIZED[1:])) + ENVELOPE_BYTES
 
 
 def send(channel: socket.socket, message: Any) -> None:

@@ -17,7 +17,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_worker.grading.code.inside import frames, values
+from crucible_worker.grading.code.inside import frames, nodes, values
 
 __all__ = ["LOADED", "run_script", "serve_calls"]
 
@@ -28,6 +28,7 @@ _MAX_MESSAGE_CHARS = 300
 _MAX_NAME_CHARS = 60
 _MAX_LINEAGE = 16  # classes above that of an exception
 _MAX_ARGUMENTS_BYTES = 4096  # of an exception
+_ITEMS_BYTES = 64 * 1024  # of items of an iterator that are sent at once, about
 
 
 def serve_calls(channel: socket.socket) -> None:
@@ -37,7 +38,7 @@ def serve_calls(channel: socket.socket) -> None:
     module = _module("program")
     reply = _loaded(module, order["source"])
     frames.send(channel, {"nonce": nonce, **reply})
-    kept: list[Any] = []
+    kept = _Kept(module)
     while (asked := frames.receive(channel)) is not None:
         if LOADED not in reply:
             continue  # what is not read would make the socket's end an error, and the reply might be lost over it
@@ -49,7 +50,72 @@ def serve_calls(channel: socket.socket) -> None:
 
 
 def _exceeds(answer: Mapping[str, Any], limit: int) -> bool:
-    return any(len(frames.written(answer[part])) > limit for part in ("value", "changed") if part in answer)
+    return any(len(frames.written(answer[part])) > limit for part in (*frames.SIZED, "items") if part in answer)
+
+
+class _Kept:
+    """What stays here of a run, and what the tests have of it: a number."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+        self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}  # by identity
+        self._nodes: nodes.Nodes | None = None  # most runs have none
+
+    def add(self, value: Any) -> int:
+        """Keep an object; its number."""
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)
+        return number
+
+    def find(self, number: int) -> Any:
+        """An object that is kept."""
+        return self._objects[number]
+
+    def take(self, table: Sequence[Any]) -> None:
+        """Bring the nodes up to date that came with a message."""
+        if table:
+            self._known().read(table, lambda written: values.decode(written, self))
+
+    def table(self) -> Mapping[str, Any]:
+        """The nodes of the message that was written."""
+        if self._nodes is None:
+            return {}
+        try:
+            rows = self._nodes.table(lambda part: values.encode(part, 1, self))
+        finally:
+            self._nodes.begin()
+        return {"nodes": rows} if rows else {}
+
+    def _known(self) -> nodes.Nodes:
+        if self._nodes is None:
+            self._nodes = nodes.Nodes(self._module, first=1)
+        return self._nodes
+
+    def write(self, value: Any) -> Any:
+        """Iterators stay here, and give their items as they are asked for them; see `values.Kept`."""
+        if nodes.is_node(value):
+            return {"node": self._known().write(value)}
+        if hasattr(type(value), "__next__") and hasattr(type(value), "__iter__"):
+            return {"iterator": self.add(value)}
+        if id(value) in self._numbers:
+            return {"object": self._numbers[id(value)]}
+        raise values.NotPlain(type(value).__name__[:_MAX_NAME_CHARS])
+
+    def read(self, mark: str, content: Any) -> Any:
+        """Iterators of the tests come with all of their items."""
+        if mark == "node":
+            return self._known().find(content)
+        if mark == "iterator":
+            return iter([values.decode(item, self) for item in content])
+        if mark == "object":
+            return self._objects[content]
+        raise ValueError(f"no written value has the mark {mark!r:.20}")
+
+    def named(self, name: str) -> Any:
+        """What the program has under a name."""
+        return vars(self._module).get(name)
 
 
 def run_script(channel: socket.socket) -> None:
@@ -103,48 +169,97 @@ def _loaded(module: types.ModuleType, source: str) -> Mapping[str, Any]:
     return {LOADED: True}
 
 
-def _answered(module: types.ModuleType, kept: list[Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answered(module: types.ModuleType, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Do what is asked of the program, or of an object of it that is kept for the tests."""
-    holder = module if asked["object"] is None else kept[asked["object"]]
+    holder = module if asked["object"] is None else kept.find(asked["object"])
     if "attribute" in asked:
-        return _attribute(holder, asked["attribute"])
-    return _called(holder, kept if asked["keep"] else None, asked)
+        return _attribute(holder, kept, asked["attribute"])
+    if "next" in asked:
+        return _items(holder, kept, asked["next"])
+    return _called(holder, kept, asked)
 
 
-def _attribute(holder: Any, name: str) -> Mapping[str, Any]:
+def _attribute(holder: Any, kept: _Kept, name: str) -> Mapping[str, Any]:
     try:
         value = getattr(holder, name)
-        return {"method": True} if callable(value) else {"value": values.encode(value)}
-    except values.NotPlain as error:
-        return {"opaque": str(error)}
+        return {"method": True} if callable(value) else _written(value, kept)
     except BaseException as error:
         return _raised(error)
 
 
-def _called(holder: Any, kept: list[Any] | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Call a function; its value, and what became of arguments that it changed."""
-    arguments: Sequence[Any] = values.decode(asked["arguments"])
-    named: Mapping[str, Any] = values.decode(asked["named"])
-    value = None
-    try:
-        value = _function(holder, asked)(*arguments, **named)
-        if kept is not None and type(value).__module__ != "builtins":  # a class of the program's, a list or not
-            raise values.NotPlain(type(value).__name__)
-        answer: dict[str, Any] = {"value": values.encode(value)}
-    except values.NotPlain as error:
-        answer = {"opaque": str(error)} if kept is None else {"object": len(kept)}
-        if kept is not None:
-            kept.append(value)
-    except BaseException as error:
-        answer = dict(_raised(error))
-    if asked["changes"]:
+def _items(holder: Any, kept: _Kept, count: int) -> Mapping[str, Any]:
+    """The next items of an iterator, at most so many; fewer where they are large, end, or end with an exception."""
+    items: list[Any] = []
+    last: Mapping[str, Any] = {}
+    size = 0
+    while len(items) < count and size < _ITEMS_BYTES and not last:
         try:
-            after = values.encode([list(arguments), dict(named)])
-        except values.NotPlain as error:
-            return {"opaque": f"{error} put into an argument"}
-        if after != [asked["arguments"], asked["named"]]:
-            answer["changed"] = after
-    return answer
+            item = next(holder)
+        except StopIteration:
+            last = {"done": True}
+        except BaseException as error:
+            last = _raised(error)
+        else:
+            written = _written(item, kept)
+            if "value" not in written:
+                last = written
+                break
+            items.append(written)
+            size += len(str(written))
+    return {**last, "items": items}
+
+
+def _called(holder: Any, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Call a function; its value, and what became of arguments that it changed."""
+    kept.take(asked.get("nodes", ()))
+    arguments: Sequence[Any] = values.decode(asked["arguments"], kept)
+    named: Mapping[str, Any] = values.decode(asked["named"], kept)
+    try:
+        called = holder if asked["function"] is None else _function(holder, asked)
+        value = called(*arguments, **named) if callable(called) else _awaited(called)
+        answer = _made(value, kept) if asked["keep"] else _written(value, kept)
+    except BaseException as error:
+        answer = _raised(error)
+    if not asked["changes"]:
+        return answer
+    changes = _changes([list(arguments), dict(named)], answer, asked, kept)
+    return changes if "opaque" in changes else {**answer, **changes}
+
+
+def _changes(
+    given: Sequence[Any], answer: Mapping[str, Any], asked: Mapping[str, Any], kept: _Kept
+) -> Mapping[str, Any]:
+    """What became of arguments. Objects that stay here are not looked at."""
+    stay = [isinstance(each, dict) and "object" in each for each in asked["arguments"]]
+    now = [None if here else argument for here, argument in zip(stay, given[0])]
+    before = [None if here else argument for here, argument in zip(stay, asked["arguments"])]
+    after = _written([now, given[1]], kept)
+    if "value" not in after:
+        return {"opaque": f"{after['opaque']} put into an argument"}
+    rows = {row[0]: row for row in (*answer.get("nodes", ()), *after.get("nodes", ()))}
+    changed = {"nodes": [*rows.values()]} if rows else {}
+    return changed if after["value"] == [before, asked["named"]] else {**changed, "changed": after["value"]}
+
+
+def _written(value: Any, kept: _Kept) -> Mapping[str, Any]:
+    """A value, or what is to be known of one that does not cross."""
+    try:
+        return {"value": values.encode(value, 0, kept), **kept.table()}
+    except values.NotPlain as error:
+        return {"opaque": str(error), "object": kept.add(value), "callable": callable(value)}
+
+
+def _awaited(coroutine: Any) -> Any:
+    import asyncio  # rarely needed
+
+    return asyncio.run(coroutine)
+
+
+def _made(value: Any, kept: _Kept) -> Mapping[str, Any]:
+    """What came of a class: an object stays here, though it were a list besides."""
+    if type(value).__module__ == "builtins" or (nodes.is_node(value) and nodes.is_bare(value)):
+        return _written(value, kept)
+    return {"object": kept.add(value)}
 
 
 def _function(holder: Any, asked: Mapping[str, Any]) -> Any:

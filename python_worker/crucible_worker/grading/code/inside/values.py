@@ -7,19 +7,32 @@
     {"i": "ff"}, {"f": "nan"}       an integer beyond 64 bits, a float that is not finite
     {"b": "00ff"}, {"c": [1.0, 2.0]}, {"q": ["1", "2"]}, {"m": "1.50"}, {"r": [0, 9, 2]}
                                     bytes, complex, Fraction and Decimal, range
+    {"named": ["Point", ["x", "y"], [1, 2]]}            a named tuple
+    {"counter": [[key, value], ...]}                    a Counter; "ordered" an OrderedDict
+    {"default": ["int", [[key, value], ...]]}           a defaultdict, and what it calls if that is a type of Python's
+    {"keys": [...]}, {"values": [...]}, {"items": [[key, value], ...]}          views of a dict
+    {"deque": [[...], 9]}, {"array": ["i", [...]]}, {"bytearray": "00ff"}
+    {"date": "2026-11-23"}, {"datetime": ...}, {"time": ...}, {"delta": [days, seconds, microseconds]}
 
-An instance of a subclass is written as what it is besides: a defaultdict as a dict, a named tuple as a tuple. Whatever
-a program says of itself, only values of Python's own types come out at the other side.
+What is no value by itself is written by a `Kept` alone, which knows it again: iterators, nodes of lists and trees, and
+objects that stay with the program.
+
+An instance of any other subclass is written as what it is besides. Whatever a program says of itself, only values of
+types that are read here come out at the other side.
 """
 
 from __future__ import annotations
 
+import array
+import collections
+import datetime
 import decimal
 import fractions
 import math
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
-__all__ = ["MAX_DEPTH", "SOLUTION", "NotPlain", "asking", "decode", "encode"]
+__all__ = ["MAX_DEPTH", "SOLUTION", "Kept", "NotPlain", "asking", "decode", "encode"]
 
 MAX_DEPTH = 100
 """Levels of containers."""
@@ -28,14 +41,34 @@ SOLUTION = "Solution"
 """The class of whose objects LeetCode's functions are methods."""
 
 _WORD_BITS = 63
+_MAX_FIELDS = 255
+_FACTORIES: Mapping[str, Callable[[], Any]] = {
+    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
+}
 
 
 class NotPlain(Exception):
     """A value cannot be written down: an object of some other type, or one with too many levels."""
 
 
+class Kept(Protocol):
+    """What one side keeps of a run, so that more than values can cross."""
+
+    def write(self, value: Any) -> Any:
+        """Write down what `encode` cannot, or raise `NotPlain`."""
+        ...
+
+    def read(self, mark: str, content: Any) -> Any:
+        """Read what the other side's `write` wrote, or raise `ValueError`."""
+        ...
+
+    def named(self, name: str) -> Any:
+        """What has this name on this side, or None."""
+        ...
+
+
 def asking(
-    function: str,
+    function: str | None,
     arguments: Any,
     named: Any,
     *,
@@ -47,7 +80,7 @@ def asking(
     """What a program is sent so that it calls a function.
 
     Args:
-        function: its name.
+        function: its name; None for an object that is called, or awaited, itself.
         arguments: a list, written down.
         named: a dict, likewise.
         of: which object that the program has kept; the program itself if None.
@@ -66,7 +99,7 @@ def asking(
     }
 
 
-def encode(value: Any, depth: int = 0) -> Any:
+def encode(value: Any, depth: int = 0, kept: Kept | None = None) -> Any:
     """Write a value down as JSON has it.
 
     Raises:
@@ -84,40 +117,83 @@ def encode(value: Any, depth: int = 0) -> Any:
         raise NotPlain(f"a value with more than {MAX_DEPTH} levels")
     below = depth + 1
     if isinstance(value, list):
-        return [encode(item, below) for item in value]
-    for kind, name in ((tuple, "t"), (set, "s"), (frozenset, "z")):
+        return [encode(item, below, kept) for item in value]
+    if isinstance(value, tuple):
+        return _encode_tuple(value, below, kept)
+    for kind, name in ((set, "s"), (frozenset, "z")):
         if isinstance(value, kind):
-            return {name: [encode(item, below) for item in value]}
+            return {name: [encode(item, below, kept) for item in value]}
     if isinstance(value, dict):
-        return {"d": [[encode(key, below), encode(item, below)] for key, item in value.items()]}
-    return _encode_rare(value)
+        return _encode_dict(value, below, kept)
+    if (written := _encode_rare(value)) is None and (written := _encode_container(value, below, kept)) is None:
+        if kept is None:
+            raise NotPlain(_name(value))
+        return kept.write(value)
+    return written
 
 
-def decode(written: Any) -> Any:
+def decode(written: Any, kept: Kept | None = None) -> Any:
     """Read what `encode` wrote.
 
     Raises:
         ValueError: it is nothing that `encode` writes.
     """
     if isinstance(written, list):
-        return [decode(item) for item in written]
+        return [decode(item, kept) for item in written]
     if not isinstance(written, dict):
         return written
     if len(written) != 1:
         raise ValueError("a written value has one mark")
     ((mark, content),) = written.items()
     reader = _READERS.get(mark)
-    if reader is None:
-        raise ValueError(f"no written value has the mark {mark!r:.20}")
     try:
-        return reader(content)
+        if reader is not None:
+            return reader(content, kept)
+        if kept is not None:
+            return kept.read(mark, content)
     except (TypeError, ArithmeticError, LookupError) as error:
         raise ValueError(f"malformed behind the mark {mark!r}: {error}") from None
+    raise ValueError(f"no written value has the mark {mark!r:.20}")
+
+
+def _encode_tuple(value: tuple[Any, ...], below: int, kept: Kept | None) -> Any:
+    items = [encode(item, below, kept) for item in value]
+    fields = getattr(type(value), "_fields", None)
+    if not isinstance(fields, tuple) or not 0 < len(fields) == len(items) <= _MAX_FIELDS:
+        return {"t": items}
+    return {"named": [_name(value), [str(field) for field in fields], items]}
+
+
+def _encode_dict(value: dict[Any, Any], below: int, kept: Kept | None) -> Any:
+    items = [[encode(key, below, kept), encode(item, below, kept)] for key, item in value.items()]
+    if isinstance(value, collections.Counter):
+        return {"counter": items}
+    if isinstance(value, collections.OrderedDict):
+        return {"ordered": items}
+    if isinstance(value, collections.defaultdict):
+        factory = value.default_factory
+        return {"default": [next((name for name, kind in _FACTORIES.items() if kind is factory), None), items]}
+    return {"d": items}
+
+
+def _encode_container(value: Any, below: int, kept: Kept | None) -> Any:
+    if isinstance(value, collections.deque):
+        return {"deque": [[encode(item, below, kept) for item in value], value.maxlen]}
+    if isinstance(value, array.array):
+        return {"array": [value.typecode, [encode(item) for item in value]]}
+    for kind, mark in ((_KEYS, "keys"), (_VALUES, "values")):
+        if isinstance(value, kind):
+            return {mark: [encode(item, below, kept) for item in value]}
+    if isinstance(value, _ITEMS):
+        return {"items": [[encode(key, below, kept), encode(item, below, kept)] for key, item in value]}
+    return None
 
 
 def _encode_rare(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"b": value.hex()}
+    if isinstance(value, bytearray):
+        return {"bytearray": value.hex()}
     if isinstance(value, complex):
         return {"c": [encode(value.real), encode(value.imag)]}
     if isinstance(value, fractions.Fraction):
@@ -126,19 +202,90 @@ def _encode_rare(value: Any) -> Any:
         return {"m": str(value)}
     if isinstance(value, range):
         return {"r": [encode(value.start), encode(value.stop), encode(value.step)]}
-    raise NotPlain(type(value).__name__[:60])
+    return _encode_time(value)
 
 
-_READERS = {
-    "t": lambda content: tuple(map(decode, content)),
-    "s": lambda content: set(map(decode, content)),
-    "z": lambda content: frozenset(map(decode, content)),
-    "d": lambda content: {decode(key): decode(item) for key, item in content},
-    "i": lambda content: int(content, 16),
-    "f": lambda content: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content],
-    "b": bytes.fromhex,
-    "c": lambda content: complex(*map(decode, content)),
-    "q": lambda content: fractions.Fraction(*(int(part, 16) for part in content)),
-    "m": decimal.Decimal,
-    "r": lambda content: range(*map(decode, content)),
+def _encode_time(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        return {"delta": [value.days, value.seconds, value.microseconds]}
+    zone = value.tzinfo if isinstance(value, datetime.datetime | datetime.time) else None
+    if zone is not None and not isinstance(zone, datetime.timezone):
+        raise NotPlain(f"a time with the zone {_name(zone)}")
+    if isinstance(value, datetime.datetime):
+        return {"datetime": datetime.datetime.isoformat(value)}
+    if isinstance(value, datetime.time):
+        return {"time": datetime.time.isoformat(value)}
+    return {"date": datetime.date.isoformat(value)} if isinstance(value, datetime.date) else None
+
+
+def _name(value: Any) -> str:
+    return type(value).__name__[:60]
+
+
+def _named(content: Any, kept: Kept | None) -> tuple[Any, ...]:
+    """A named tuple: of the class that has its name and fields on this side, or of one that is made."""
+    name, fields, written = content
+    items = decode(written, kept)
+    known = None if kept is None else kept.named(name)
+    if isinstance(known, type) and issubclass(known, tuple) and getattr(known, "_fields", None) == tuple(fields):
+        return tuple.__new__(known, items)
+    if len(items) != len(fields) or len(fields) > _MAX_FIELDS:
+        raise ValueError("a named tuple has as many items as fields")
+    return tuple.__new__(collections.namedtuple(name, fields), items)  # it refuses what is no name
+
+
+def _pairs(content: Any, kept: Kept | None) -> Iterator[tuple[Any, Any]]:
+    return ((decode(key, kept), decode(item, kept)) for key, item in content)
+
+
+def _each(content: Sequence[Any], kept: Kept | None) -> Iterator[Any]:
+    return (decode(item, kept) for item in content)
+
+
+def _ordered(content: Any, kept: Kept | None) -> dict[Any, Any]:
+    return collections.OrderedDict(_pairs(content, kept))
+
+
+def _default(content: Any, kept: Kept | None) -> dict[Any, Any]:
+    name, items = content
+    return collections.defaultdict(None if name is None else _FACTORIES[name], _pairs(items, kept))
+
+
+def _deque(content: Any, kept: Kept | None) -> collections.deque[Any]:
+    items, length = content
+    return collections.deque(_each(items, kept), length)
+
+
+def _array(content: Any, kept: Kept | None) -> Any:
+    kind, items = content
+    return array.array(kind, [decode(item) for item in items])
+
+
+_KEYS, _VALUES, _ITEMS = type({}.keys()), type({}.values()), type({}.items())
+_READERS: Mapping[str, Callable[[Any, Kept | None], Any]] = {
+    "t": lambda content, kept: tuple(_each(content, kept)),
+    "s": lambda content, kept: set(_each(content, kept)),
+    "z": lambda content, kept: frozenset(_each(content, kept)),
+    "d": lambda content, kept: dict(_pairs(content, kept)),
+    "i": lambda content, kept: int(content, 16),
+    "f": lambda content, kept: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content],
+    "b": lambda content, kept: bytes.fromhex(content),
+    "c": lambda content, kept: complex(*_each(content, kept)),
+    "q": lambda content, kept: fractions.Fraction(*(int(part, 16) for part in content)),
+    "m": lambda content, kept: decimal.Decimal(content),
+    "r": lambda content, kept: range(*_each(content, kept)),
+    "named": _named,
+    "counter": lambda content, kept: collections.Counter(dict(_pairs(content, kept))),
+    "ordered": _ordered,
+    "default": _default,
+    "keys": lambda content, kept: dict.fromkeys(_each(content, kept)).keys(),
+    "values": lambda content, kept: dict(enumerate(_each(content, kept))).values(),
+    "items": lambda content, kept: dict(_pairs(content, kept)).items(),
+    "deque": _deque,
+    "array": _array,
+    "bytearray": lambda content, kept: bytearray.fromhex(content),
+    "date": lambda content, kept: datetime.date.fromisoformat(content),
+    "datetime": lambda content, kept: datetime.datetime.fromisoformat(content),
+    "time": lambda content, kept: datetime.time.fromisoformat(content),
+    "delta": lambda content, kept: datetime.timedelta(*content),
 }
