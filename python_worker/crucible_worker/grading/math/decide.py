@@ -104,7 +104,8 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     """
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
     target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
-    target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
+    if not (target.isascii() and answer.isascii()):
+        target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
         return _decision(clock)
     written = _as_written(target, answer, policy, whole=whole)

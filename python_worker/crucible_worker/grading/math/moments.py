@@ -28,9 +28,8 @@ _WEEKDAYS = {
 }
 # What dates and times have: most answers have none of it.
 _HINT = re.compile(
-    r":|[ap]\.? ?m|noon|midday|midnight|clock|in the |[0-9][-/.][0-9]|月"
-    r"|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
-    re.IGNORECASE,
+    r"[0-9](?:[-/.:]|\s?[aApP]\.?\s?[mM]|月| in the| o'clock)|[nN]oon|[mM]id(?:day|night)"
+    r"|[JFMASONDjfmasond](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec|AN|EB|AR|PR|AY|UN|UL|UG|EP|CT|OV|EC)"
 )
 _FILLERS = frozenset({"the", "of", "on", "at", "in", "day", "date"})
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")

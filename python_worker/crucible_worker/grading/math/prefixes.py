@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from crucible_worker.grading.math.units import UNITS
+
 __all__ = ["written_out_units"]
 
 _PREFIXES: Mapping[str, str] = {
@@ -38,8 +40,14 @@ def written_out_units(text: str) -> str:
         text = _MICRO.sub(_micro, text)
         text = _ITALIC.sub(lambda found: f" micro{_UNITS[found[2]]}", text)
         text = _OHM.sub(lambda found: f"\\text{{ {_PREFIXES[found[1]]}ohm}}", text)
-        text = _PREFIXED.sub(lambda found: f"{found[1]} {_PREFIXES[found[2]]}{_UNITS[found[3]]}", text)
+        text = _PREFIXED.sub(_prefixed, text)
     return _METRE.sub(lambda found: found[1] + "er", text)
+
+
+def _prefixed(found: re.Match[str]) -> str:
+    if found[2] + found[3] in UNITS:
+        return found[0]  # which the parser knows
+    return f"{found[1]} {_PREFIXES[found[2]]}{_UNITS[found[3]]}"
 
 
 def _micro(found: re.Match[str]) -> str:

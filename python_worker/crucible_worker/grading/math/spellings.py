@@ -16,7 +16,10 @@ from crucible_worker.grading.math.regional import with_points
 __all__ = ["respelled"]
 
 # What any of the rules below begins with: most answers have none of it.
-_HINT = re.compile(r"[^\x00-\x7f]|\\[bhmortvO]|log|_\{ ?[123][0-9]|[0-9](?:[.' ~]|\\[,; ])[0-9]{3}|[a-z](?:met|lit)re")
+_HINT = re.compile(
+    r"[^\x00-\x7f]|\\(?:m(?:ath(?:bf|rm)|box|u(?![a-z]))|b(?:old|m)|vec|over|hat|wide|text|rm|Omega)"
+    r"|log|_\{ ?[123][0-9]|[0-9](?:[.' ~]|\\[,; ])[0-9]{3}|[a-z](?:met|lit)re"
+)
 _BARE_LOG = re.compile(r"(?<![A-Za-z])log(?![A-Za-z0-9]|\s{0,4}_)")
 # Names in bold and under long arrows, except those that bear another mark already: \hat{\mathbf{v}}.
 _BOLD = re.compile(
