@@ -3,22 +3,11 @@ r"""Units with a prefix, written out: `\mu\text{m}`, with either micro sign, is 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from crucible_worker.grading.math.units import UNITS
+from crucible_worker.grading.math.units import SI_PREFIXES, SI_UNITS, UNITS
 
 __all__ = ["written_out_units"]
 
-_PREFIXES: Mapping[str, str] = {
-    "p": "pico", "n": "nano", "m": "milli", "c": "centi", "d": "deci", "k": "kilo", "M": "mega", "G": "giga",
-    "T": "tera",
-}  # fmt: skip
-_UNITS: Mapping[str, str] = {
-    "m": "meter", "g": "gram", "s": "second", "L": "liter", "l": "liter", "A": "ampere", "V": "volt", "F": "farad",
-    "C": "coulomb", "H": "henry", "W": "watt", "J": "joule", "N": "newton", "T": "tesla", "Pa": "pascal", "Hz": "hertz",
-    "mol": "mole", "eV": "electronvolt", "K": "kelvin", "Sv": "sievert", "Bq": "becquerel", "S": "siemens",
-    "Ω": "ohm", "\u2126": "ohm", "\\Omega": "ohm",
-}  # fmt: skip
 _SYMBOL = r"(\\Omega|mol|Pa|Hz|eV|Sv|Bq|[mgsLlAVFCHWJNTKSΩ\u2126])(?![A-Za-z])"
 _UPRIGHT = r"\\(?:text|mathrm|textrm|mbox|rm)\s?\{(?:\\[,;: ]|[ ~]){0,3}"
 _SPACES = r"(?:\\[,;:! ]|[ ~]){1,4}"
@@ -38,18 +27,18 @@ def written_out_units(text: str) -> str:
     """A text in which units with a prefix are words, `5 micrometer`."""
     if "\\" in text or not text.isascii():
         text = _MICRO.sub(_micro, text)
-        text = _ITALIC.sub(lambda found: f" micro{_UNITS[found[2]]}", text)
-        text = _OHM.sub(lambda found: f"\\text{{ {_PREFIXES[found[1]]}ohm}}", text)
+        text = _ITALIC.sub(lambda found: f" micro{SI_UNITS[found[2]]}", text)
+        text = _OHM.sub(lambda found: f"\\text{{ {SI_PREFIXES[found[1]]}ohm}}", text)
         text = _PREFIXED.sub(_prefixed, text)
     return _METRE.sub(lambda found: found[1] + "er", text)
 
 
 def _prefixed(found: re.Match[str]) -> str:
-    if found[2] + found[3] in UNITS:
-        return found[0]  # which the parser knows
-    return f"{found[1]} {_PREFIXES[found[2]]}{_UNITS[found[3]]}"
+    if UNITS.get(spelling := found[2] + found[3], spelling) != spelling:
+        return found[0]  # the parser knows its name
+    return f"{found[1]} {SI_PREFIXES[found[2]]}{SI_UNITS[found[3]]}"
 
 
 def _micro(found: re.Match[str]) -> str:
     opening, symbol = next((found[at], found[at + 1]) for at in (1, 3, 5) if found[at + 1])
-    return f"{opening} micro{_UNITS[symbol]}"
+    return f"{opening} micro{SI_UNITS[symbol]}"

@@ -16,6 +16,8 @@ __all__ = [
     "LETTER_UNITS",
     "MAX_UNIT_WORDS",
     "NO_UNIT_WORDS",
+    "SI_PREFIXES",
+    "SI_UNITS",
     "UNITS",
     "UNIT_ABBREVIATIONS",
     "powered",
@@ -134,7 +136,28 @@ _POWERS = ("square", "cubic", "squared", "cubed")
 UNIT_ABBREVIATIONS = spelled("in st nd rd th").union(*(names.split() for _, names in _ABBREVIATIONS))
 """Abbreviations that are units wherever they stand behind a value, in plain text too; and the ends of ordinals."""
 
+SI_PREFIXES: Mapping[str, str] = {
+    "p": "pico", "n": "nano", "m": "milli", "c": "centi", "d": "deci", "k": "kilo", "M": "mega", "G": "giga",
+    "T": "tera",
+}  # fmt: skip
+"""Prefixes by their letter. The micro signs are looked for where units are written out."""
+
+SI_UNITS: Mapping[str, str] = {
+    "m": "meter", "g": "gram", "s": "second", "L": "liter", "l": "liter", "A": "ampere", "V": "volt", "F": "farad",
+    "C": "coulomb", "H": "henry", "W": "watt", "J": "joule", "N": "newton", "T": "tesla", "Pa": "pascal", "Hz": "hertz",
+    "mol": "mole", "eV": "electronvolt", "K": "kelvin", "Sv": "sievert", "Bq": "becquerel", "S": "siemens",
+    "Ω": "ohm", "Ω": "ohm", "\\Omega": "ohm",
+}  # fmt: skip
+"""Units that bear a prefix, by their symbol."""
+
 UNITS: Mapping[str, str] = {
+    # A prefix means what its case says: mPa is not MPa. Two small letters are left out: 2 PS is twice a segment.
+    **{
+        spelling: spelling
+        for spelling in (prefix + symbol for prefix in SI_PREFIXES for symbol in SI_UNITS)
+        if not spelling.islower() or len(spelling) > 2
+        if spelling != "pH"
+    },
     **{unit: unit for unit in (*_REGULAR, *_POWERS)},
     **{unit + "s": unit for unit in _REGULAR},
     **{
