@@ -9,26 +9,12 @@ from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import claims, lifecycle, retention
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.journal import queries
-from tests.unit.runs.journals import append, claim, open_journal, owner_locks, request
+from tests.unit.runs.journals import append, claim, request
 
 START, RESUME = EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME
 INTERRUPT, EXCEPTION = EventKind.EVALUATION_INTERRUPT, EventKind.EVALUATION_EXCEPTION
 FOUND = Contents(dataset_fingerprint="d", model_fingerprint="m", total=10)
 PROBLEM = Problem(reason="FAULT", message="broken")
-
-
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def locks(tmp_path):
-    """The owner's locks."""
-    with owner_locks(tmp_path) as opened:
-        yield opened
 
 
 async def taken_on(journal, locks, contents=None):

@@ -17,13 +17,6 @@ from tests.unit.runs.journals import append, claim, event, open_journal, owner_l
 ADD = "INSERT OR REPLACE INTO probe VALUES (1, ?)"
 
 
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
 class Gate:
     """Holds the writer's thread, so that what is submitted meanwhile gathers in one batch."""
 

@@ -22,20 +22,6 @@ WRITTEN_TIMES = 2
 """To the write-ahead log, and from there to the journal."""
 
 
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def locks(tmp_path):
-    """The owner's locks."""
-    with owner_locks(tmp_path) as opened:
-        yield opened
-
-
 def large(evaluation_id: str = "e", size: int = LARGE) -> EvaluateRequest:
     """A request with options of this size, and many labels."""
     labels = {f"label {index}": "v" * 900 for index in range(60)}

@@ -11,7 +11,7 @@ from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.journal import Transaction, lived, queries
 from crucible_worker.runs.journal.lived import READING_SECONDS, Life
 from crucible_worker.runs.retention import Retention
-from tests.unit.runs.journals import claim, open_journal, owner_locks
+from tests.unit.runs.journals import claim
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 24 * 3600.0
 GRACE = DAY
@@ -45,20 +45,6 @@ def clocks(monkeypatch):
     monkeypatch.setattr(lived, "time", made)
     monkeypatch.setattr(lifecycle, "time", made)
     return made
-
-
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def locks(tmp_path):
-    """The owner's locks."""
-    with owner_locks(tmp_path) as opened:
-        yield opened
 
 
 async def counted(journal) -> float:

@@ -10,24 +10,10 @@ from crucible_bridge.types import EvaluationState, Metrics, Problem
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.journal import plans, queries
 from crucible_worker.runs.retention import Retention
-from tests.unit.runs.journals import append, claim, commit, open_journal, owner_locks
+from tests.unit.runs.journals import append, claim, commit
 
 DAY = 24 * 3600.0
 KEEP = Retention(max_events=10**6, evaluation_seconds=DAY, interrupted_seconds=DAY, plan_seconds=DAY)
-
-
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def locks(tmp_path):
-    """The owner's locks."""
-    with owner_locks(tmp_path) as opened:
-        yield opened
 
 
 async def trimmed(journal, locks, **changes):

@@ -8,25 +8,11 @@ from crucible_bridge.types import EvaluationState, EvaluatorResult, EvaluatorSpe
 from crucible_worker.runs import lifecycle, spans
 from crucible_worker.runs.journal.queries import find_by_number, read_events
 from crucible_worker.runs.journal.records import evaluator_result_from_record
-from tests.unit.runs.journals import claim, commit, open_journal, owner_locks
+from tests.unit.runs.journals import claim, commit
 
 SPEC = EvaluatorSpec(kind="nll")
 RESULT = EvaluatorResult(evaluator=SPEC, metrics=Metrics({"nll": 0.5}, {"x": "why"}), n=10, n_scored=8, n_unscored=2)
 BROKEN = EvaluatorResult(evaluator=SPEC, metrics=Metrics({}), n=10, problem=Problem(reason="R", message="m"))
-
-
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def locks(tmp_path):
-    """The owner's locks."""
-    with owner_locks(tmp_path) as opened:
-        yield opened
 
 
 async def begin(journal, row, index=0, active_ns=0):

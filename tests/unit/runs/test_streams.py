@@ -16,13 +16,6 @@ from crucible_worker.runs.streams import PAGE_EVENTS, EventFilter, follow
 from tests.unit.runs.journals import append, claim, commit, open_journal, owner_locks, request
 
 
-@pytest.fixture
-async def journal(tmp_path):
-    """An open journal."""
-    async with open_journal(tmp_path) as opened:
-        yield opened
-
-
 async def pages_of(journal, after=0, log_id="", only=None):
     """Every page up to the log's present end."""
 
