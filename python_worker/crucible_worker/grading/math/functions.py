@@ -56,7 +56,7 @@ class Functions(Expressions):
         if value == "Gamma" and kinds[self.at] == "(":
             self.at += 1
             return self._gamma()
-        if value not in self.bound and self.is_applied():
+        if kinds[self.at] == "(" and value not in self.bound and self.is_applied():
             self.at += 1
             return self.called(value)
         return Symbol(value)

@@ -12,7 +12,9 @@ from crucible_worker.grading.numbers import last_numbers
 
 __all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_number", "marked", "with_decimal_point"]
 
-_DECIMAL_COMMA = re.compile(r"[^0-9,]*+(?:0(?=,)|[0-9]++(?=,(?![0-9]{3}(?![0-9])))),([0-9]++)[^0-9,]*+")
+# In brackets a comma divides: (2,5) is a pair.
+_NO_BRACKET = r"(?<![(\[])(?<![(\[]\s)(?<!\\\{)(?<!\\\{\s)"
+_DECIMAL_COMMA = re.compile(rf"[^0-9,]*+{_NO_BRACKET}(?:0(?=,)|[0-9]++(?=,(?![0-9]{{3}}(?![0-9])))),([0-9]++)[^0-9,]*+")
 _THOUSANDS = re.compile(r"\$?-?[1-9][0-9]{0,2}(?:,[0-9]{3})+\$?")
 _CHOICE = re.compile(
     r"(?:\\\w+\{ ?\(?(?P<marked>[A-J])(?:\)|[.:]) ?\}|(?:\\\w+\{)?\(?(?P<plain>[A-J])(?:\)\}?|\}?[.:])(?=\\ |\s|~))"
