@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = ["Pair", "Rival", "load_pairs", "load_rivals", "pair_arguments"]
+__all__ = ["Pair", "Rival", "load_pairs", "load_rivals", "pair_arguments", "tinker_module"]
 
 OWN_PAIRS = Path(__file__).parent.parent / "tests" / "cases" / "math"
 """The cases of the tests, which anybody has."""
@@ -85,7 +85,16 @@ def _math_verify() -> Callable[[Pair], bool]:
 
 
 def _tinker_cookbook() -> Callable[[Pair], bool]:
-    """The module alone: its package imports what has no part in grading, and does not install everywhere."""
+    module = tinker_module()
+    return lambda pair: bool(module.grade_answer(pair.answer, pair.target))
+
+
+def tinker_module() -> types.ModuleType:
+    """tinker-cookbook's grading alone: its package imports what has no part in it, and does not install everywhere.
+
+    Raises:
+        ImportError: it is not installed.
+    """
     package = importlib.util.find_spec("tinker_cookbook")
     if package is None or not package.submodule_search_locations:
         raise ImportError("tinker-cookbook is not installed")
@@ -95,4 +104,4 @@ def _tinker_cookbook() -> Callable[[Pair], bool]:
         raise ImportError(f"{path} is missing")
     module: types.ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return lambda pair: bool(module.grade_answer(pair.answer, pair.target))
+    return module
