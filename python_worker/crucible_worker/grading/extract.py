@@ -163,7 +163,8 @@ def _in_content(content: str, how: str) -> Extraction:
     """
     found = _found(content, _STAGES[:2])
     if not found.answer and len(content) <= MAX_WHOLE_CHARS and not (has_words(content) and "\n" in content):
-        return Extraction(answer=undelimited(content) or content, how=how if content else "", steps=found.steps)
+        answer = listed_below(content) or undelimited(content) or content
+        return Extraction(answer=answer, how=how if content else "", steps=found.steps)
     if not found.answer:
         found = _found(content, _STAGES)
     return dataclasses.replace(found, answer=found.answer or content, how=how)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.condition import is_condition, says_where
 from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
-from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, result
+from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase, result
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 
 __all__ = ["MAX_FORMULAS", "last_formulas", "listed_below", "of_lines"]
@@ -24,6 +24,13 @@ MAX_FORMULAS = 2 * MAX_JOINED
 _FEW_FORMULAS = 12  # that are enough, as a rule
 _DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
 _NAME_OF = re.compile(r"([A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?)\s*&?\s*=")
+_NAME = re.compile(r"\\?[A-Za-z]+(?:_\w)?(?:\([a-z]\))?")
+_IS = re.compile(
+    r"\s?(?:(?:must|can|could|should|will|would|has to|have to) )?(?:be|is|are|was|were|equals?)"
+    r"(?: (?:either|thus|therefore))?\s+",
+    re.IGNORECASE,
+)
+_DIGIT = re.compile(r"[-+\u2212(\[{\\$]{0,3}[0-9]")
 # Words before formulas that the sentence sets out from: "for $x = 1$, $y = 2$".
 _LEADS_IN = re.compile(
     r"(?<!\w)(?:with|for|when|if|at|since|because|given|let|letting|using|substituting|setting|where|as|from|while)\s*\Z",
@@ -71,7 +78,8 @@ def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
     last = _last_of_answer(text, formulas)
     first = _first_joined(text, formulas, last)
     if first == last:
-        return result(formulas[last].content), steps, first > 0 or all_seen
+        answer = _said_of(text, formulas[last]) or result(formulas[last].content)
+        return answer, steps, first > 0 or all_seen
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
     answer = written([_side(formula.content) for formula in formulas[first : last + 1]], links)
     return answer, steps, first > 0 or all_seen
@@ -87,6 +95,15 @@ def _drop_ruled_out(text: str, formulas: list[_Formula]) -> None:
         elif last.content not in wrong:
             return
         formulas.pop()
+
+
+def _said_of(text: str, formula: _Formula) -> str:
+    """What plain text says that a name is: 5 of "the value of $x$ is 5."; empty if it says nothing."""
+    if not _NAME.fullmatch(formula.content):
+        return ""
+    says = _IS.match(text, formula.end)
+    value = phrase(text[says.end() : says.end() + MAX_WHOLE_CHARS]) if says else ""
+    return value if _DIGIT.match(value) and not has_words(value) else ""
 
 
 def of_lines(lines: Sequence[str], *, introduced: bool) -> str:

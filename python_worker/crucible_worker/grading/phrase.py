@@ -14,6 +14,7 @@ import collections
 import re
 
 from crucible_worker.grading.condition import without_condition
+from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.rejection import rejected
 
@@ -65,11 +66,21 @@ _HOLDS_PLACE = re.compile(r"answer|letter|placeholder|here|dots|[.\u2026]", re.I
 _DOTS = re.compile(r"(?:\\[lc]?dots|[.\u2026\s$])+")
 _PUNCTUATION = re.compile(r"\\text\b|[\s\[\](){}<>$*_`'\".,:;-]")
 # A span between dollars, as `extract` tells it from prices.
-_INNER = re.compile(r"(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|\\\(([^\n\\]*+(?>(?:\\[^()\n][^\n\\]*+)*))\\\)")
+_INNER = re.compile(
+    r"(?<!\\)\$\$([^$\n]++)\$\$|(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|(?<!\\)\$\s([^$\n]++)(?<=\s)\$"
+    r"|\\\(([^\n\\]*+(?>(?:\\[^()\n][^\n\\]*+)*))\\\)|\\\[([^\n\\]*+(?>(?:\\[^\[\]\n][^\n\\]*+)*))\\\]"
+)
+_BOLD = re.compile(r"(?<!\w)\*\*([^*\n]++)\*\*(?!\w)")
+# One formula behind another one, which is no unit or exponent.
+_APART = re.compile(
+    r"(?<=\S)(\$|\\[)\]])(?:\s|\\q?quad|\\\\)++(\$|\\[(\[])(?!\s*+(?:\\(?:text|mathrm|circ)|\^))(?<!\$(?=\s))"
+)
+# What a line of a list may end with.
+_GOES_ON = re.compile(r"(?:[,&]|(?<!\w)(?:and|or))\s*\Z")
 # What shows that a text is more than one chain of equalities.
 _NO_CHAIN = frozenset(
     {
-        *(",", "<", ">", "<=", ">=", "!=", "\u2264", "\u2265"),
+        *(",", ";", "<", ">", "<=", ">=", "!=", "\u2264", "\u2265"),
         *("\\le", "\\leq", "\\ge", "\\geq", "\\lt", "\\gt", "\\ne", "\\neq", "\\in", "\\text", "\\quad"),
     }
 )
@@ -86,9 +97,10 @@ _LETTERS = frozenset(
         " upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell"
     )
 )
+_MAX_END = 8  # characters at the end of a line that show whether it goes on
 _JOINTS = frozenset({"and", "or"})
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
-_PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,<>\u2264\u2265]|(?<!\w)(?:and|or)(?!\w)|[^\W\d_]")
+_PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,;<>\u2264\u2265]|(?<!\w)(?:and|or)(?!\w)|[^\W\d_]")
 
 
 def phrase(text: str) -> str:
@@ -101,8 +113,8 @@ def phrase(text: str) -> str:
         behind = text[end + len(_CLOSERS[opening]) :]
         if span and ("\n" in span or _ends(behind)):
             return result(span)
-    line = text.partition("\n")[0]
-    if end := _SENTENCE_END.search(line):
+    line = _first_line(text)
+    if end := next(filter(_ends_sentence, _SENTENCE_END.finditer(line)), None):
         line = line[: end.start()]
     if end := _EXPLANATION.search(line):
         line = line[: end.start()]
@@ -112,10 +124,27 @@ def phrase(text: str) -> str:
     if verbs and (rest := line[verbs[0].end() :].strip(_LEAD)):
         line = rest
     line = _COPULA.sub("", line.strip(_TAIL))
-    line = without_condition(_INNER.sub(lambda span: span[1] or span[2], line)).strip(_TAIL)
+    line = _APART.sub(r"\1, \2", _BOLD.sub(r"\1", line))
+    line = without_condition(_INNER.sub(lambda span: span[span.lastindex or 0].strip(), line)).strip(_TAIL)
     if adverbs := _ADVERBS.match(line):
         line = line[adverbs.end() :] or line
     return result(line.strip(_TAIL))
+
+
+def _first_line(text: str) -> str:
+    """The first line, with those below it as long as each ends with a comma or "and"."""
+    line, _, below = text.partition("\n")
+    for _ in range(MAX_JOINED):
+        if not below or not _GOES_ON.search(line[-_MAX_END:]):
+            break
+        following, _, below = below.partition("\n")
+        line = f"{line} {following}"
+    return line
+
+
+def _ends_sentence(end: re.Match[str]) -> bool:
+    """Whether a sentence ends there; a semicolon between formulas is one of a list."""
+    return end[0] != ";" or not (behind := end.string[end.end() :].strip(_TAIL + ".")) or has_words(behind)
 
 
 def undelimited(text: str) -> str:
