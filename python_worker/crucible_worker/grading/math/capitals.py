@@ -30,7 +30,7 @@ _GEOMETRY = re.compile(
     r"\\(?:angle|measuredangle|triangle|Delta|square|odot|parallel|perp|cong|sim|over[a-z]+|vec|bar|hat|widehat"
     r"|mathbf|boldsymbol|bm|stackrel|circ|degree)(?![a-z])|[\u2220\u25b3\u25b1\u2225\u22a5\u2245\u00b0]"
 )
-_HINT = re.compile(r"(?<![A-Za-z])[A-Z]{2}")
+_HINT = re.compile("[A-Z][A-Z]")
 _SIGNS = re.compile(r"\\(?:cdot|times|left|right|[,;:! ()\[\]])|[\s*$()\u00b7\u00d7]")
 
 
