@@ -6,7 +6,7 @@ from crucible_worker.grading.math.compare_text import are_judgements
 from crucible_worker.grading.math.ellipses import DOTS, written_out
 from crucible_worker.grading.math.matching import covers, match
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different
-from crucible_worker.grading.math.tree import Collection, Matrix, Node, Relation
+from crucible_worker.grading.math.tree import Collection, Matrix, Node, Relation, Symbol
 
 __all__ = ["compare_collections", "compare_matrices"]
 
@@ -69,11 +69,18 @@ def _flat(node: Node) -> tuple[Node, ...]:
 
 
 def _compare_lists(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: Scope) -> Outcome:
-    if scope.policy.ordered_lists or are_judgements((*targets, *answers)):
+    ordered = scope.policy.ordered_lists or are_judgements((*targets, *answers))
+    if ordered or _are_named(targets) != _are_named(answers):
         return _compare_in_order(targets, answers, scope)
     if all(_is_solution(item) for item in (*targets, *answers)):
         return covers(targets, answers, scope)
     return match(targets, answers, scope)
+
+
+def _are_named(nodes: tuple[Node, ...]) -> bool:
+    """Whether each gives the value of a variable of its own, so that bare values on the other side follow its order."""
+    names = [node.operands[0] for node in nodes if isinstance(node, Relation) and node.operators == ("=",)]
+    return len(names) == len(nodes) == len({*names}) > 1 and all(isinstance(name, Symbol) for name in names)
 
 
 def _is_solution(node: Node) -> bool:
