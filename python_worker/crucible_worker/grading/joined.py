@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from crucible_worker.grading.math.chinese import with_joints
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.numbers import Number
 
@@ -55,7 +56,7 @@ def link(between: str) -> str | None:
     """What joins two answers with a text between them: ",", "and", "or", or "" for white space; None for nothing."""
     if len(between) > MAX_BETWEEN:
         return None
-    rest = _MARKUP.sub(" ", _BULLET.sub(" ", between)).strip()
+    rest = _MARKUP.sub(" ", _BULLET.sub(" ", with_joints(between))).strip()
     nouns: list[str] = []
     while rest and not _JOINT.match(rest) and (noun := _NOUN.match(rest)) and not _NAMED.match(rest):
         nouns.append(noun[0])

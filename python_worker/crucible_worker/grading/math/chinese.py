@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["in_english"]
+__all__ = ["in_english", "with_joints"]
 
 _UNIT_ROWS = (
     ("meter", "米 公尺"),
@@ -64,7 +64,18 @@ _PHRASES = {
     "不存在": "does not exist",
     "全体实数": "all real numbers",
 }
-_JOINTS = {"或": " or ", "或者": " or ", "和": " and ", "与": " and ", "以及": " and ", "、": ", ", "；": "; "}
+# "The equation has no solution", said of nothing that has a number or a letter, and denied by no word.
+_UNSOLVABLE = re.compile(r"[^\x00-\x7f非不没当若如，。]{0,12}无(?:实数|整数)?解[。！]?")
+_JOINTS = {
+    "或": " or ",
+    "或者": " or ",
+    "和": " and ",
+    "与": " and ",
+    "以及": " and ",
+    "、": ", ",
+    "，": ", ",
+    "；": "; ",
+}
 
 _SIGN = re.compile("[\u3001\u4e00-\u9fff]")
 _NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
@@ -76,7 +87,7 @@ _UNIT = re.compile(
 )
 _PART = re.compile(rf"(平方|立方|)({_NAMES}|{_HOUR})")
 _MULTIPLE = re.compile(r"(?<=[0-9])(\s?)(百万|万亿|万|亿)")
-_JOINT = re.compile("或者|以及|[或和与、；]")
+_JOINT = re.compile("或者|以及|[或和与、，；]")
 
 
 def in_english(text: str, *, words: bool) -> str:
@@ -91,8 +102,15 @@ def in_english(text: str, *, words: bool) -> str:
         return text
     if (phrase := _PHRASES.get(text.strip(" 。.$"))) is not None:
         return phrase
+    if _UNSOLVABLE.fullmatch(text):
+        return "no solution"
     text = _UNIT.sub(lambda found: found[1] + _unit(found[2]), text)
-    return _JOINT.sub(lambda found: _JOINTS[found[0]], text)
+    return with_joints(text)
+
+
+def with_joints(text: str) -> str:
+    """A text with Chinese conjunctions and commas in English: what joins two answers."""
+    return text if text.isascii() else _JOINT.sub(lambda found: _JOINTS[found[0]], text)
 
 
 def _unit(spelled: str) -> str:
