@@ -2,8 +2,9 @@ r"""Answers that a sentence concludes with, where no box, tag or marker names on
 
 `stated` reads what a sentence says in so many words: which choice is right ("Option D is correct", "I would go with
 (A)"), that there is no solution or no limit, and Yes, No, True or False as the first word of a paragraph that is the
-whole response. `ending` reads what the last sentence ends with: a time or a date, an amount with its unit, or a name
-behind a verb ("the youngest is Alice"); what bounds it is part of it ("at least 5 km").
+whole response. `ending` reads what the last sentence ends with: a time or a date, an amount with its unit, that a
+statement is true or false, or a name behind a verb ("the youngest is Alice"); what bounds it is part of it ("at least
+5 km").
 
 Nothing is understood: patterns are matched in the last paragraph. What is denied, asked, supposed or thought for a
 while states nothing: "Option D is wrong", "Is A correct?", "if k = 3 there is no solution", "no solution other than 3".
@@ -39,8 +40,8 @@ _RIGHT = (
     r"(?!\s+(?:only|if|when|unless|for)\b)"
 )
 _GOING = (
-    r"(?:I|we)(?:['\u2019](?:d|ll)|\s(?:would|will|shall|can|must|should))?(?:\s(?:therefore|thus|then))?"
-    r"|(?:so|let['\u2019]s|let me|let us|to)"
+    r"(?:I|[Ww]e)(?:['\u2019](?:d|ll)|\s(?:would|will|shall|can|must|should))?(?:\s(?:therefore|thus|then))?"
+    r"|(?:[Ss]o|[Ll]et['\u2019]s|[Ll]et me|[Ll]et us|to)"
 )
 _CHOICES = tuple(
     re.compile(pattern)
@@ -51,7 +52,7 @@ _CHOICES = tuple(
         rf"(?i:correct|right|best|my|final)\s+(?i:{_NOUN}|one)\s+(?i:is|would be|must be|has to be)\s*:?\s*"
         rf"(?:(?i:{_NOUN})\s+)?{_LETTER}(?!\s+(?!because|since|as\b|here|for\b|and\b|or\b)[a-z])",
         rf"(?i:corresponds to|matches|match|which is|this is|that is|gives)\s+(?:(?i:the)\s+)?(?i:{_NOUN})\s+{_LETTER}",
-        rf"(?:故|应|應)选(?:择|擇)?[:\uff1a]?\s?{_LETTER}",
+        rf"(?:故|应|應|所以|因此)[选選](?:择|擇)?[:\uff1a]?\s?{_LETTER}",
     )
 )
 _BESIDE = re.compile(r"(?:(?<![A-Za-z])[A-J]\)?\s*(?:,|&|and|or|nor)|\bneither|\bonly)\s*\(?\Z", re.IGNORECASE)
@@ -78,7 +79,7 @@ _LIMITS = re.compile(
 _SUPPOSED = re.compile(
     r"\b(?:if|when|whenever|unless|whether|suppose|supposing|assume|assuming|let|for|case|would|could|might|may"
     r"|not|false|doubt|thought|think|believed?|claims?|initially|at first|wrong|incorrect|maybe|perhaps|check|look)\b"
-    r"|n['\u2019]t",
+    r"|because|since|as\b|n['\u2019]t",
     re.IGNORECASE,
 )
 _NOT_STATED = re.compile(
@@ -109,7 +110,12 @@ _DATE = (
     r"|[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}|[0-9]{4}-[0-9]{2}-[0-9]{2}"
 )
 _RATIO = r"[0-9]{1,9}(?:\s?:\s?[0-9]{1,9}){1,4}"
-_MOMENT_AT_END = re.compile(rf"(?<![\w:./-])(?:{_DATE}|{_CLOCK}|{_RATIO})\Z", re.IGNORECASE)
+_DAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
+_MOMENT_AT_END = re.compile(rf"(?<![\w:./-])(?:{_DATE}|{_DAY}|{_CLOCK}|{_RATIO})\Z", re.IGNORECASE)
+_TRUTH_AT_END = re.compile(
+    r"\b(?:statement|claim|proposition|assertion|hypothesis|conjecture)\s(?:is|must be)\s(?P<truth>true|false)\Z",
+    re.IGNORECASE,
+)
 _QUANTITY = (
     r"[-\u2212]?[$\u20ac\u00a3]?[0-9][0-9,]{0,20}(?:\.[0-9]{1,20})?(?:\s[0-9]{1,9}/[0-9]{1,9})?\s?[^\W\d_]{1,20}"
 )
@@ -148,7 +154,9 @@ def ending(text: str) -> tuple[str, int]:
         last += "."
     if not last or sentences[-1].rstrip(_DECORATION).endswith("?"):
         return "", len(paragraph)
-    for answer in (_moment(last), _amount(last), _name(last)):
+    for answer in (_moment(last), _amount(last), _truth(last), _name(last)):
+        if answer == text.strip(_DECORATION + "."):
+            return "", len(paragraph)  # it is no sentence
         if answer and not rejected(before := last[: last.rfind(answer)], ""):
             bound = _BOUND.search(before)
             return (bound[0] if bound else "") + answer, len(paragraph)
@@ -243,6 +251,11 @@ def _amount(sentence: str) -> str:
         return ""
     units = _PART.findall(match[0])
     return match[0] if units and all(unit in UNITS or unit.lower() in UNITS for unit in units) else ""
+
+
+def _truth(sentence: str) -> str:
+    match = _TRUTH_AT_END.search(sentence, max(0, len(sentence) - 40))
+    return match["truth"] if match and not _SUPPOSED.search(sentence[: match.start()]) else ""
 
 
 def _name(sentence: str) -> str:

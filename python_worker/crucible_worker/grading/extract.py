@@ -14,8 +14,8 @@ The first of these that a response has, and of its kind the last:
    word; see `crucible_worker.grading.conclusion`.
 6. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
    a last line that holds no word.
-7. `whole`: the response itself, where it is one short line of at most four words.
-8. `sentence`: what the last sentence ends with: a time, an amount with its unit, a name.
+7. `sentence`: what the last sentence ends with: a time, an amount with its unit, a name.
+8. `whole`: the response itself, where it is one short line of at most four words.
 9. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
 
 Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
@@ -86,8 +86,10 @@ _MARKER = re.compile(
 _MARKED = re.compile(
     r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
     r"(?:</?\w{1,6}>){0,2}[*_`}\xa0 ]{0,4}"
-    r"(?:[:=\uff1a\uff1d\u0983]|[-\u2013\u2014](?=\s)|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
-    r"|(?:est|es|ist|lautet|é|è|sind|som|är|är|равен|равно|является|будет|هي|هو)(?!\w)|[应應]?[该該]?是|为|為|等于|等於|는|은|は"
+    r"(?:[:=\uff1a\uff1d\u0983\u2192\u21d2]>?|[-\u2013\u2014](?=\s)"
+    r"|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
+    r"|(?:est|es|ist|lautet|é|è|sind|som|är|är|равен|равно|является|будет|هي|هو)(?!\w)"
+    r"|[应應]?[该該]?是|[选選]择?|为|為|等于|等於|는|은|は"
     r"|(?:to|of|for|auf) [^\n.:]{1,80}?(?::| (?:is|are|ist)\b))",
     re.IGNORECASE,
 )
@@ -167,6 +169,9 @@ def _in_content(content: str, how: str) -> Extraction:
         return Extraction(answer=answer, how=how if content else "", steps=found.steps)
     if not found.answer:
         found = _found(content, _STAGES)
+    if not found.answer:
+        head, _, rest = content.partition("\n\n")
+        content = undelimited(head) if rest and "\n" not in head and len(head) <= MAX_WHOLE_CHARS else content
     return dataclasses.replace(found, answer=found.answer or content, how=how)
 
 
@@ -303,7 +308,7 @@ def _number(text: str) -> tuple[str, int]:
 
 
 _STAGES = (
-    *(("box", _box), ("marker", _marker), ("sentence", stated), ("math", _math), ("whole", _whole)),
-    *(("sentence", ending), ("number", _number)),
+    *(("box", _box), ("marker", _marker), ("sentence", stated), ("math", _math), ("sentence", ending)),
+    *(("whole", _whole), ("number", _number)),
 )
 _IN_TAIL = frozenset({"marker", "sentence", "math", "number"})

@@ -1,11 +1,11 @@
 """The answer between tags: `<answer>42</answer>`, as recipes of reinforcement learning ask for it.
 
-Tags are `answer`, `final_answer` and `solution` in angle brackets, in either case, and `[ANSWER]` in brackets. The last
-complete pair counts that holds an answer; a pair opened within another is the inner one. Pairs that only show the form
-hold none: `<answer>...</answer>`, `<answer>your answer</answer>`, `<answer> and </answer>`, and a pair in quotation
-marks that more words follow. Where no pair is complete, what follows the last opening tag is the answer, as in a
-response that was truncated or ended by a stop string; so is a short line before a closing tag whose opening tag was in
-the prompt.
+Tags are `answer`, `final_answer` and `solution` in angle brackets, in either case, `[ANSWER]` in brackets, and the
+special tokens `<|begin_of_box|>` and `<|end_of_box|>`. The last complete pair counts that holds an answer; a pair
+opened within another is the inner one. Pairs that only show the form hold none: `<answer>...</answer>`,
+`<answer>your answer</answer>`, `<answer> and </answer>`, and a pair in quotation marks that more words follow. Where no
+pair is complete, what follows the last opening tag is the answer, as in a response that was truncated or ended by a
+stop string; so is a short line before a closing tag whose opening tag was in the prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, is_placeholder
 __all__ = ["Tagged", "last_tagged"]
 
 _TAG = re.compile(
-    r"<(?P<close>/?) ?(?P<name>answer|final[_ -]?answer|solution) ?>|\[(?P<end>/?)(?-i:ANSWER)\]", re.IGNORECASE
+    r"<(?P<close>/?) ?(?P<name>answer|final[_ -]?answer|solution) ?>|\[(?P<end>/?)(?-i:ANSWER)\]"
+    r"|<\|(?:begin|(?P<last>end))_of_(?P<of>box|answer|solution)\|>",
+    re.IGNORECASE,
 )
 _QUOTES = "`'\"\u201c\u2018"
 _WORD = re.compile(r"[^\W\d_]")
@@ -45,7 +47,7 @@ def last_tagged(text: str) -> tuple[Tagged | None, int]:
     marks = 0
     for tag in _TAG.finditer(text):
         marks += 1
-        if not (tag["close"] or tag["end"]):
+        if not (tag["close"] or tag["end"] or tag["last"]):
             opened = tag
         elif opened is None:
             if marks == 1 and tag.start() <= MAX_WHOLE_CHARS:
@@ -69,4 +71,5 @@ def _pair(text: str, before: int, start: int, close: re.Match[str]) -> Tagged | 
 
 
 def _name(tag: re.Match[str]) -> str:
-    return re.sub(r"[_ -]", "", tag["name"] or "[answer]").casefold()
+    written = f"|{tag['of']}|" if tag["of"] else tag["name"] or "[answer]"
+    return re.sub(r"[_ -]", "", written).casefold()
