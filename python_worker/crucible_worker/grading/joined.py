@@ -31,6 +31,8 @@ _NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
 _NAMED = re.compile(rf"{_NAME}\s*(?:[=:]|(?<=\s)is(?!\w))")
 _NAME_BEFORE = re.compile(rf"(?<![\w\\])({_NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
 _STARTS_WITH_NAME = re.compile(rf"({_NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
+# What changes nothing but how an answer looks; of a fraction, its size.
+_TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)[dt](?=frac)|[\s{}$]")
 _INEQUALITY = re.compile(r"[<>\u2264\u2265\u2260]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
 _COMMAND = re.compile(r"\\(?:text|mathrm)\s?\{[^{}]*+\}|\\[A-Za-z]++")
 _VARIABLE = re.compile(r"[A-Za-df-hj-z]|(?<![A-Za-z])e(?![\^A-Za-z])")
@@ -165,6 +167,17 @@ def written(answers: Sequence[str], links: Sequence[str]) -> str:
     nested = any("," in answer for answer in answers)
     said = [answers[0]]
     for before, how, answer in zip(answers, links, answers[1:], strict=False):
-        if answer != before:
+        if not _alike(before, answer):
             said += [f" {how} " if how == "or" or (how == "and" and nested) else ", ", answer]
     return "".join(said)
+
+
+def _alike(answer: str, other: str) -> bool:
+    """Whether two answers are written alike, but for type and blanks, and for a name that one of them may have."""
+    names = {_name(answer), _name(other)}
+    return len(names | {""}) <= 2 and _plain(answer) == _plain(other)
+
+
+def _plain(answer: str) -> str:
+    match = _STARTS_WITH_NAME.match(answer)
+    return _TYPE.sub("", answer[match.end() :] if match else answer)

@@ -44,10 +44,12 @@ from crucible_worker.grading.math.too_long import OUTSIZE, compare_digits, compa
 from crucible_worker.grading.math.tree import Collection, Node, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
-__all__ = ["MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
+__all__ = ["MAX_FORMS", "MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
 
 MAX_SEARCHED_CHARS = 50_000
 """Of a text, its end, that are searched for an answer. What is read as mathematics is far shorter."""
+MAX_FORMS = 8
+"""Forms of one value that an answer may list."""
 MAX_RENAMED = 4
 """Variables that are exchanged where a policy lets their names differ."""
 
@@ -254,7 +256,7 @@ def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> R
     if any(isinstance(node, Collection) for node in expected.nodes):
         return None
     match said.nodes:
-        case (Collection("list", (first, *others)),) if any(other != first for other in others):
+        case (Collection("list", (first, *others)),) if len(others) < MAX_FORMS and set(others) != {first}:
             exactly = dataclasses.replace(policy, rounding_digits=0)
             alike = all(_compare_nodes(first, other, exactly).kind == "equal" for other in others)
             return Reading((others[-1],)) if alike else None
