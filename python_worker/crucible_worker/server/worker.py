@@ -40,6 +40,7 @@ from crucible_worker.server.description import describe
 from crucible_worker.server.door import Door
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
+from crucible_worker.server.wakeups import Wakeups
 from crucible_worker.services.evaluation import EvaluationService
 from crucible_worker.services.grading import GradingService
 from crucible_worker.services.handlers import Handlers
@@ -214,6 +215,7 @@ class Worker:
         settings = self._settings
         # Bound first: a taken port must not cost a journal that is opened, recovered and closed again.
         passed = () if self._door is None else (self._door.service,)
+        Wakeups.of(asyncio.get_running_loop())  # before the loop is given to gRPC
         self._server = grpc.aio.server(
             interceptors=[Interceptor(self._calls, self._limits, token=settings.token, passed=passed)],
             options=options(self._limits),

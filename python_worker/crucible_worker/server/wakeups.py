@@ -1,0 +1,53 @@
+"""Lets gRPC's polling thread run while the event loop is busy.
+
+For each event that thread writes a byte to a socket, and the loop reads one byte in each of its turns, though it then
+handles all events. If more than one event comes in a turn, bytes are left over. Some 280 of them fill the socket: the
+thread then blocks, and takes one event from the network in each turn of the loop. A backlog of other calls' events so
+kept single health probes waiting for 5 s and more, while the loop itself was never late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Wakeups"]
+
+_HANDLER = "_handle_events"
+"""What gRPC has the loop call when a byte has come."""
+_MANY = 64 * 1024
+
+
+class Wakeups:
+    """Reads all bytes that wait where gRPC reads one; of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look at the readers that the loop is given from now on."""
+        self.readers = 0
+        """Of gRPC, that the loop was given."""
+        self._add_reader = loop.add_reader
+        loop.add_reader = self._adding
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Wakeups:
+        """The one of a loop: several workers may share it."""
+        there = getattr(loop.add_reader, "__self__", None)
+        return there if isinstance(there, cls) else cls(loop)
+
+    def _adding(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+        of_grpc = getattr(getattr(callback, "func", None), "__name__", "") == _HANDLER
+        if of_grpc and isinstance(fd, socket.socket):
+            self.readers += 1
+            callback = functools.partial(_with_one_byte, fd, callback)
+        self._add_reader(fd, callback, *args)
+
+
+def _with_one_byte(reader: socket.socket, handle: Callable[..., Any], *args: Any) -> None:
+    """Handle events with one byte in the socket, as the handler expects. Its event was queued before it was written."""
+    waiting = len(reader.recv(_MANY, socket.MSG_PEEK))
+    if waiting > 1:
+        reader.recv(waiting - 1)
+    handle(*args)

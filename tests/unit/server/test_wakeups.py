@@ -1,0 +1,84 @@
+"""gRPC's polling thread is never held up by bytes that the event loop has left unread."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import subprocess
+import sys
+
+from crucible_worker.server.wakeups import Wakeups
+
+SERVER = """
+import asyncio
+import grpc.aio
+from crucible_worker.server.wakeups import Wakeups
+
+async def main():
+    wakeups = Wakeups.of(asyncio.get_running_loop())
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+    await server.stop(None)
+    print(wakeups.readers)
+
+asyncio.run(main())
+"""
+
+
+class Poller:
+    """Stands in for gRPC's: reads one byte each time, and handles all that is queued."""
+
+    def __init__(self, reader: socket.socket) -> None:
+        self.reader = reader
+        self.turns = 0
+
+    def _handle_events(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self.reader.recv(1)
+        self.turns += 1
+
+
+async def test_all_bytes_are_read_in_one_turn():
+    """However many there are: the socket is empty, and the handler has had one byte, and one turn."""
+    loop = asyncio.get_running_loop()
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        poller = Poller(reader)
+        wakeups = Wakeups.of(loop)
+        loop.add_reader(reader, functools.partial(poller._handle_events, loop))
+        try:
+            for turns, count in enumerate((1, 2, 150), 1):
+                for _ in range(count):
+                    writer.send(b"1")
+                while poller.turns < turns:
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
+                assert poller.turns == turns
+        finally:
+            loop.remove_reader(reader)
+    assert wakeups.readers == 1
+
+
+async def test_other_readers_are_left_alone():
+    """They read what they want; and a loop is looked at once, however many workers it has."""
+    loop = asyncio.get_running_loop()
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        wakeups, read = Wakeups.of(loop), asyncio.Event()
+        assert Wakeups.of(loop) is wakeups
+        loop.add_reader(reader, lambda: (reader.recv(1), read.set()))
+        writer.send(b"12")
+        await read.wait()
+        loop.remove_reader(reader)
+        assert wakeups.readers == 0
+
+
+def test_the_reader_of_grpc_is_found():
+    """By what it is called in the version that is installed."""
+    done = subprocess.run([sys.executable, "-c", SERVER], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
