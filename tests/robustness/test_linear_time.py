@@ -189,6 +189,12 @@ ROWS = {
         run=read_assertions,
         size=1_000,
     ),
+    "code: helpers of many assertions": Row(
+        make=lambda n: "assert f(1) == slow(1) + 1\n" * n, run=read_assertions, size=100
+    ),
+    "code: helpers behind many variables": Row(
+        make=lambda n: "a = slow(1)\n" + "b = a\na = b\n" * n + "assert f(1) == a\n", run=read_assertions, size=100
+    ),
     "extract: boxes that do not end": Row(make=lambda n: r"\boxed{" * n, run=extract, size=4_000),
     "extract: dollars": Row(make=lambda n: "$a" * n, run=extract, size=8_000),
     "extract: joined boxes": Row(make=lambda n: r"\boxed{5} and " * n, run=extract, size=4_000),

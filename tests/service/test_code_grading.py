@@ -170,7 +170,34 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
         "line 2 of the tests: f returned another value",
     ),
     "a list for a tuple": ("def f(): return [1]", Assertions("assert f() == (1,)"), "another value"),
-    "no function": ("def g(x): return x", Assertions("assert f(1) == 2"), "AttributeError"),
+    "no function": ("def g(x): return x", Assertions("assert f(1) == 2"), "the program does not define f"),
+    "no function, for other tests": ("def g(x): return x", Assertions("assert f(1) > 2"), "does not define f"),
+    "no function, where anything is caught": (
+        "def g(x): return x",
+        Assertions("try:\n    f(1)\nexcept Exception:\n    pass"),
+        "does not define f",
+    ),
+    "no class, nor function": ("def g(x): return x", Assertions("assert Solution().f(1) == 2"), "not define Solution"),
+    "none of two functions": ("def g(x): return x", Assertions("assert decode(encode(1)) == 1"), "not define encode"),
+    "one of two functions": (
+        "def encode(x): return x",
+        Assertions("assert decode(encode(1)) == 1"),
+        "not define decode",
+    ),
+    "a function that a variable comes of": (
+        "def g(x): return x",
+        Assertions("y = f(1)\nx = 2\nassert y == x"),
+        "not define f",
+    ),
+    "a function on the other side": ("def g(x): return x", Assertions("x = [1]\nassert x == f(1)"), "not define f"),
+    "a function that changes": ("def g(x): return x", Assertions("x = [1]\nf(x)\nassert x == g([1])"), "not define f"),
+    "its own module": ("import numpy_is_not_here\ndef f(x): return x", Assertions("assert f(1) > 2"), "ModuleNotFound"),
+    "a module within": ("def f(x): import numpy_is_not_here", Assertions("assert f(1) > 2"), "ModuleNotFound"),
+    "what it returns takes too much of the tests": (
+        "def f(x): return 10 ** 4",
+        Assertions("n = f(1)\nassert [0] * n ** 4 == 1"),
+        "MemoryError",
+    ),
     "an exception": ("def f(x): return 1 // 0", Assertions("assert f(1) == 2"), "f raised ZeroDivisionError: integer"),
     "while it is loaded": ("import nothing", Assertions("assert f(1) == 2"), "the program raised ModuleNotFoundError"),
     "no Python": ("Certainly! Here it is.", Assertions("assert f(1) == 2"), "the program raised SyntaxError"),
@@ -236,6 +263,16 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
         StdioTest(stdout="1"),
         "exited with 3",
     ),
+    "its time, in the tests": (
+        "def f(x): return 10 ** 3",
+        Assertions("assert sum(1 for _ in range(f(1) ** 9)) == 2"),
+        "took longer than 300 ms",
+    ),
+    "its time, before tests without end": (
+        "import time\ntime.sleep(60)",
+        Assertions("assert f(1) == 10 ** 10 ** 10"),
+        "took longer than 300 ms",
+    ),
     "its memory": ("x = bytearray(1 << 30)", Assertions("assert f(1) == 2"), "MemoryError"),
     "its size": ("def f(x): return 'a' * 10_000_000", Assertions("assert f(1) == 2"), "more than may pass"),
     "its output": ("print('a' * 10_000_000)", StdioTest(stdout="a"), "more than 1,000,000 bytes"),
@@ -267,6 +304,34 @@ UNKNOWABLE: dict[str, tuple[CodeTest, str, str]] = {
     "asks nothing": (Assertions("if 0:\n    assert f(1)"), "BAD_TESTS", "nothing"),
     "no JSON": (CallTest(function="f", expected_json="{"), "BAD_TESTS", "JSON"),
     "no array": (CallTest(function="f", arguments_json="1", expected_json="1"), "BAD_TESTS", "array"),
+    "a module that is not there": (Assertions("import numpy_is_not_here\nassert f(1) == 1"), "BAD_TESTS", "numpy_is"),
+    "a name that a module lacks": (Assertions("from math import nothing\nassert f(1) == 1"), "BAD_TESTS", "nothing"),
+    "a module that is not there, later": (
+        Assertions("assert f(1) > 0\nimport numpy_is_not_here"),
+        "BAD_TESTS",
+        "numpy_is",
+    ),
+    "a module that is not there, in a check": (
+        Assertions("def check(c):\n    assert c(1) > 0\n    from numpy_is_not_here.a import b\ncheck(f)"),
+        "BAD_TESTS",
+        "numpy_is",
+    ),
+    "a helper that is not there": (Assertions("assert f(1) == slow(1)"), "BAD_TESTS", "slow"),
+    "a helper that is not there, in a variable": (
+        Assertions(
+            "def check(c):\n    for n in range(3):\n        wanted = slow(n)\n        assert c(n) == wanted\ncheck(f)"
+        ),
+        "BAD_TESTS",
+        "slow",
+    ),
+    "a helper that is not there, in a function": (
+        Assertions("def wanted(n): return slow(n)\nassert f(1) == wanted(1)"),
+        "BAD_TESTS",
+        "slow",
+    ),
+    "a class below one of the program": (Assertions("class T(Stack): pass\nassert f(1) == 1"), "NOT_PASSABLE", "Stack"),
+    "a failure of their own": (Assertions("x = [][0]\nassert f(1) == x"), "BAD_TESTS", "IndexError"),
+    "a claim of their own": (Assertions("x = 1\nassert x == 2\nassert f(1) == x"), "BAD_TESTS", "before"),
     "the tests end": (Assertions("import os\nf(1)\nos._exit(0)"), "TESTS_FAILED", "ended"),
 }
 
@@ -283,6 +348,52 @@ async def test_what_nobody_can_tell_is_an_error(grader: CodeGrader, name: str):
     assert grade.problem is not None
     assert (grade.problem.reason, grade.reason) == (reason, grade.problem.message)
     assert says in grade.reason
+
+
+ENDLESS = {
+    "what is expected": "assert f(1) == 10 ** 10 ** 10",
+    "an argument": "assert f(10 ** 10 ** 10) == 1",
+    "a definition": "def g(x=10 ** 10 ** 10): pass\nassert f(1) > 0",
+    "a check": "def check(c):\n    assert c(1) == 1\n    assert c(2) == 10 ** 10 ** 10\ncheck(f)",
+    "a loop": "assert f(1) == 1\nwhile True: pass",
+    "memory": "x = f(1)\nassert x == len([0] * 10 ** 12)",
+    "memory before anything": "x = [0] * 10 ** 12\nassert f(1) == x",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize(
+    "program", ["def f(x): return x", "def f(x): return None", "raise ValueError", "import os; os._exit(0)"]
+)
+async def test_tests_without_an_end_are_undecided(grader: CodeGrader, name: str, program: str):
+    """Where they compute without end, or beyond their memory, by themselves; a program that ends before has failed."""
+    grade = await graded(grader, program, Assertions(ENDLESS[name]), limits=CodeLimits(timeout_ms=600))
+
+    reached = "return x" in program or name in ("an argument", "a definition", "memory before anything")
+    if "None" in program and name not in ("a check", "a loop"):
+        reached = True
+    assert (grade.verdict, grade.score) == ((UNDECIDED, None) if reached else (INCORRECT, 0.0)), grade.reason
+    if reached:
+        assert "by themselves" in grade.reason
+
+
+async def test_tests_that_a_program_keeps_busy_are_its_own_fault(grader: CodeGrader):
+    """Neither an endless loop over what it returns nor its threads make of a wrong program one that nobody can tell."""
+    spins = "import threading\ndef spin():\n    while True: pass\n"
+    spins += "for _ in range(8): threading.Thread(target=spin).start()\n"
+    cases = {
+        "while True: pass": "assert f(1) > 1",
+        "def f(x):\n    while True: yield 1": "assert list(f(1)) == [1]",
+        "def f(x): return [0] * 10": "x = f(1)\nwhile x: pass\nassert x == []",
+        f"{spins}def f(x):\n    while True: pass": "assert f(1) > 1",
+        "def f(x): return 10 ** 6": "x = f(1)\nassert x ** x ** x == 1",
+    }
+    grades = [
+        await graded(grader, program, Assertions(test), limits=CodeLimits(timeout_ms=600))
+        for program, test in cases.items()
+    ]
+
+    assert [grade.verdict for grade in grades] == [INCORRECT] * len(cases), [grade.reason for grade in grades]
 
 
 async def test_what_is_too_much_to_read_is_undecided(grader: CodeGrader):

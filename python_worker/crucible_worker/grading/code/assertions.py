@@ -14,6 +14,7 @@ import symtable
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from crucible_worker.grading.code.helpers import helpers_of
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 
 __all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions"]
@@ -64,6 +65,8 @@ class Proxied:
     """Python: what the prefix defines, and the tests."""
     classes: Mapping[str, bool]
     """Names that stand for the program's own, and whether they are written as classes are."""
+    helpers: frozenset[str] = frozenset()
+    """Those of them that only the tests could define: where the program does not, the tests are at fault."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -198,7 +201,7 @@ def _proxied(source: str, prefix: str) -> Proxied:
         raise BadTests(f"the tests are not Python: {error}") from None
     if not taken:
         raise BadTests("the tests take nothing from the program")
-    return Proxied(sources=sources, classes=taken)
+    return Proxied(sources=sources, classes=taken, helpers=helpers_of(ast.parse(source), frozenset(taken)))
 
 
 def _names(source: str) -> tuple[set[str], set[str]]:

@@ -48,7 +48,8 @@ _ENVIRONMENT = {
 }
 _numbers = itertools.count()
 _MODULES = (
-    *("__init__", "zygote", "program", "examiner", "objects", "errors", "nodes", "values", "frames", "confinement"),
+    *("__init__", "zygote", "program", "examiner", "rehearsal", "objects", "errors", "nodes", "values", "frames"),
+    "confinement",
 )
 
 

@@ -126,6 +126,8 @@ class CodeGrader:
             findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
             duration_ns = time.perf_counter_ns() - started
         unknown = next((finding for finding in findings if finding.passed is None), None)
+        if unknown is not None and not unknown.problem:
+            return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=unknown.reason, duration_ns=duration_ns)
         if unknown is not None:
             return _failed(item, unknown.problem, unknown.reason, duration_ns)
         return _graded(item, program, extraction, tests, findings, duration_ns)
@@ -204,6 +206,8 @@ async def _findings(place: Place, program: str, tests: Sequence[Ready], limits: 
             findings.append(Finding(passed=False, reason="not run: the program took too long before"))
             continue
         findings.append(await run_test(place, program, test, limits))
+        if findings[-1].passed is None:
+            break  # nobody can tell, whatever becomes of the others
         timeouts += findings[-1].timed_out
     return findings
 

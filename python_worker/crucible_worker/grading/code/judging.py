@@ -33,7 +33,7 @@ _TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure 
 _TOLD = {
     **dict.fromkeys(("raised", "message", "opaque"), str),
     **dict.fromkeys(("lineage", "arguments", "nodes", "items"), list),
-    **dict.fromkeys(("method", "callable", "done"), bool),
+    **dict.fromkeys(("method", "callable", "done", "missing"), bool),
     "object": int,
 }
 """What an answer may hold beside a value and what became of the arguments, and its types."""
@@ -50,7 +50,7 @@ class Finding:
     reason: str = ""
     """Why it was not passed."""
     problem: str = ""
-    """Where nobody can tell: the reason of the item's problem."""
+    """Where nobody can tell: the reason of the item's problem; none where the item is UNDECIDED."""
     timed_out: bool = False
     """It was not passed in its time."""
 
@@ -77,6 +77,18 @@ class _Fails(Exception):
     """The program fails; the text says how."""
 
 
+class _OutOfMemory(Exception):
+    """The tests take more memory than they have, for themselves or for what the program returned."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Turn:
+    """Whose turn it is, of a program and its tests."""
+
+    of_tests: bool = False
+    """The tests compute, and want nothing of the program."""
+
+
 async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
     """Run a program against one test.
 
@@ -99,6 +111,7 @@ async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) 
 
 
 async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
+    turn = _Turn()
     match test:
         case Plain(calls=calls):
             judged = _calls(place, program, calls, limits, equals)
@@ -108,13 +121,19 @@ async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) 
         case StdioTest():
             judged = _script(place, program, test, limits)
         case Proxied():
-            judged = _proxied(place, program, test, limits)
+            judged = _proxied(place, program, test, limits, turn)
     try:
         async with asyncio.timeout(limits.timeout_ms / 1000):
             return await judged
     except TimeoutError:
         place.condemn()
+        if turn.of_tests and isinstance(test, Proxied) and await _hang(place, test, limits):
+            return Finding(passed=None, reason=f"the tests take longer than {limits.timeout_ms:,} ms by themselves")
         return Finding(passed=False, reason=_TOO_LONG.format(limits.timeout_ms), timed_out=True)
+    except _OutOfMemory as error:
+        if isinstance(test, Proxied) and await _hang(place, test, limits):
+            return Finding(passed=None, reason="the tests take more memory than they have, by themselves")
+        return Finding(passed=False, reason=str(error))
     except _Fails as failed:
         return Finding(passed=False, reason=str(failed))
 
@@ -154,28 +173,31 @@ async def _compared(channel: Channel, same: Callable[[Any, Any], bool], written:
         return False  # nothing that an honest program's interpreter writes
 
 
-async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits) -> Finding:
-    roomy = dataclasses.replace(limits, memory_mb=max(limits.memory_mb, _TESTS_MEMORY_MB))
+async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits, turn: _Turn) -> Finding:
     async with (
         place.running("program", _bounds(limits)) as to_program,
-        place.running("tests", _bounds(roomy)) as to_tests,
+        place.running("tests", _tests_bounds(limits)) as to_tests,
     ):
         talk = _Talk(place, to_program, limits)
         talk.begin(program)
         nonce = secrets.token_hex(8)
-        to_tests.send({"nonce": nonce, "names": dict(test.classes), "sources": list(test.sources)})
-        await talk.loaded()
+        to_tests.send({"nonce": nonce, **_order(test), "rehearse": False})
         asked, most = 0, max(_TESTS_BYTES, most_bytes({}, limits.output_bytes))
         while True:
+            turn.of_tests = True
             try:
                 told = await _received(to_tests, most)
             except ValueError:
                 reason = f"the tests make a call of more than {most:,} bytes"
                 return Finding(passed=None, problem="NOT_PASSABLE", reason=reason)
+            turn.of_tests = False
             if told is None or told.get("nonce") != nonce:
                 return Finding(passed=None, problem="TESTS_FAILED", reason="the tests ended before they were through")
             if "call" not in told:
                 return _verdict(told, asked)
+            # Not before: what fails without any program is no program's fault.
+            if not asked:
+                await talk.loaded()
             asked += 1
             talk.ask(told["call"])
             answer = await talk.answer()
@@ -185,14 +207,43 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
                 raise _Fails(_NO_ANSWER) from None
 
 
+async def _hang(place: Place, test: Proxied, limits: CodeLimits) -> bool:
+    """Whether tests take too much time or memory without any program, whose values are unknown to them."""
+    await place.restore()
+    await place.prepare(tests=True)
+    nonce = secrets.token_hex(8)
+    try:
+        async with (
+            asyncio.timeout(limits.timeout_ms / 1000),
+            place.running("tests", _tests_bounds(limits)) as to_tests,
+        ):
+            to_tests.send({"nonce": nonce, **_order(test), "rehearse": True})
+            told = await _received(to_tests, _TESTS_BYTES)
+    except TimeoutError:
+        place.condemn()
+        return True
+    return told is not None and told.get("failed") == "MemoryError"
+
+
+def _order(test: Proxied) -> Mapping[str, Any]:
+    return {"names": dict(test.classes), "helpers": sorted(test.helpers), "sources": list(test.sources)}
+
+
 def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
     if "unpassable" in told:
         return Finding(passed=None, problem="NOT_PASSABLE", reason=told["unpassable"])
+    if "bad" in told:
+        return Finding(passed=None, problem="BAD_TESTS", reason=told["bad"])
     if "failed" in told:
         where = f"line {told['line']} of the tests: " if told["line"] else ""
         what = told["failed"] if told["failed"] != "Failed" else ""
-        said = ": ".join(part for part in (what, told["message"]) if part)
-        return Finding(passed=False, reason=f"{where}{said}")
+        reason = where + ": ".join(part for part in (what, told["message"]) if part)
+        if told["failed"] == "MemoryError" and told["own"]:
+            raise _OutOfMemory(reason)
+        if not asked:
+            reason = f"the tests fail before they ask anything of the program: {reason}"
+            return Finding(passed=None, problem="BAD_TESTS", reason=reason)
+        return Finding(passed=False, reason=reason)
     if not asked:
         reason = "the tests ask nothing of the program: do they call check?"
         return Finding(passed=None, problem="BAD_TESTS", reason=reason)
@@ -300,6 +351,8 @@ async def _all_of(end: socket.socket, max_bytes: int) -> bytes:
 def _without_value(function: str, answer: Mapping[str, Any]) -> str:
     if "raised" in answer:
         return f"{function} raised {_exception(answer)}"
+    if answer.get("missing"):
+        return f"the program does not define {function}"
     if "opaque" in answer:
         return f"{function} returned {answer['opaque'][:_MAX_TOLD]}, which is no plain value"
     return f"{function} returned more than may pass"
@@ -308,6 +361,10 @@ def _without_value(function: str, answer: Mapping[str, Any]) -> str:
 def _exception(answer: Mapping[str, Any]) -> str:
     said = [answer[key] for key in ("raised", "message") if isinstance(answer.get(key), str) and answer[key]]
     return ": ".join(said)[:_MAX_TOLD]
+
+
+def _tests_bounds(limits: CodeLimits) -> Bounds:
+    return _bounds(dataclasses.replace(limits, memory_mb=max(limits.memory_mb, _TESTS_MEMORY_MB)))
 
 
 def _bounds(limits: CodeLimits) -> Bounds:

@@ -47,14 +47,14 @@ def _read_answer(said: bytes) -> Plain | Proxied:
     if "calls" in answer:
         calls = [Call(**{**call, "expected": decode(call["expected"])}) for call in answer["calls"]]
         return Plain(calls=tuple(calls))
-    return Proxied(sources=answer["sources"], classes=answer["classes"])
+    return Proxied(sources=answer["sources"], classes=answer["classes"], helpers=frozenset(answer["helpers"]))
 
 
 def _answer(source: str, prefix: str) -> dict[str, Any]:
     try:
         read = read_assertions(source, prefix)
         if isinstance(read, Proxied):
-            return {"sources": list(read.sources), "classes": dict(read.classes)}
+            return {"sources": list(read.sources), "classes": dict(read.classes), "helpers": sorted(read.helpers)}
         fields = [{**_fields(call), "expected": encode(call.expected)} for call in read.calls]
         return {"calls": fields}
     except NotPlain as error:

@@ -57,6 +57,8 @@ class Guards:
         self._names = names
         self.classes: dict[str, type[Exception]] = {}
         """Stand-ins for exceptions that the program defines, by name."""
+        self.modules: set[str] = set()
+        """What tests import."""
 
     @property
     def native(self) -> contextlib.AbstractContextManager[None]:
@@ -93,14 +95,21 @@ class Guards:
         kind = _kind(str(answer.get("raised")), [*named], _builtin_kinds(lineage))
         return ProgramError(_instance(kind, str(answer.get("message")), arguments))
 
-    def catch(self, tree: ast.Module) -> None:
-        """Note which of the program's names tests catch."""
+    def look(self, tree: ast.Module) -> None:
+        """Note which modules tests import, and which of the program's names they catch."""
         for node in ast.walk(tree):
             caught: list[ast.expr | None] = []
-            if isinstance(node, ast.ExceptHandler):
-                caught = [node.type]
-            elif isinstance(node, ast.Call) and _called_name(node) in _RAISING:
-                caught = list(node.args[:1])
+            match node:
+                case ast.ExceptHandler(type=kind):
+                    caught = [kind]
+                case ast.Call() if _called_name(node) in _RAISING:
+                    caught = list(node.args[:1])
+                case ast.Import(names=names):
+                    self.modules.update(name.name.partition(".")[0] for name in names)
+                case ast.ImportFrom(module=str(module)):
+                    self.modules.add(module.partition(".")[0])
+                case _:
+                    pass
             for part in caught:
                 for name in part.elts if isinstance(part, ast.Tuple) else [part]:
                     if isinstance(name, ast.Name) and name.id in self._names and name.id not in self.classes:
@@ -132,7 +141,7 @@ def is_own(error: BaseException) -> bool:
 def compiled(source: str, guards: Guards) -> types.CodeType:
     """Compile tests, with guards around what catches exceptions."""
     tree = ast.parse(source, "<tests>")
-    guards.catch(tree)
+    guards.look(tree)
     if not _guard(tree):
         return compile(source, "<tests>", "exec")
     before = sys.getrecursionlimit()

@@ -18,7 +18,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from crucible_worker.grading.code.inside import errors, frames, nodes, values
+from crucible_worker.grading.code.inside import errors, frames, nodes, rehearsal, values
 from crucible_worker.grading.code.inside.objects import Failed, Function, Instance, Opaque, Unpassable
 
 __all__ = ["examine"]
@@ -35,8 +35,12 @@ def examine(channel: socket.socket) -> None:
     guards = errors.Guards(order["names"])
     module = types.ModuleType("tests")
     sys.modules["tests"] = module
-    caller = _Caller(channel, order["nonce"], guards, module)
     random.seed(0)  # the same program, the same grade
+    if order["rehearse"]:
+        ended = rehearsal.rehearse(order["sources"], order["names"], module)
+        frames.send(channel, {"nonce": order["nonce"], "failed": ended})
+        return
+    caller = _Caller(channel, order["nonce"], guards, module, frozenset(order["helpers"]))
     try:
         codes = [errors.compiled(source, guards) for source in order["sources"]]
         for name, is_class in order["names"].items():
@@ -48,18 +52,28 @@ def examine(channel: socket.socket) -> None:
     except Unpassable as error:
         told = {"unpassable": str(error)}
     except BaseException as error:
-        native = errors.native_of(error)
-        told = {"failed": type(native).__name__, "message": _message(native), "line": _line(error)}
-        if errors.is_own(error) and isinstance(error, SystemExit) and error.code in (None, 0):
+        native, own = errors.native_of(error), errors.is_own(error)
+        told = {"failed": type(native).__name__, "message": _message(native), "line": _line(error), "own": own}
+        if own and isinstance(error, SystemExit) and error.code in (None, 0):
             told = {"passed": True}
+        if own and isinstance(error, ImportError) and str(error.name).partition(".")[0] in guards.modules:
+            told = {"bad": f"the tests import what is not there: {told['message']}"}
     caller.tell(told)
 
 
 class _Caller:
     """Carries calls to the program."""
 
-    def __init__(self, channel: socket.socket, nonce: str, guards: errors.Guards, module: types.ModuleType) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        nonce: str,
+        guards: errors.Guards,
+        module: types.ModuleType,
+        helpers: frozenset[str],
+    ) -> None:
         self._channel, self._nonce, self._guards, self._module = channel, nonce, guards, module
+        self._helpers = helpers
         self._nodes = nodes.Nodes(module, first=0)
         self._verdict: Mapping[str, Any] | None = None
         self._turn = threading.Lock()  # tests may have threads
@@ -75,7 +89,11 @@ class _Caller:
         def call(*arguments: Any, **named: Any) -> Any:
             return self.call(name, arguments, named, is_class=is_class)
 
+        def refuse(bases: object) -> NoReturn:
+            self.give_up(f"the tests define a class below {name}, and classes cannot pass")
+
         call.__name__ = call.__qualname__ = name
+        vars(call)["__mro_entries__"] = refuse
         return call
 
     def attribute(self, owner: str, number: int, name: str) -> Any:
@@ -118,7 +136,7 @@ class _Caller:
 
     def fail(self, reason: str) -> NoReturn:
         """The program fails, for good."""
-        self._verdict = self._verdict or {"failed": "Failed", "message": reason, "line": 0}
+        self._verdict = self._verdict or {"failed": "Failed", "message": reason, "line": 0, "own": False}
         raise Failed(reason)
 
     def give_up(self, reason: str) -> NoReturn:
@@ -189,6 +207,13 @@ class _Caller:
             if given >= _ONE_BY_ONE:
                 count = min(2 * count, _MAX_AT_ONCE)
 
+    def _fail_without(self, name: str) -> NoReturn:
+        """The program lacks a name, which it should have defined, or only the tests could."""
+        if name in self._helpers:
+            self._verdict = self._verdict or {"bad": f"the tests use {name}, which they do not define"}
+            raise Unpassable(name)
+        self.fail(f"the program does not define {name}")
+
     def _asked(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._turn:
             frames.send(self._channel, {"nonce": self._nonce, "call": asked})
@@ -209,6 +234,8 @@ class _Caller:
     def _without_value(self, name: str, answer: Mapping[str, Any]) -> Any:
         if "raised" in answer:
             raise self._guards.error(answer, _arguments(answer))
+        if answer.get("missing"):
+            self._fail_without(name)
         if "opaque" in answer:
             kind, number = str(answer["opaque"])[:_MAX_MESSAGE_CHARS], answer.get("object")
             if kind == "coroutine":

@@ -214,6 +214,8 @@ def _called(holder: Any, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, 
     kept.take(asked.get("nodes", ()))
     arguments: Sequence[Any] = values.decode(asked["arguments"], kept)
     named: Mapping[str, Any] = values.decode(asked["named"], kept)
+    if asked["object"] is None and not _defined(holder, asked):
+        return {"missing": True}
     try:
         called = holder if asked["function"] is None else _function(holder, asked)
         value = called(*arguments, **named) if callable(called) else _awaited(called)
@@ -260,6 +262,11 @@ def _made(value: Any, kept: _Kept) -> Mapping[str, Any]:
     if type(value).__module__ == "builtins" or (nodes.is_node(value) and nodes.is_bare(value)):
         return _written(value, kept)
     return {"object": kept.add(value)}
+
+
+def _defined(module: types.ModuleType, asked: Mapping[str, Any]) -> bool:
+    names = [asked["function"], *([values.SOLUTION] if asked["solution"] else [])]
+    return any(hasattr(module, name) for name in names)
 
 
 def _function(holder: Any, asked: Mapping[str, Any]) -> Any:
