@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,11 @@ grades = st.builds(
     duration_ns=st.integers(0, 2**63 - 1),
     problem=some.optional(some.problems),
 )
-policies = st.builds(MathPolicy, rounding_digits=st.integers(0, codec.MAX_ROUNDING_DIGITS), ordered_lists=st.booleans())
+policies = st.builds(
+    MathPolicy,
+    rounding_digits=st.integers(0, codec.MAX_ROUNDING_DIGITS),
+    **{rule.name: st.booleans() for rule in dataclasses.fields(MathPolicy) if rule.type == "bool"},
+)
 tolerances = st.floats(0, allow_nan=False, allow_infinity=False)
 forms = (
     st.just(BoxedForm())

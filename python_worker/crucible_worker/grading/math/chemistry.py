@@ -14,7 +14,7 @@ import re
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.math.outcome import Outcome, different, equal
 
-__all__ = ["MAX_FORMULA_CHARS", "compare_formulas"]
+__all__ = ["MAX_FORMULA_CHARS", "compare_formulas", "has_number_inside"]
 
 MAX_FORMULA_CHARS = 500
 """Of a text that is formulas or a reaction."""
@@ -47,6 +47,8 @@ _SIGNS = (
 _EVIDENCE = re.compile(
     r"\\ce(?![A-Za-z])|->|→|⟶|⇌|\\to(?![A-Za-z])|rightarrow|rightleftharpoons|\^\s?\{?[0-9]?[+-]|[⁺⁻]"
 )
+# A number between two elements, which no product has: H2O is not 2HO.
+_NUMBER_INSIDE = re.compile(r"(?<![A-Za-z\\])(?:[A-Z][a-z]?){1,4}[0-9]{1,3}[A-Z(]")
 _HEAVY = re.compile(r"\{ ?\} ?[_^]")
 _DIVIDER = re.compile(r"\s*(?:[,;]|\band\b)\s*")
 _ARROW = re.compile(r"\s(<?->)\s")
@@ -69,6 +71,11 @@ class _Species:
     state: str
 
 
+def has_number_inside(text: str) -> bool:
+    """Whether a text would be a product of letters with a number among them, as formulas are written in plain text."""
+    return _NUMBER_INSIDE.search(text, 0, MAX_FORMULA_CHARS) is not None
+
+
 def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | None:
     """Compare two formulas, reactions or lists of them; None where one of them is none, or might be mathematics."""
     if max(len(target), len(answer)) > MAX_FORMULA_CHARS or _SPECIES.search(target) is None:
@@ -83,7 +90,8 @@ def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | No
         expected, said = sorted(expected), sorted(said)
     if len(expected) == len(said) and all(map(_same, expected, said)):
         return equal("text")
-    evident = any(_EVIDENCE.search(text) or _HEAVY.search(text) for text in (target, answer))
+    marks = (_EVIDENCE, _HEAVY, _NUMBER_INSIDE)
+    evident = any(mark.search(text) for mark in marks for text in (target, answer))
     return different("text", "another formula") if evident else None
 
 

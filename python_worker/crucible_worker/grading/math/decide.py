@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, TOO_LONG
 from crucible_worker.grading.math.capitals import apart
-from crucible_worker.grading.math.chemistry import compare_formulas
+from crucible_worker.grading.math.chemistry import compare_formulas, has_number_inside
 from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
@@ -110,6 +110,10 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
         target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
         return _decision(clock)
+    if policy.chemical_formulas and (has_number_inside(target) or has_number_inside(answer)):
+        formula = _compare_kinds(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
+        if formula is not None:
+            return _decision(formula)
     written = _as_written(target, answer, policy, whole=whole)
     if written.verdict is Verdict.CORRECT:
         return written
