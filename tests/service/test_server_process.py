@@ -218,7 +218,7 @@ from crucible_worker.server import Worker
 
 async def main():
     async with Worker(Settings(port=0, state_dir=Path(sys.argv[1]))) as worker:
-        await worker.describe()
+        await worker.info()
         Path(sys.argv[1], "loaded").write_text("\\n".join({name.partition(".")[0] for name in sys.modules}))
 
 asyncio.run(main())
