@@ -109,8 +109,9 @@ class GradingServiceServicer(object):
     def GradeCode(self, request, context):
         """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
         or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-        (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
-        (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+        (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+        NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
+        machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 
         Errors:
         FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or

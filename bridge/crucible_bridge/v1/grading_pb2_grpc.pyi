@@ -62,8 +62,9 @@ class GradingServiceStub:
     GradeCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]
     """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
     or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-    (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
-    (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+    (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+    NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
+    machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 
     Errors:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
@@ -110,8 +111,9 @@ class GradingServiceAsyncStub(GradingServiceStub):
     GradeCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]  # type: ignore[assignment]
     """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
     or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-    (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
-    (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+    (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+    NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
+    machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 
     Errors:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
@@ -179,8 +181,9 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_grading_pb2.GradeCodeResponse, _abc.Awaitable[_grading_pb2.GradeCodeResponse]]:
         """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
         or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-        (no Python, or they ask nothing of the program), NOT_PASSABLE (they need more than plain values), TESTS_FAILED
-        (they ended before they were through), SANDBOX_LOST (the machine ended the sandbox, twice).
+        (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+        NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
+        machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 
         Errors:
         FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
