@@ -36,30 +36,28 @@ _STARTS = frozenset(
 _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle(", "begin"})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)", "end environment"})
 _LINE = " \\newline "
-_GAP = r"(?:\s|\\q?quad(?![A-Za-z])|\\[,;: ])*+"
-# What was closed and is opened again, the end of a line with a bullet behind it, or a wide blank.
+_GAP = r"(?:\n[ \t]*+[-*\u2022]\s|\s|\\q?quad(?![A-Za-z])|\\[,;: ])*+"
+# What was closed and is opened again, also behind a bullet, the end of a line with a bullet behind it, or a wide blank.
 _BOUNDARY = re.compile(
     r"\n\s*+(?:[*\u2022]\s)?|(?<!\\)\$(?:" + _GAP + r"\$)++|\\[)\]]" + _GAP + r"\\[(\[]"
     r"|(?<![)\\\s])\s?\\q?quad(?![A-Za-z])(?!\s*+\()"
 )
 _GOES_ON = re.compile(r"[-+]\s")
-_DASHES = re.compile(r"\s*+-\s")
+_BULLET = re.compile(r"(?:\A|\n)[ \t]*+[-*\u2022]\s")
 
 
 def marked_lines(text: str) -> str:
     """A text with a token for each place where a line or a formula ends and another one follows."""
     if "\n" in text or "quad" in text or text.count("$") > 2 or "\\)" in text or "\\]" in text:
-        dashes = _DASHES.match(text)
-        if dashes:  # a list with dashes for bullets
-            text = text[dashes.end() :]
-        return _BOUNDARY.sub(lambda boundary: _mark(boundary, dashes is not None), text)
+        if "\n" in text and _BULLET.match(text):  # a list, with a dash for a bullet too
+            text = _BULLET.sub("\n", text).strip()
+        return _BOUNDARY.sub(_mark, text)
     return text
 
 
-def _mark(boundary: re.Match[str], dashed: bool) -> str:
+def _mark(boundary: re.Match[str]) -> str:
     if boundary[0][0] == "\n":
-        goes_on = _GOES_ON.match(boundary.string, boundary.end())
-        return "\n" if goes_on and not dashed else _LINE
+        return "\n" if _GOES_ON.match(boundary.string, boundary.end()) else _LINE
     # A dollar sign that is left over is money.
     return _LINE + "$" * (boundary[0].count("$") % 2)
 
