@@ -201,7 +201,8 @@ def _proxied(source: str, prefix: str) -> Proxied:
         raise BadTests(f"the tests are not Python: {error}") from None
     if not taken:
         raise BadTests("the tests take nothing from the program")
-    return Proxied(sources=sources, classes=taken, helpers=helpers_of(ast.parse(source), frozenset(taken)))
+    helpers = helpers_of(ast.parse(source), frozenset(taken)) - stubs.keys()
+    return Proxied(sources=sources, classes=taken, helpers=helpers)
 
 
 def _names(source: str) -> tuple[set[str], set[str]]:

@@ -59,3 +59,12 @@ def test_all_else_is_the_programs(name: str):
     used = frozenset(node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)) & taken
 
     assert helpers_of(ast.parse(source), used) == frozenset()
+
+
+def test_what_a_prefix_leaves_open_is_the_programs():
+    """Wherever assertions use it."""
+    read_with = read_assertions("assert g(1) == f(1)", "def f(x):\n")
+
+    assert isinstance(read_with, Proxied)
+    assert read_with.helpers == frozenset()
+    assert read("assert g(1) == f(1)").helpers == {"f"}
