@@ -5,14 +5,18 @@ Python would raise KeyboardInterrupt in the middle of whatever import is at work
 
 from __future__ import annotations
 
+# What `signal` is made of: that module also imports enum, and so takes 20 times as long until Ctrl-C is heard.
+import _signal as signal  # pyright: ignore[reportMissingImports]
 import os
-import signal
-from collections.abc import Sequence
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing would be imported for it
+    from collections.abc import Sequence
+    from types import FrameType
 
 __all__ = ["INTERRUPTED", "end_quietly", "end_quietly_again", "raise_interrupts"]
 
-INTERRUPTED = 128 + signal.SIGINT
+INTERRUPTED: int = 128 + signal.SIGINT
 """Exit code, as shells tell of a command that Ctrl-C ended."""
 
 _PROMISED = {"serve": 0}
@@ -42,7 +46,7 @@ def end_quietly(arguments: Sequence[str]) -> None:
     end = _End(_PROMISED.get(command, INTERRUPTED))
     for number in (signal.SIGINT, signal.SIGTERM) if command in _PROMISED else (signal.SIGINT,):
         # Whoever starts a program in the background may have it ignore Ctrl-C.
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
 
 
