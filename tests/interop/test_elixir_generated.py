@@ -25,6 +25,8 @@ import crucible_bridge.v1
 
 GENERATED = Path(__file__).resolve().parents[2] / "elixir_client_example" / "lib" / "crucible_bridge" / "v1"
 GENERATOR = "0.15.0"
+LINE = 98
+"""Columns of a line, by the formatter of Elixir."""
 SCALARS = {
     FieldDescriptor.TYPE_DOUBLE: ":double",
     FieldDescriptor.TYPE_FLOAT: ":float",
@@ -168,6 +170,28 @@ def test_generated_modules_are_current(name: str) -> None:
     assert found.keys() == wanted.keys()
     for module, declarations in wanted.items():
         assert found[module] == declarations, module
+
+
+@pytest.mark.parametrize("name", sorted(proto_files()))
+def test_generated_modules_are_laid_out_by_the_generator(name: str) -> None:
+    """A declaration stands on one line if it fits there, else on several, as the generator's formatter writes it."""
+    assert laid_out_otherwise((GENERATED / f"{name}.pb.ex").read_text()) == []
+
+
+def laid_out_otherwise(text: str) -> list[str]:
+    """Declarations that are on one line and too long for it, or on several and short enough for one."""
+    text = re.sub(r'@moduledoc """.*?"""', "", text, flags=re.DOTALL)
+    statements = re.findall(r"^  \S.*(?:\n    .*)*", text, flags=re.MULTILINE)
+    on_one_line = {statement: "  " + " ".join(statement.split()) for statement in statements}
+    return [each for each, line in on_one_line.items() if ("\n" in each) != (len(line) > LINE)]
+
+
+def test_another_layout_is_found() -> None:
+    """The check of the layout sees a long line that is not divided, and a short one that is."""
+    short = "  field :kind, 1, type: :string"
+    long = f"  field :{'k' * LINE}, 1, type: :string"
+    divided = "  field :kind, 1,\n    type: :string"
+    assert laid_out_otherwise("\n".join((short, long, divided))) == [long, divided]
 
 
 def test_every_proto_is_generated() -> None:

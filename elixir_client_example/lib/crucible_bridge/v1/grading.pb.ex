@@ -64,7 +64,12 @@ defmodule CrucibleBridge.V1.MathPolicy do
   field :log_is_natural, 20, proto3_optional: true, type: :bool, json_name: "logIsNatural"
   field :delta_value, 21, proto3_optional: true, type: :bool, json_name: "deltaValue"
   field :math_in_prose, 22, proto3_optional: true, type: :bool, json_name: "mathInProse"
-  field :integration_constants, 23, proto3_optional: true, type: :bool, json_name: "integrationConstants"
+
+  field :integration_constants, 23,
+    proto3_optional: true,
+    type: :bool,
+    json_name: "integrationConstants"
+
   field :chemical_formulas, 24, proto3_optional: true, type: :bool, json_name: "chemicalFormulas"
   field :vector_notations, 25, proto3_optional: true, type: :bool, json_name: "vectorNotations"
   field :chinese_words, 26, proto3_optional: true, type: :bool, json_name: "chineseWords"
