@@ -121,6 +121,8 @@ def together(earlier: str, later: str, how: str) -> bool:
         how: their link.
     """
     kind, kind_later = _kind(earlier), _kind(later)
+    if how == "or" and "equation" not in (kind, kind_later):
+        return True  # x = 3 or x > 5
     if how in ("and", "or"):
         return kind == kind_later or (kind, kind_later) == ("name", "value")
     if kind != kind_later or kind == "equation":

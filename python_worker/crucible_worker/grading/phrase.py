@@ -38,7 +38,8 @@ _TAIL = ' \t\r\n\f\v*_`"\u201c\u201d,;:'
 _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 _SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|;(?=\s|$)|[\u3002\uff1f\n]")
 _EXPLANATION = re.compile(
-    r"(?<=\s)\(?(?:because|since|which|where|so)\b|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
+    r"(?<=\s)\(?(?:because|since|which|where|so|rather than|instead of)\b"
+    r"|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
     re.IGNORECASE,
 )
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)

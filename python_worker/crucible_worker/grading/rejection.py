@@ -31,7 +31,11 @@ _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
 _SUPPOSED = (
     r"\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))(?:\s+(?:that|the|an?|option|choice|answer|statement)){0,3}"
 )
-_BEFORE = re.compile(rf"(?:(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}|{_SUPPOSED}){_GAP}\Z", re.IGNORECASE)
+# What is ruled out may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
+_FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
+_BEFORE = re.compile(
+    rf"(?:(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}{_GAP}{_FIRST_PART}|{_SUPPOSED}{_GAP})\Z", re.IGNORECASE
+)
 _BEHIND = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"

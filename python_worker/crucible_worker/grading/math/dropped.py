@@ -22,9 +22,12 @@ __all__ = ["ends_with", "may_drop"]
 _REACH = 400
 """Characters on either side of an answer in which its sentence is looked for."""
 
+_MAX_BOUNDED = 24
+"""Characters before an answer in which a bound of its equation is looked for."""
+
 _NEGATIONS = spelled(
-    "not no never neither nor none nothing cannot except excluding without unless or either instead wrong incorrect"
-    " anything false undefined impossible hardly nicht kein keine pas non não не нет"
+    "not no never neither nor none nothing cannot except excluding without unless or either instead rather wrong"
+    " incorrect anything false undefined impossible hardly nicht kein keine pas non não не нет"
 )
 _BEFORE = spelled(
     "least most more less greater fewer larger smaller bigger higher lower over under above below up between beyond"
@@ -50,6 +53,11 @@ _RESETS = re.compile(
     re.IGNORECASE,
 )
 _CONDITION = re.compile(r"\b(?:for|when|if|at|where|as|until|while)\b[^,;:]{0,20}$", re.IGNORECASE)
+# What is bounded may be an equation: "less than x = 9".
+_BOUNDED = re.compile(
+    r"\b(?:than|least|most|over|under|above|below|exceeds?|beyond|up to)[\s$]{1,3}[A-Za-z]\w{0,2}\s?=\s?\Z",
+    re.IGNORECASE,
+)
 # A number and a word before the answer: one of two, a range, odds.
 _JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
 # What a number is a part of: an operator, a command, a function, a fraction or a group.
@@ -120,6 +128,8 @@ def _words_allow(sentence: str, behind: str) -> bool:
     resets = list(_RESETS.finditer(sentence))
     near = sentence[resets[-1].end() :] if resets else sentence
     if resets and resets[-1][0] == "=" and _CONDITION.search(sentence[: resets[-1].start()]):
+        return False
+    if _BOUNDED.search(sentence[-_MAX_BOUNDED:]):
         return False
     words, words_near, words_behind = map(_words, (_REJECTED.sub("", sentence), near, behind))
     if any(word.endswith(("n't", "n\u2019t")) for word in words | words_behind):

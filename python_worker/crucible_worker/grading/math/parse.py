@@ -29,7 +29,7 @@ _LEADING = frozenset({":", ",", "row"})
 _MOMENT = re.compile(
     r"[0-9][ }~]{0,2}(?:\\[a-z]{4,8}\{ ?)?[ap]\.? ?m?\b|:0[0-9]|/[0-9]{4}|[0-9]{4}-[0-9]", re.IGNORECASE
 )
-_TIME = re.compile(r"0?([0-9]{1,2})(?::([0-5][0-9])(?::[0-5][0-9])?)?(?: ?([ap])\.? ?m?\.?)?[., ]*+", re.IGNORECASE)
+_TIME = re.compile(r"0?([0-9]{1,2})(?::([0-5][0-9])(?::([0-5][0-9]))?)?(?: ?([ap])\.? ?m?\.?)?[., ]*+", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -106,10 +106,13 @@ def _moment(text: str) -> Text | None:
     """A time of day, `9 a.m.`, `4:30p`, `12:05`, or a date. Without its half a time has minutes that no ratio has."""
     words = words_of(text)
     match = _TIME.fullmatch(words)
-    if match and match[3] and (match[2] or words.rstrip(". ").endswith("m")):
-        return Text(f"{match[1]}:{match[2] or '00'} {match[3].lower()}m")
-    if match and not match[3] and match[2] and match[2].startswith("0"):
-        return Text(f"{match[1]}:{match[2]}")
+    if match:
+        hour, minutes, seconds, half = match.groups()
+        exactly = f":{seconds}" if seconds and seconds != "00" else ""
+        if half and (minutes or words.rstrip(". ").endswith("m")):
+            return Text(f"{hour}:{minutes or '00'}{exactly} {half.lower()}m")
+        if not half and minutes and minutes.startswith("0"):
+            return Text(f"{hour}:{minutes}{exactly}")
     return Text(words) if _DATE.fullmatch(words) else None
 
 

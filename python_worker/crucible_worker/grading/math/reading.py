@@ -12,7 +12,7 @@ from crucible_worker.grading.math.dropped import ends_with, may_drop
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.identity import Identity, examine
 from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
-from crucible_worker.grading.math.spans import boxed, enclosed, has_words, last_number, marked
+from crucible_worker.grading.math.spans import boxed, enclosed, has_words, last_amount, marked
 from crucible_worker.grading.math.tidy import ZERO, spread, tidy
 from crucible_worker.grading.math.tree import Call, Node, Number, PlusMinus, Power, Relation, Text
 from crucible_worker.grading.math.walk import free_symbols, walk
@@ -105,7 +105,7 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
         if not in_words(said):
             return
     if not in_words(target) and has_words(text):
-        number = last_number(text)
+        number = last_amount(text)
         if number is not None and may_drop(text, number):
             yield read(number)
 

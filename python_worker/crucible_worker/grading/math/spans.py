@@ -8,9 +8,11 @@ import re
 from crucible_worker.grading import boxes
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_answer import json_answer
+from crucible_worker.grading.math.units import is_unit
 from crucible_worker.grading.numbers import last_numbers
+from crucible_worker.grading.rejection import rejected
 
-__all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_number", "marked", "with_decimal_point"]
+__all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_amount", "marked", "with_decimal_point"]
 
 # In brackets a comma divides: (2,5) is a pair.
 _NO_BRACKET = r"(?<![(\[])(?<![(\[]\s)(?<!\\\{)(?<!\\\{\s)"
@@ -27,6 +29,9 @@ _CHOICE_BEHIND = re.compile(
 )
 _MAX_CHOICE_BEHIND = 40
 _NUMERAL = re.compile(r"-?[0-9][0-9.,/]*+")
+_UNIT_BEHIND = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<unit>[A-Za-z]{2,20})(?![A-Za-z])")
+# More of a unit than its first word.
+_MORE_OF_UNIT = re.compile(r"\}?\s?(?:[\^/*\u00b2\u00b3]|\\cdot|(?:per|an|a|squared|cubed|each|and)(?![A-Za-z]))")
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
 
 
@@ -64,10 +69,18 @@ def has_words(text: str) -> bool:
     return len(list(itertools.islice(_WORD.finditer(text), 2))) == 2
 
 
-def last_number(text: str) -> str | None:
-    """The last number of a text."""
+def last_amount(text: str) -> str | None:
+    """The last number of a text, with the unit behind it: "5 kilometers" of "she walked 5 kilometers home".
+
+    Of a unit of several words nothing is taken, "5 miles per hour", as it is missing then, and not another one.
+    """
     numbers = last_numbers(text, 1)
-    return numbers[-1].text if numbers else None
+    if not numbers:
+        return None
+    unit = _UNIT_BEHIND.match(text, numbers[0].start + len(numbers[0].text))
+    if unit is None or unit["unit"] == "percent" or not is_unit(unit["unit"]) or _MORE_OF_UNIT.match(text, unit.end()):
+        return numbers[0].text
+    return f"{numbers[0].text} {unit['unit']}"
 
 
 def with_decimal_point(text: str, *, decimals: int) -> str | None:
@@ -90,6 +103,11 @@ def choice(text: str) -> tuple[str, str] | None:
         return match["marked"] or match["plain"], text[match.end() :]
     match = _CHOICE_BEHIND.search(text, max(0, len(text) - _MAX_CHOICE_BEHIND))
     value = text[: match.start()] if match is not None else ""
-    if match is None or not value or not (match["marked"] or _NUMERAL.fullmatch(value)):
+    if (
+        match is None
+        or not value
+        or not (match["marked"] or _NUMERAL.fullmatch(value))
+        or rejected(value.replace("}", " ") + " ", "")
+    ):
         return None
     return match["marked"] or match["plain"], value

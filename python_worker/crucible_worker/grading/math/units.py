@@ -20,6 +20,7 @@ __all__ = [
     "SI_UNITS",
     "UNITS",
     "UNIT_ABBREVIATIONS",
+    "is_unit",
     "powered",
     "singular",
 ]
@@ -169,12 +170,24 @@ UNITS: Mapping[str, str] = {
 }
 """Units by every spelling."""
 
+_PREFIX_NAMES = ("micro", *SI_PREFIXES.values())
+
 NO_UNIT_WORDS = spelled(
     "is are was if then than more less most least greater fewer and or not when where for with either neither such"
     " that matrix matrices so because since therefore thus hence has have does to from only exactly at about"
     " approximately but"
 )
 """Words that no unit has."""
+
+
+def is_unit(word: str) -> bool:
+    """Whether a word of two letters and more behind a number is certainly a unit, also one with a prefix: picovolt."""
+    if word in UNIT_ABBREVIATIONS or word in _POWERS:
+        return word in UNITS and word not in ENDING_UNITS and word not in _POWERS
+    if len(word) < 3:
+        return False
+    prefix = next((prefix for prefix in _PREFIX_NAMES if word.startswith(prefix)), "")
+    return word in UNITS or (bool(prefix) and word[len(prefix) :] in UNITS)
 
 
 def singular(word: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.spans import as_list, boxed, choice, last_number, with_decimal_point
+from crucible_worker.grading.math.spans import as_list, boxed, choice, last_amount, with_decimal_point
 from crucible_worker.grading.math.tidy import MAX_DETERMINANT_SIDE, MAX_MATRIX_SIDE, MAX_SIGNS, spread, tidy
 from crucible_worker.grading.math.tree import Call, Collection, Matrix, Number, Product, Quantity, Sum, Symbol
 
@@ -92,10 +92,13 @@ def test_choices_with_their_text() -> None:
     assert choice("B + 12") is None
 
 
-def test_last_number_of_a_text() -> None:
-    """The last number is as it is written."""
-    assert last_number("between 3 and 1,000.5 meters") == "1,000.5"
-    assert last_number("none") is None
+def test_last_amount_of_a_text() -> None:
+    """The last number is as it is written, with its unit if that is one word."""
+    assert last_amount("between 3 and 1,000.5 of them") == "1,000.5"
+    assert last_amount("between 3 and 1,000.5 meters") == "1,000.5 meters"
+    assert last_amount(r"so 5~\text{ picovolt}") == "5 picovolt"
+    assert last_amount("at 5 miles per hour") == "5"
+    assert last_amount("none") is None
 
 
 @pytest.mark.parametrize(("side", "multiplied"), [(MAX_MATRIX_SIDE, True), (MAX_MATRIX_SIDE + 1, False)])
