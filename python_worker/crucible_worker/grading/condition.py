@@ -9,24 +9,24 @@ __all__ = ["MAX_CONDITION", "before_condition", "is_condition", "says_where", "w
 MAX_CONDITION = 200
 """Characters at the end of a sentence in which a condition is looked for."""
 
-_ABOUT = r"(?:(?:and|which|this|it|that|is|are|being|the|minimum|maximum|value|equality|with)\s+){0,5}+"
+_ABOUT = r"(?>(?:(?:and|which|this|it|that|is|are|being|the|minimum|maximum|value|equality|with)\s+){0,5})"
 _HOLDS = (
     r"(?:(?:attained|achieved|reached|obtained|assumed|taken|occurs|occurring|happens|happening|valid|holds?|true)"
     r"\s+(?:only\s+|exactly\s+)?)?"
 )
 _FOR = r"(?:at|when|whenever|for|if|iff|where|provided(?:\s+that)?|as\s+long\s+as)"
 _OVER = (
-    r"(?:\s+(?:all|any|every|each|some|the|a|an|point|real|integers?|positive|nonnegative|negative|natural|numbers?"
-    r"|values?|constants?|arbitrary|fixed|given|of|only|and|if))*+"
+    r"(?>(?:\s+(?:all|any|every|each|some|the|a|an|point|real|integers?|positive|nonnegative|negative|natural|numbers?"
+    r"|values?|constants?|arbitrary|fixed|given|of|only|and|if))*)"
 )
 # What stands between an answer and a formula that is its condition.
 _CONDITION = re.compile(rf"[\s,(;]*+{_ABOUT}{_HOLDS}{_FOR}{_OVER}\s*", re.IGNORECASE)
 _WHERE = re.compile(r"[\s,(;]*+where(?:\s+[^\W\d_]+){0,3}\s*", re.IGNORECASE)
 # The condition in words and plain formulas, up to the end: "attained at x = 2", "when x = 2 and y = 3".
-_EQUATION = r"\\?[A-Za-z](?:_\w)?\s*=\s*[^\s,;=A-Za-df-z]++(?:\s*[-+/*]\s*[^\s,;=A-Za-df-z]++)*+"
+_EQUATION = r"\\?[A-Za-z](?:_\w)?\s*=\s*[^\s,;=A-Za-df-z]++(?>(?:\s*[-+/*]\s*[^\s,;=A-Za-df-z]++)*)"
 _AT_THE_END = re.compile(
     rf"(?<=[\w)}}\]]),?\s+\(?{_ABOUT}{_HOLDS}(?:at|when|for|if|where)\s+(?:the\s+point\s+)?"
-    rf"{_EQUATION}(?:\s*(?:,|and|,\s*and)\s+{_EQUATION})*+\s*\)?\s*\Z",
+    rf"{_EQUATION}(?>(?:\s*(?:,|and|,\s*and)\s+{_EQUATION})*)\s*\)?\s*\Z",
     re.IGNORECASE,
 )
 _ATTAINED = re.compile(

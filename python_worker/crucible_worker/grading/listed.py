@@ -29,7 +29,7 @@ _CLOSING = {"[": "]", "(": ")", "{": "}"}
 # keeps what it matched, and a quoted one is tried again from behind its first comma or bracket at most: linear.
 _TOKEN = re.compile(
     r"\s*+(?:(?P<mark>[\[\](){},])"
-    r"|(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+')(?=\s*+[\]),}])"
+    r"|(?P<quoted>\"(?>(?:[^\"\\]|\\.)*)\"|'(?>(?:[^'\\]|\\.)*)')(?=\s*+[\]),}])"
     r"|(?P<bare>[^\[\](){},]++))",
     re.DOTALL,
 )

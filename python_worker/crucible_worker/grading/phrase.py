@@ -74,7 +74,7 @@ _INNER = re.compile(
 _BOLD = re.compile(r"(?<!\w)\*\*([^*\n]++)\*\*(?!\w)")
 # One formula behind another one, which is no unit or exponent.
 _APART = re.compile(
-    r"(?<=\S)(\$|\\[)\]])(?:\s|\\q?quad|\\\\)++(\$|\\[(\[])(?!\s*+(?:\\(?:text|mathrm|circ)|\^))(?<!\$(?=\s))"
+    r"(?<=\S)(\$|\\[)\]])(?>(?:\s|\\q?quad|\\\\)+)(\$|\\[(\[])(?!\s*+(?:\\(?:text|mathrm|circ)|\^))(?<!\$(?=\s))"
 )
 # What a line of a list may end with.
 _GOES_ON = re.compile(r"(?:[,&]|(?<!\w)(?:and|or))\s*\Z")

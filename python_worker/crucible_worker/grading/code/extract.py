@@ -13,7 +13,7 @@ NO_PROGRAM = "there is no program"
 _LANGUAGES = frozenset({"", "py", "py3", "python", "python3"})
 # Nothing in them is given back once it has matched: each character of a line is read once.
 _FENCE = re.compile(
-    r"^(?P<indent> {0,3}+)(?:</?[A-Za-z][\w-]*+>[ \t]*+)*+(?P<mark>`{3,}+|~{3,}+)[ \t]*+"
+    r"^(?P<indent> {0,3}+)(?>(?:</?[A-Za-z][\w-]*+>[ \t]*+)*)(?P<mark>`{3,}+|~{3,}+)[ \t]*+"
     r"(?P<language>[^\s`{<]*+)(?P<tag><?+)[^\n`]*+$",
     re.MULTILINE,
 )

@@ -23,7 +23,9 @@ MAX_NUMBER_EXPONENT = 1_000
 """A number of 10^1000 or more, or below 10^-1000, is compared as text."""
 
 _PART = re.compile(r"\s+|\S+")
-_NUMBER = re.compile(r"[-+]?(?:(?P<whole>[0-9]++)(?P<point>\.[0-9]*+)?+|\.[0-9]++)(?P<exponent>[eE][-+]?[0-9]++)?+")
+_NUMBER = re.compile(
+    r"[-+]?(?:(?P<whole>[0-9]++)(?>(?P<point>\.[0-9]*+)?)|\.[0-9]++)(?>(?P<exponent>[eE][-+]?[0-9]++)?)"
+)
 # Every result is exact: sums reach from 10^2000 down to 10^-2324, where a tolerance can lie.
 _EXACTLY = decimal.Context(prec=8 * MAX_NUMBER_CHARS, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 

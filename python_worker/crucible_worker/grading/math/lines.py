@@ -36,10 +36,10 @@ _STARTS = frozenset(
 _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle(", "begin"})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)", "end environment"})
 _LINE = " \\newline "
-_GAP = r"(?:\n[ \t]*+[-*\u2022]\s|\s|\\q?quad(?![A-Za-z])|\\[,;: ])*+"
+_GAP = r"(?>(?:\n[ \t]*+[-*\u2022]\s|\s|\\q?quad(?![A-Za-z])|\\[,;: ])*)"
 # What was closed and is opened again, also behind a bullet, the end of a line with a bullet behind it, or a wide blank.
 _BOUNDARY = re.compile(
-    r"\n\s*+(?:[*\u2022]\s)?|(?<!\\)\$(?:" + _GAP + r"\$)++|\\[)\]]" + _GAP + r"\\[(\[]"
+    r"\n\s*+(?:[*\u2022]\s)?|(?<!\\)\$(?>(?:" + _GAP + r"\$)+)|\\[)\]]" + _GAP + r"\\[(\[]"
     r"|(?<![)\\\s])\s?\\q?quad(?![A-Za-z])(?!\s*+\()"
 )
 _GOES_ON = re.compile(r"[-+]\s")
