@@ -8,10 +8,10 @@ line. Of boxes within boxes the inner one counts, a box that is empty or only a 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, name_before, written
 from crucible_worker.grading.phrase import is_placeholder
@@ -31,8 +31,11 @@ _BOX = re.compile(r"\s*+(?:\\(?:boxed|fbox)\b|(?:(?<![A-Za-z])(?:boxed|fbox)|\x0
 _UNBRACED_END = re.compile(r"\$|\\\)|\\\]|\n")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Box:
+# The box that nearly all responses end with: of one level of braces inside, without escaped ones.
+_PLAIN_BOX = re.compile(r"\\boxed\s*+\{((?>(?:[^{}\\]|\\[A-Za-z]|\{(?>(?:[^{}\\]|\\[A-Za-z])*)\})*))\}")
+
+
+class _Box(NamedTuple):
     start: int
     end: int
     answer: str
@@ -46,6 +49,11 @@ def boxed(text: str) -> tuple[str | None, int]:
 
     Empty where no box holds anything, None where there is no box.
     """
+    command = _last_command(text, len(text))
+    if command < 0:
+        return None, len(text)
+    if answer := _plain(text, command):
+        return answer, len(text) - command
     steps, seen, open_box = 0, False, ""
     boxes = _boxes(text)
     for box in boxes:
@@ -58,9 +66,22 @@ def boxed(text: str) -> tuple[str | None, int]:
     return (open_box if seen else None), max(steps, len(text))
 
 
+def _last_command(text: str, end: int) -> int:
+    """About where the last command of a box begins before some place; -1 where there is none."""
+    control = text.rfind("\x08oxed", 0, end) if "\x08" in text else -1
+    return max(text.rfind("box", 0, end), control)
+
+
+def _plain(text: str, command: int) -> str:
+    """What stands in the last box of a text, where that is plain and no box before is joined to it; otherwise empty."""
+    box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
+    answer = box[1].strip() if box else ""
+    return "" if not box or is_placeholder(answer) or _may_follow(text, box.start()) else answer
+
+
 def has_box(text: str) -> bool:
     """Whether a text has a complete box that is not empty."""
-    return any(box.closed and box.answer for box in _boxes(text))
+    return _last_command(text, len(text)) >= 0 and any(box.closed and box.answer for box in _boxes(text))
 
 
 def opens_box(text: str) -> bool:
@@ -89,6 +110,8 @@ def _with_those_before(text: str, last: _Box, before: Iterator[_Box]) -> tuple[s
 
 def _may_follow(text: str, start: int) -> bool:
     """Whether a box may end where another one begins, or a little before: most texts have one box, and end here."""
+    if _last_command(text, start) < 0:
+        return False
     window = text[max(0, start - MAX_BETWEEN) : start]
     if "boxed" in window or "fbox" in window:
         return True

@@ -177,6 +177,8 @@ def _in_content(content: str, how: str) -> Extraction:
 
 def spoken(text: str) -> str:
     """A response without its thinking."""
+    if "<" not in text:
+        return text
     pieces: list[str] = []
     start, inside = 0, False
     for tag in _THINKING.finditer(text):

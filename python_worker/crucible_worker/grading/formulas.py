@@ -121,8 +121,11 @@ def of_lines(lines: Sequence[str], *, introduced: bool) -> str:
 
 def listed_below(text: str) -> str:
     """The answer that begins a text and is a list of formulas, each on a line of its own; empty for any other."""
+    written_lines = text[:_MAX_LIST_CHARS].splitlines()
+    if len(written_lines) < 2:
+        return ""
     lines: list[str] = []
-    for line in text[:_MAX_LIST_CHARS].splitlines():
+    for line in written_lines:
         bare = _FENCE.sub("", line).strip(_AROUND)
         if not bare:
             continue

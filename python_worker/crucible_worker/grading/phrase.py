@@ -89,6 +89,7 @@ _NO_CHAIN = frozenset(
 _COPULA = re.compile(
     r"[\u300d\u300f]?\s?(?:です|だ|である|となります|になります|となる|になる|입니다|이다|이에요|예요)\s?\Z"
 )
+_SAYING = re.compile(r"[^\W_]|[\\{}\u2205\u221e]")
 _WORD = re.compile(r"\\[A-Za-z]++|[^\W\d_]{2,}+")
 # Commands that are letters, as x is; pi is a number.
 _LETTERS = frozenset(
@@ -101,12 +102,16 @@ _LETTERS = frozenset(
 _MAX_END = 8  # characters at the end of a line that show whether it goes on
 _JOINTS = frozenset({"and", "or"})
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
+# A phrase that is a numeral, as most are, holds nothing that the expressions above look for.
+_ONLY_NUMERAL = re.compile(r"([-+\u2212]?[0-9]++(?>(?:[.,/:][0-9]++)*)%?)\.?\s*")
 _PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,;<>\u2264\u2265]|(?<!\w)(?:and|or)(?!\w)|[^\W\d_]")
 
 
 def phrase(text: str) -> str:
     """The answer at the start of a text that follows a marker; empty where there is none. Linear."""
     text = text.lstrip(_LEAD)
+    if numeral := _ONLY_NUMERAL.fullmatch(text):
+        return numeral[1]
     opening = next((mark for mark in _CLOSERS if text.startswith(mark)), "")
     if opening:
         end = text.find(_CLOSERS[opening], len(opening))
@@ -194,7 +199,7 @@ def _of_numeral(left: str, right: str) -> bool:
 
 def says_something(text: str) -> bool:
     """Whether a text can be an answer: it is not punctuation alone."""
-    return any(character.isalnum() or character in "\\{}\u2205\u221e" for character in text)
+    return _SAYING.search(text) is not None
 
 
 def is_placeholder(text: str) -> bool:

@@ -22,6 +22,8 @@ _TAG = re.compile(
     r"|<\|(?:begin|(?P<last>end))_of_(?P<of>box|answer|solution)\|>",
     re.IGNORECASE,
 )
+# What every tag begins with; "<<3*4=12>>" and LaTeX are full of brackets that begin none.
+_TAG_BEGINS = re.compile(r"<[/|]? ?[A-Za-z\u017f]")
 _QUOTES = "`'\"\u201c\u2018"
 _WORD = re.compile(r"[^\W\d_]")
 # What follows a tag that is spoken of: "<answer> tags", "<answer>, then".
@@ -42,6 +44,8 @@ class Tagged:
 
 def last_tagged(text: str) -> tuple[Tagged | None, int]:
     """The last answer between tags, if there is one, and how many tags were looked at. Linear."""
+    if not _may_hold_tag(text):
+        return None, 0
     found: Tagged | None = None
     opened: re.Match[str] | None = None
     marks = 0
@@ -59,6 +63,10 @@ def last_tagged(text: str) -> tuple[Tagged | None, int]:
         content = text[opened.end() :].strip()
         found = Tagged(opened.end(), content) if content and not is_placeholder(content) else None
     return found, marks
+
+
+def _may_hold_tag(text: str) -> bool:
+    return ("<" in text and _TAG_BEGINS.search(text) is not None) or "ANSWER]" in text
 
 
 def _pair(text: str, before: int, start: int, close: re.Match[str]) -> Tagged | None:

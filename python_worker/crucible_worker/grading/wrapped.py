@@ -49,9 +49,10 @@ def unwrapped(before: str, rest: str) -> str:
 
 def without_special_tokens(text: str) -> str:
     """A response without the special tokens of a model that it ends with: `42<|im_end|>`."""
+    if not text.rstrip().endswith(">"):
+        return text
     cut = max(0, len(text) - _MAX_SPECIAL)
-    end = text[cut:]
-    match = _SPECIAL.search(end) if end.rstrip().endswith(">") else None
+    match = _SPECIAL.search(text[cut:])
     return text[: cut + match.start()] if match else text
 
 
