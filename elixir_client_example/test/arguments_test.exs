@@ -59,6 +59,33 @@ defmodule CrucibleBridge.ArgumentsTest do
     assert refused(judged.(["46"], criteria, sampling: [tokens: 1])) == "sampling"
   end
 
+  test "what a test of a program has besides its own keys is named, so that no comparison is left out" do
+    input_output = %{inputs: [""], outputs: [""]}
+
+    for {test, place} <- [
+          {%{stdin: "", stdout: "", by_tokens: true}, ""},
+          {%{stdin: "", stdout: "", input_output: input_output}, ""},
+          {%{input_output: input_output, tolerance: 0.1}, ""},
+          {%{function: "f", arguments: [], expected: 0.5, absolute_tolerance: 0.1}, ""},
+          {%{stdin: "", stdout: "", by_token: "true"}, ".by_token"},
+          {%{stdin: "", stdout: "", absolute_tolerance: nil}, ".absolute_tolerance"},
+          {%{input_output: input_output, relative_tolerance: "0.1"}, ".relative_tolerance"},
+          {%{input_output: self()}, ".input_output"}
+        ] do
+      assert refused(CrucibleBridge.grade_code(@conn, [%{response: "", tests: [test]}])) == "items[0].tests[0]" <> place
+    end
+  end
+
+  test "what to extract or compare by another name is refused, not taken as if it were not said" do
+    assert refused(CrucibleBridge.extract_code(@conn, "add", name: ["add"])) == "options"
+    assert refused(CrucibleBridge.extract_code(@conn, "add", names: ["add", {"f"}])) == "names[1]"
+    assert refused(CrucibleBridge.extract_code(@conn, "add", names: [1])) == "names[0]"
+    assert refused(CrucibleBridge.score(@conn, [{"5", "5.0"}], :exact_match, compare: :numbers)) == "compare"
+    assert refused(CrucibleBridge.score(@conn, [{"5", "5.0"}], :exact_match, compared: :number)) == "options"
+    assert refused(CrucibleBridge.score(@conn, [{"5", "5.0"}], :contains, compare: :number)) == "options"
+    assert refused(CrucibleBridge.grade_math(@conn, [{"5", "5.0"}], log_natural: true)) == "policy"
+  end
+
   test "options without a connection before them are told apart from a connection" do
     assert refused(CrucibleBridge.get_evaluation("evaluation-1", timeout: 5)) == "conn"
   end

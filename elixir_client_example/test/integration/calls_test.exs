@@ -288,7 +288,14 @@ defmodule CrucibleBridge.CallsTest do
       for {answer, target, scorer, options, verdict} <- [
             {"Paris", "paris", :exact_match, [], :correct},
             {"Paris", "paris", :exact_match, [case_sensitive: true], :incorrect},
+            {"5.0", "5", :exact_match, [], :incorrect},
+            {"5.0", "5", :exact_match, [compare: :text], :incorrect},
             {"5.0", "5", :exact_match, [compare: :number], :correct},
+            {"5.1", "5", :exact_match, [compare: :number], :incorrect},
+            {"five", "5", :exact_match, [compare: :number], :incorrect},
+            {"5", "five", :exact_match, [compare: :number], :undecided},
+            {"[1, 3]", "[1,2]", :exact_match, [compare: :list], :incorrect},
+            {"1, 2", "[1,2]", :exact_match, [compare: :list], :incorrect},
             {"[2, 1]", "[1,2]", :exact_match, [compare: :list], :correct},
             {"[2, 1]", "[1,2]", :exact_match, [compare: :list, ordered_lists: true], :incorrect},
             {"in Paris", "paris", :contains, [], :correct},
@@ -298,7 +305,8 @@ defmodule CrucibleBridge.CallsTest do
             {"B", "B", :multiple_choice, [choices: ["x", "y"]], :correct},
             {"Step 1", "", :format, [marks: ["Step 1"]], :correct}
           ] do
-        assert {:ok, [%{verdict: ^verdict}]} = CrucibleBridge.score(conn, [{answer, target}], scorer, options)
+        assert {:ok, [%{verdict: found}]} = CrucibleBridge.score(conn, [{answer, target}], scorer, options)
+        assert found == verdict, inspect({answer, target, scorer, options})
       end
 
       assert {:error, %Error{field: "scorer"}} = CrucibleBridge.score(conn, [{"a", "a"}], :levenshtein)

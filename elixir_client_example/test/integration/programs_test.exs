@@ -4,7 +4,7 @@ defmodule CrucibleBridge.ProgramsTest do
   @moduletag :integration
   @moduletag :capture_log
 
-  alias CrucibleBridge.{Connection, Error, TestWorker}
+  alias CrucibleBridge.{Connection, Error, TestWorker, V1}
 
   setup_all do
     worker = TestWorker.start()
@@ -36,6 +36,42 @@ defmodule CrucibleBridge.ProgramsTest do
     end
   end
 
+  test "output is compared by line, by token or within tolerances, as each test says", %{conn: conn} do
+    graded =
+      for {printed, test, verdict} <- [
+            {"'1 2'", %{stdin: "", stdout: "1\n2"}, :incorrect},
+            {"'1 2'", %{stdin: "", stdout: "1\n2", by_token: false}, :incorrect},
+            {"'1 2'", %{stdin: "", stdout: "1\n2", by_token: true}, :correct},
+            {"'1 3'", %{stdin: "", stdout: "1\n2", by_token: true}, :incorrect},
+            {"'0.33'", %{stdin: "", stdout: "0.34"}, :incorrect},
+            {"'0.33'", %{stdin: "", stdout: "0.34", absolute_tolerance: 0.02}, :correct},
+            {"'0.33'", %{stdin: "", stdout: "0.34", absolute_tolerance: 0.002}, :incorrect},
+            {"'99.5'", %{stdin: "", stdout: "100.0", relative_tolerance: 0.01}, :correct},
+            {"'98.5'", %{stdin: "", stdout: "100.0", relative_tolerance: 0.01}, :incorrect},
+            {"'1.5'", %{stdin: "", stdout: "2.0", absolute_tolerance: 1}, :correct},
+            {"'3'", %{stdin: "", stdout: "4", absolute_tolerance: 1}, :incorrect},
+            {"'1 2'", %{input_output: %{inputs: [""], outputs: ["1\n2"]}}, :incorrect},
+            {"'1 2'", %{input_output: %{inputs: [""], outputs: ["1\n2"]}, by_token: true}, :correct},
+            {"'1 2'", %V1.StdioTest{stdout: "1\n2"}, :incorrect},
+            {"'1 2'", %V1.StdioTest{stdout: "1\n2", comparison: %V1.OutputComparison{by_token: true}}, :correct},
+            {"'1 2'", %V1.CodeTest{test: {:stdio, %V1.StdioTest{stdout: "1 2"}}}, :correct},
+            {"'1 2'", %V1.InputOutputTests{json: ~s({"inputs": [""], "outputs": ["1 3"]})}, :incorrect},
+            {"''); f = lambda: (1", %V1.CallTest{function: "f", expected_json: "1"}, :correct},
+            {"'1 2'", %{input_output: ~s({"inputs": [""], "outputs": [["1 2"]]})}, :correct}
+          ],
+          do: {%{response: "print(#{printed})", tests: test}, verdict}
+
+    {items, wanted} = Enum.unzip(graded)
+
+    case CrucibleBridge.grade_code(conn, items) do
+      {:ok, %{grades: grades}} ->
+        assert Enum.map(grades, & &1.verdict) == wanted
+
+      {:error, %Error{reason: "NO_SANDBOX"} = error} ->
+        IO.puts("comparisons of output are NOT tested: #{Exception.message(error)}")
+    end
+  end
+
   test "programs are found inside of responses, and none is run", %{conn: conn} do
     responses = ["```python\n#{@add}\n```\n```python\nadd(1, 2)\n```", " "]
 
@@ -43,7 +79,13 @@ defmodule CrucibleBridge.ProgramsTest do
              CrucibleBridge.extract_code(conn, responses, names: ["add"])
 
     assert {:ok, [%{program: "add(1, 2)\n"}, _blank]} = CrucibleBridge.extract_code(conn, responses)
-    assert {:error, %Error{field: "names[0]"}} = CrucibleBridge.extract_code(conn, responses, names: [1])
+    assert {:ok, [%{program: @add <> "\n"}, _blank]} = CrucibleBridge.extract_code(conn, responses, names: :add)
+
+    bytes = "```python\nprint('" <> <<255>> <> "')\n```"
+    assert {:ok, [%{program: "print('\uFFFD')\n", reason: reason}]} = CrucibleBridge.extract_code(conn, bytes)
+    assert reason =~ "UTF-8"
+    assert {:ok, [%{program: "x = 1", extraction: "whole"}]} = CrucibleBridge.extract_code(conn, "x = 1")
+    assert {:error, %Error{field: "responses"}} = CrucibleBridge.extract_code(conn, [])
   end
 
   test "what is no program, test or option is named", %{conn: conn} do
@@ -57,5 +99,14 @@ defmodule CrucibleBridge.ProgramsTest do
              CrucibleBridge.grade_code(conn, [%{response: "", tests: [%{stdin: "", stdout: "", by_token: 1}]}])
 
     assert {:error, %Error{field: "options"}} = CrucibleBridge.grade_code(conn, [%{response: ""}], memory: 1)
+  end
+
+  test "a tolerance that makes no sense is refused by the worker, by its path", %{conn: conn} do
+    test = %{stdin: "", stdout: "", absolute_tolerance: -1}
+
+    assert {:error, %Error{code: :invalid_argument, field: field}} =
+             CrucibleBridge.grade_code(conn, [%{response: "", tests: [test]}])
+
+    assert field =~ "absolute_tolerance"
   end
 end

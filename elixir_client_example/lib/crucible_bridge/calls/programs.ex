@@ -2,10 +2,11 @@ defmodule CrucibleBridge.Calls.Programs do
   @moduledoc false
   # GradingService.GradeCode and ExtractCode; documented at CrucibleBridge.
 
-  alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
+  alias CrucibleBridge.{Columns, Connection, Error, Specification, V1, Wire}
   alias CrucibleBridge.Specification.Values
   alias V1.GradingService.Stub
 
+  @comparison [:by_token, :absolute_tolerance, :relative_tolerance]
   @limits [:timeout_ms, :memory_mb, :output_bytes]
 
   def grade_code(conn, items, opts) do
@@ -23,12 +24,18 @@ defmodule CrucibleBridge.Calls.Programs do
   def extract_code(conn, responses, opts) do
     {names, call} = Keyword.pop(opts, :names, [])
 
-    with {:ok, names} <- Columns.numbered(List.wrap(names), "names", &Values.text/2),
+    # Without names, or with misspelt ones, another program would be taken.
+    with :ok <- Specification.known(call, [:names, :timeout], "options"),
+         {:ok, names} <- Columns.numbered(List.wrap(names), "names", &name/2),
          request = %V1.ExtractCodeRequest{responses: List.wrap(responses), names: names},
          {:ok, reply} <- Connection.call(conn, Stub, :extract_code, request, call) do
       {:ok, Wire.decode(reply.programs)}
     end
   end
+
+  # No program defines a number.
+  defp name(number, field) when is_number(number), do: {:error, Error.invalid(field, "is a number, not a name")}
+  defp name(name, field), do: Values.text(name, field)
 
   defp limits([]), do: {:ok, nil}
 
@@ -54,21 +61,28 @@ defmodule CrucibleBridge.Calls.Programs do
 
   defp item(_other, field), do: {:error, Error.invalid(field, "is no map with a response that is text")}
 
+  defp test(%V1.CodeTest{} = test, _field), do: {:ok, test}
+  defp test(%V1.StdioTest{} = test, _field), do: {:ok, %V1.CodeTest{test: {:stdio, test}}}
+  defp test(%V1.InputOutputTests{} = tests, _field), do: {:ok, %V1.CodeTest{test: {:input_output, tests}}}
+  defp test(%V1.CallTest{} = call, _field), do: {:ok, %V1.CodeTest{test: {:call, call}}}
   defp test(text, _field) when is_binary(text), do: {:ok, %V1.CodeTest{test: {:assertions, text}}}
 
   defp test(%{stdin: stdin, stdout: stdout} = test, field) when is_binary(stdin) and is_binary(stdout) do
-    with {:ok, how} <- comparison(test, field),
+    with :ok <- known(test, [:stdin, :stdout | @comparison], field),
+         {:ok, how} <- comparison(test, field),
          do: {:ok, %V1.CodeTest{test: {:stdio, %V1.StdioTest{stdin: stdin, stdout: stdout, comparison: how}}}}
   end
 
   defp test(%{input_output: tests} = test, field) do
-    with {:ok, json} <- if(is_binary(tests), do: {:ok, tests}, else: json(tests, "#{field}.input_output")),
+    with :ok <- known(test, [:input_output | @comparison], field),
+         {:ok, json} <- if(is_binary(tests), do: {:ok, tests}, else: json(tests, "#{field}.input_output")),
          {:ok, how} <- comparison(test, field),
          do: {:ok, %V1.CodeTest{test: {:input_output, %V1.InputOutputTests{json: json, comparison: how}}}}
   end
 
   defp test(%{function: function, expected: expected} = call, field) when is_binary(function) do
-    with {:ok, arguments} <- json(Map.get(call, :arguments, []), "#{field}.arguments"),
+    with :ok <- known(call, [:function, :arguments, :expected], field),
+         {:ok, arguments} <- json(Map.get(call, :arguments, []), "#{field}.arguments"),
          {:ok, expected} <- json(expected, "#{field}.expected") do
       call = %V1.CallTest{function: function, arguments_json: arguments, expected_json: expected}
       {:ok, %V1.CodeTest{test: {:call, call}}}
@@ -80,8 +94,16 @@ defmodule CrucibleBridge.Calls.Programs do
     {:error, Error.invalid(field, "is none of #{kinds}")}
   end
 
+  # A misspelt or misplaced way to compare would go unnoticed.
+  defp known(test, names, field) do
+    case Map.keys(test) -- names do
+      [] -> :ok
+      [key | _] -> {:error, Error.invalid(field, "has #{inspect(key)}; there are #{Enum.join(names, ", ")}")}
+    end
+  end
+
   defp comparison(test, field) do
-    case Map.take(test, [:by_token, :absolute_tolerance, :relative_tolerance]) do
+    case Map.take(test, @comparison) do
       how when how == %{} -> {:ok, nil}
       how -> with {:ok, how} <- Columns.each(how, &compared(&1, field)), do: {:ok, struct!(V1.OutputComparison, how)}
     end
@@ -90,7 +112,10 @@ defmodule CrucibleBridge.Calls.Programs do
   # A message's double takes no integer.
   defp compared({:by_token, value}, _field) when is_boolean(value), do: {:ok, {:by_token, value}}
   defp compared({name, value}, _field) when name != :by_token and is_number(value), do: {:ok, {name, value * 1.0}}
-  defp compared({:by_token, _other}, field), do: {:error, Error.invalid("#{field}.by_token", "is neither true nor false")}
+
+  defp compared({:by_token, _other}, field),
+    do: {:error, Error.invalid("#{field}.by_token", "is neither true nor false")}
+
   defp compared({name, _other}, field), do: {:error, Error.invalid("#{field}.#{name}", "is no number")}
 
   defp json(value, field) do
