@@ -129,7 +129,7 @@ def test_the_policy_is_that_of_the_command(tmp_path: Path):
         (["--policy=degrees"], "--policy is 'degrees', not NAME=VALUE"),
         (["--policy=degrees=maybe"], "--policy degrees is 'maybe'"),
         (["--policy=radians=true"], "--policy radians is unknown"),
-        (["--policy=rounding_digits=true"], "--policy rounding_digits is True"),
+        (["--policy=rounding_digits=true"], "--policy rounding_digits is true, must be a whole number"),
         (["--policy=rounding_digits=16"], "at most 15"),
         (["--processes=1"], "--processes"),
         (["--input=missing.jsonl"], "--input missing.jsonl cannot be read"),

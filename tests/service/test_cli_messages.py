@@ -181,7 +181,28 @@ CASES = {
     ),
     "value of a rule": Case(
         typed="grade --input pairs.jsonl --output graded.jsonl --policy rounding_digits=true",
-        told="crucible-worker: --policy rounding_digits is True, not of type integer\n",
+        told="crucible-worker: --policy rounding_digits is true, must be a whole number\n",
+    ),
+    "value of a rule that is true or false": Case(
+        typed="grade --input pairs.jsonl --output graded.jsonl --policy degrees=flase",
+        told="crucible-worker: --policy degrees is 'flase', must be true or false\n",
+    ),
+    "rule without a value": Case(
+        typed="grade --input pairs.jsonl --output graded.jsonl --policy degrees",
+        told="crucible-worker: --policy is 'degrees', not NAME=VALUE, for instance degrees=false\n",
+    ),
+    "bound of programs without --code": Case(
+        typed="grade --input pairs.jsonl --output graded.jsonl --policy timeout_ms=500",
+        told="crucible-worker: --policy timeout_ms is a bound of programs; add --code to grade programs\n",
+    ),
+    "rule of math with --code": Case(
+        typed="grade --input pairs.jsonl --output graded.jsonl --code --policy degrees=false",
+        told="crucible-worker: --policy degrees is a rule of math, which --code does not read; leave out one of them\n",
+    ),
+    "misspelt rule": Case(
+        typed="grade --input pairs.jsonl --output graded.jsonl --code --policy timeout=500",
+        told="crucible-worker: --policy timeout is unknown; did you mean timeout_ms? "
+        "known are: timeout_ms, memory_mb, output_bytes\n",
     ),
     "hub is away": _evaluate(
         f"{MODEL} --data hub:acme/absent?split=test {NLL} --hub-network",

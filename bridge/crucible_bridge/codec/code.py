@@ -6,8 +6,9 @@ What models said travels as bytes, as in `codec.grading`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
-from crucible_bridge.codec.fields import child, finite_from_zero, sendable, several, unicode_text
+from crucible_bridge.codec.fields import child, finite_from_zero, made, sendable, several, unicode_text
 from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
 from crucible_bridge.codec.grading import response_from_v1, response_to_v1
 from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
@@ -65,21 +66,24 @@ def code_test_to_v1(test: CodeTest, field: str) -> pb.CodeTest:
     Raises:
         InvalidField: it is none, or holds what is no text.
     """
-    with sendable(field):
-        match test:
-            case Assertions(source=source):
-                return pb.CodeTest(assertions=source)
-            case StdioTest(stdin=stdin, stdout=stdout):
-                how = _comparison_to_v1(test.comparison)
-                return pb.CodeTest(stdio=pb.StdioTest(stdin=stdin, stdout=stdout, comparison=how))
-            case InputOutputTests(json=source):
-                how = _comparison_to_v1(test.comparison)
-                return pb.CodeTest(input_output=pb.InputOutputTests(json=source, comparison=how))
-            case CallTest(function=function, arguments_json=arguments, expected_json=expected):
-                call = pb.CallTest(function=function, arguments_json=arguments, expected_json=expected)
-                return pb.CodeTest(call=call)
-            case unknown:
-                raise TypeError(f"{unknown!r} is no test")
+    match test:
+        case Assertions(source=source):
+            return made(pb.CodeTest, field, assertions=source)
+        case StdioTest(stdin=stdin, stdout=stdout):
+            path = child(field, "stdio")
+            how = _comparison_to_v1(test.comparison, child(path, "comparison"))
+            return pb.CodeTest(stdio=made(pb.StdioTest, path, stdin=stdin, stdout=stdout, comparison=how))
+        case InputOutputTests(json=source):
+            path = child(field, "input_output")
+            how = _comparison_to_v1(test.comparison, child(path, "comparison"))
+            return pb.CodeTest(input_output=made(pb.InputOutputTests, path, json=source, comparison=how))
+        case CallTest(function=function, arguments_json=arguments, expected_json=expected):
+            path = child(field, "call")
+            call = made(pb.CallTest, path, function=function, arguments_json=arguments, expected_json=expected)
+            return pb.CodeTest(call=call)
+        case unknown:
+            known = ", ".join(kind.__name__ for kind in get_args(CodeTest))
+            raise InvalidField(field, f"is {unknown!r:.60}, which is no test; known are: {known}")
 
 
 def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
@@ -112,10 +116,17 @@ def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
             raise InvalidField(field, "names no test")
 
 
-def _comparison_to_v1(comparison: OutputComparison) -> pb.OutputComparison | None:
+def _comparison_to_v1(comparison: OutputComparison, field: str) -> pb.OutputComparison | None:
+    if not isinstance(comparison, OutputComparison):
+        raise InvalidField(
+            field,
+            f"is {type(comparison).__name__}, must be an OutputComparison, such as OutputComparison(by_token=True)",
+        )
     if comparison == OutputComparison():
         return None
-    return pb.OutputComparison(
+    return made(
+        pb.OutputComparison,
+        field,
         by_token=comparison.by_token,
         absolute_tolerance=comparison.absolute_tolerance,
         relative_tolerance=comparison.relative_tolerance,
@@ -174,11 +185,11 @@ def code_limits_to_v1(limits: CodeLimits) -> pb.CodeLimits:
     Raises:
         InvalidField: one is no number that can be sent.
     """
-    message = pb.CodeLimits()
-    for name in CODE_LIMITS:
-        with sendable(child("limits", name)):
-            setattr(message, name, getattr(limits, name))
-    return message
+    if not isinstance(limits, CodeLimits):
+        raise InvalidField(
+            "limits", f"is {type(limits).__name__}, must be a CodeLimits, such as CodeLimits(memory_mb=256)"
+        )
+    return made(pb.CodeLimits, "limits", **{name: getattr(limits, name) for name in CODE_LIMITS})
 
 
 def code_limits_from_v1(message: pb.CodeLimits, field: str) -> CodeLimits:

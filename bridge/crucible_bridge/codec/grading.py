@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from crucible_bridge.codec.fields import EnumPair, at_least, child, finite_from_zero, sendable, several
+from crucible_bridge.codec.fields import EnumPair, at_least, child, finite_from_zero, made, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BoxedForm,
@@ -53,6 +53,13 @@ MAX_ROUNDING_DIGITS = 15
 """Significant digits that a policy can ask for: what a double holds of a decimal."""
 
 _TEXT_SCORERS: tuple[TextScorerKind, ...] = ("exact_match", "contains", "f1", "bleu", "rouge")
+_MADE_SCORERS = {
+    "regex": "RegexScorer(...)",
+    "numeric": "NumericScorer(...)",
+    "multiple_choice": "ChoiceScorer(...)",
+    "format": "FormatScorer(...)",
+}
+"""Scorers that have options besides those of texts: how each is given, by its name."""
 _SCORERS = tuple(field.name for field in pb.ScoreOptions.DESCRIPTOR.oneofs_by_name["scorer"].fields)
 _COMPARISON = EnumPair(ExactComparison, pb.ExactComparison, "EXACT_COMPARISON_")
 _REPLACEMENT = "\ufffd"
@@ -113,16 +120,18 @@ def math_policy_to_v1(policy: MathPolicy) -> pb.MathPolicy:
         InvalidField: a rule is no boolean, or the digits no number that can be sent.
     """
     if not isinstance(policy, MathPolicy):
-        raise InvalidField("policy", f"is {type(policy).__name__}, not MathPolicy")
-    message = pb.MathPolicy()
+        raise InvalidField(
+            "policy", f"is {type(policy).__name__}, must be a MathPolicy, such as MathPolicy(degrees=False)"
+        )
+    values: dict[str, bool | int] = {}
     for rule in dataclasses.fields(policy):
         value, field = getattr(policy, rule.name), child("policy", rule.name)
         # protobuf takes a truth for a number, and a number for a truth.
         if isinstance(value, bool) is not isinstance(rule.default, bool):
-            raise InvalidField(field, f"is {value!r}, which is no {type(rule.default).__name__}")
-        with sendable(field):
-            setattr(message, rule.name, value)
-    return message
+            wanted = "true or false" if isinstance(rule.default, bool) else "a whole number"
+            raise InvalidField(field, f"is {value!r:.60}, must be {wanted}")
+        values[rule.name] = value
+    return made(pb.MathPolicy, "policy", **values)
 
 
 def math_policy_from_v1(message: pb.MathPolicy, field: str) -> MathPolicy:
@@ -199,9 +208,12 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
             case FormatScorer() as scorer:
                 message.format.CopyFrom(_format_to_v1(scorer))
             case TextScorer(kind=kind):
-                raise TypeError(f"{kind!r:.60} is no scorer by name; known are: {', '.join(_TEXT_SCORERS)}")
+                known = ", ".join([*_TEXT_SCORERS, *(f"{name} as {maker}" for name, maker in _MADE_SCORERS.items())])
+                raise InvalidField("options", f"is {kind!r:.60}, which is no scorer by name; known are: {known}")
             case unknown:
-                raise TypeError(f"{unknown!r:.60} is no scorer; known are: {', '.join(_SCORERS)}")
+                raise InvalidField(
+                    "options", f"is {unknown!r:.60}, which is no scorer; known are: {', '.join(_SCORERS)}"
+                )
     return message
 
 
@@ -288,7 +300,9 @@ def _scorer_from_v1(message: pb.ScoreOptions, field: str) -> Scorer:
 
 def _text_to_v1(scorer: TextScorer) -> pb.TextScorer:
     if scorer.compare not in _COMPARISON.to_number:
-        raise TypeError(f"compare is {scorer.compare!r:.60}, known are: {', '.join(ExactComparison)}")
+        raise InvalidField(
+            f"options.{scorer.kind}.compare", f"is {scorer.compare!r:.60}, known are: {', '.join(ExactComparison)}"
+        )
     return pb.TextScorer(
         case_sensitive=scorer.case_sensitive,
         normalize_whitespace=scorer.normalize_whitespace,

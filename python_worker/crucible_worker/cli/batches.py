@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool) -> 
     from crucible_worker.grading.pool import GradingPool
 
     try:
-        checked = checked_options(_read(options), LIMITS_SCHEMA if code else MATH_SCHEMA, "policy")
+        read = _read(options)
+        _check_kind(read, math=MATH_SCHEMA["properties"], programs=LIMITS_SCHEMA["properties"], code=code)
+        checked = checked_options(read, LIMITS_SCHEMA if code else MATH_SCHEMA, "policy")
     except InvalidField as error:
         raise InvalidField(_RULE_FIELD.sub(r"--policy \1", error.field), error.message) from None
     try:
@@ -122,6 +124,19 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool) -> 
         raise InvalidField("--processes", str(error)) from None
 
 
+def _check_kind(names: Iterable[str], *, math: Container[str], programs: Container[str], code: bool) -> None:
+    """Refuse a rule of mathematics where programs are graded, and a bound of programs where they are not."""
+    from crucible_bridge.errors import InvalidField
+
+    for name in names:
+        if code and name in math and name not in programs:
+            raise InvalidField(
+                f"--policy {name}", "is a rule of math, which --code does not read; leave out one of them"
+            )
+        if not code and name in programs and name not in math:
+            raise InvalidField(f"--policy {name}", "is a bound of programs; add --code to grade programs")
+
+
 def _read(options: Sequence[str]) -> dict[str, Any]:
     from crucible_bridge.errors import InvalidField
 
@@ -129,11 +144,11 @@ def _read(options: Sequence[str]) -> dict[str, Any]:
     for text in options:
         name, separator, value = text.partition("=")
         if not separator:
-            raise InvalidField("--policy", f"is {text!r}, not NAME=VALUE")
+            raise InvalidField("--policy", f"is {text!r}, not NAME=VALUE, for instance degrees=false")
         if name in read:
             raise InvalidField(f"--policy {name}", "is given twice; only one value can count")
         try:
             read[name] = json.loads(value)
         except ValueError:
-            raise InvalidField(f"--policy {name}", f"is {value!r}, neither a number nor true or false") from None
+            read[name] = value  # the schema says which kind of value the rule has
     return read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["checked_options"]
 
 _MAX_SHOWN = 60  # characters of a wrong value that an error repeats
+
+_KINDS = {
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "an object",
+    "string": "text",
+}
+"""JSON schema's types, in words."""
 
 
 def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> dict[str, Any]:
@@ -62,12 +75,15 @@ def _described(error: ValidationError, field: str) -> InvalidField:
             known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
             unknown = next(key for key in value if key not in known)
             names = ", ".join(known) or "none"
-            return InvalidField(path + _step(unknown), f"is unknown; known are: {names}", reason="UNKNOWN_OPTION")
+            near = difflib.get_close_matches(unknown[:_MAX_SHOWN], known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            return InvalidField(path + _step(unknown), f"is unknown; {hint}known are: {names}", reason="UNKNOWN_OPTION")
         case "required":
             missing = next(key for key in rule if key not in value)
             return InvalidField(path + _step(missing), "is missing")
         case "type":
-            return InvalidField(path, f"is {_shown(value)}, not of type {rule}")
+            kinds = [rule] if isinstance(rule, str) else rule
+            return InvalidField(path, f"is {_shown(value)}, must be {' or '.join(_KINDS[kind] for kind in kinds)}")
         case "enum":
             return InvalidField(path, f"is {_shown(value)}, not one of: {', '.join(map(str, rule))}")
         case "minimum":
@@ -82,5 +98,5 @@ def _step(key: str | int) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)  # true, as it was typed
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -220,7 +220,7 @@ UNSENDABLE = {
     "prefix": (ANY(response="x", prefix=1, tests=(Assertions("x"),)), "items[0].prefix"),
     "tests": (ANY(response="x", tests="assert f()"), "items[0].tests"),
     "a test": (ANY(response="x", tests=(Assertions("x"), "assert f()")), "items[0].tests[1]"),
-    "half a character": (ANY(response="x", tests=(Assertions("\ud800"),)), "items[0].tests[0]"),
+    "half a character": (ANY(response="x", tests=(Assertions("\ud800"),)), "items[0].tests[0].assertions"),
 }
 
 

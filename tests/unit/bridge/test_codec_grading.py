@@ -263,7 +263,7 @@ UNSENDABLE: list[tuple[Callable[[Any], Any], Any, str]] = [
     (
         codec.score_options_to_v1,
         ScoreOptions(scorer=TextScorer(kind="exact_match", compare="set")),  # pyright: ignore
-        "options",
+        "options.exact_match.compare",
     ),
     (codec.score_options_to_v1, ScoreOptions(scorer=ChoiceScorer(choices="ab")), "options.multiple_choice.choices"),  # pyright: ignore
     (codec.score_options_to_v1, ScoreOptions(scorer=FormatScorer("boxed")), "options"),  # pyright: ignore

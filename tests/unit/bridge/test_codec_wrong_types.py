@@ -7,16 +7,26 @@ import pytest
 
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.codec import evaluate_request_to_v1, sample_to_v1
+from crucible_bridge.codec.code import code_limits_to_v1, code_test_to_v1
+from crucible_bridge.codec.grading import math_policy_to_v1, score_options_to_v1
 from crucible_bridge.codec.metrics import classification_metrics_request_to_bytes
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BuiltinDataset,
+    CallTest,
     ClassificationMetricsRequest,
+    CodeLimits,
     Dataset,
     EvaluatorSpec,
+    InputOutputTests,
     Limits,
+    MathPolicy,
+    OutputComparison,
     Sample,
     SamplingParams,
+    ScoreOptions,
+    StdioTest,
+    TextScorer,
 )
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -106,3 +116,75 @@ def test_any_mapping_is_one():
     message = sample_to_v1(Sample(input="a", metadata=types.MappingProxyType({"b": "c"})))
 
     assert dict(message.metadata) == {"b": "c"}
+
+
+GRADING: dict[str, tuple[Any, str]] = {
+    "text for a rule": (
+        lambda: math_policy_to_v1(MathPolicy(degrees="no")),  # pyright: ignore[reportArgumentType]
+        "policy.degrees is 'no', must be true or false",
+    ),
+    "text for digits": (
+        lambda: math_policy_to_v1(MathPolicy(rounding_digits="3")),  # pyright: ignore[reportArgumentType]
+        "policy.rounding_digits is '3', must be a whole number",
+    ),
+    "a fraction for digits": (
+        lambda: math_policy_to_v1(MathPolicy(rounding_digits=2.5)),  # pyright: ignore[reportArgumentType]
+        "policy.rounding_digits is 2.5, must be a whole number",
+    ),
+    "a mapping for a policy": (
+        lambda: math_policy_to_v1({"degrees": False}),  # pyright: ignore[reportArgumentType]
+        "policy is dict, must be a MathPolicy, such as MathPolicy(degrees=False)",
+    ),
+    "a scorer with options by its name": (
+        lambda: score_options_to_v1(ScoreOptions(scorer=TextScorer(kind="numeric"))),  # pyright: ignore
+        "options is 'numeric', which is no scorer by name; known are: exact_match, contains, f1, bleu, rouge, "
+        "regex as RegexScorer(...), numeric as NumericScorer(...), multiple_choice as ChoiceScorer(...), "
+        "format as FormatScorer(...)",
+    ),
+    "a comparison that is none": (
+        lambda: score_options_to_v1(ScoreOptions(scorer=TextScorer(kind="exact_match", compare="set"))),  # pyright: ignore
+        "options.exact_match.compare is 'set', known are: text, number, list",
+    ),
+    "text for a test": (
+        lambda: code_test_to_v1("assert f()", "tests[0]"),  # pyright: ignore[reportArgumentType]
+        "tests[0] is 'assert f()', which is no test; known are: Assertions, StdioTest, CallTest, InputOutputTests",
+    ),
+    "a mapping for a comparison": (
+        lambda: code_test_to_v1(StdioTest(stdout="1", comparison={"by_token": True}), "tests[0]"),  # pyright: ignore
+        "tests[0].stdio.comparison is dict, must be an OutputComparison, such as OutputComparison(by_token=True)",
+    ),
+    "text for a tolerance": (
+        lambda: code_test_to_v1(
+            InputOutputTests(json="{}", comparison=OutputComparison(absolute_tolerance="1e-6")),  # pyright: ignore
+            "tests[0]",
+        ),
+        "tests[0].input_output.comparison.absolute_tolerance is '1e-6', must be a number",
+    ),
+    "a value for the JSON of a call": (
+        lambda: code_test_to_v1(CallTest(function="f", expected_json=[1]), "tests[0]"),  # pyright: ignore
+        "tests[0].call.expected_json is [1], must be text",
+    ),
+    "a mapping for tests as APPS has them": (
+        lambda: code_test_to_v1(InputOutputTests(json={"inputs": []}), "tests[0]"),  # pyright: ignore
+        "tests[0].input_output.json is {'inputs': []}, must be text",
+    ),
+    "a mapping for limits": (
+        lambda: code_limits_to_v1({"timeout_ms": 5}),  # pyright: ignore[reportArgumentType]
+        "limits is dict, must be a CodeLimits, such as CodeLimits(memory_mb=256)",
+    ),
+    "text for a limit": (
+        lambda: code_limits_to_v1(CodeLimits(timeout_ms="5")),  # pyright: ignore[reportArgumentType]
+        "limits.timeout_ms is '5', must be a whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRADING)
+def test_an_option_of_grading_with_a_wrong_value_is_named(case: str):
+    """The error names the option as it is written in Python, with what is expected there."""
+    encode, says = GRADING[case]
+
+    with pytest.raises(InvalidField) as refused:
+        encode()
+
+    assert str(refused.value) == says
