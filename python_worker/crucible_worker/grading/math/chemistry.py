@@ -48,7 +48,7 @@ _EVIDENCE = re.compile(
     r"\\ce(?![A-Za-z])|->|→|⟶|⇌|\\to(?![A-Za-z])|rightarrow|rightleftharpoons|\^\s?\{?[0-9]?[+-]|[⁺⁻]"
 )
 # A number between two elements, which no product has: H2O is not 2HO.
-_NUMBER_INSIDE = re.compile(r"(?<![A-Za-z\\])(?:[A-Z][a-z]?){1,4}[0-9]{1,3}[A-Z(]")
+_NUMBER_INSIDE = re.compile(r"[A-Z](?<![A-Za-z\\].)[a-z]?(?:[A-Z][a-z]?){0,3}[0-9]{1,3}[A-Z(]")
 _HEAVY = re.compile(r"\{ ?\} ?[_^]")
 _DIVIDER = re.compile(r"\s*(?:[,;]|\band\b)\s*")
 _ARROW = re.compile(r"\s(<?->)\s")

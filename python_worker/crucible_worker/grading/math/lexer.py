@@ -107,7 +107,9 @@ _ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{([A-Za-z]+)\*?\}")
 
 def restored(text: str) -> str:
     r"""A text in which `\f` of `\frac` and its like were taken for control characters, as it was meant."""
-    return _UNESCAPED.sub(lambda found: _ESCAPES[found[0]], text) if _CONTROL.search(text) else text
+    if text.isprintable() or not _CONTROL.search(text):
+        return text
+    return _UNESCAPED.sub(lambda found: _ESCAPES[found[0]], text)
 
 
 def tokenize(text: str) -> Tokens:

@@ -27,6 +27,7 @@ _CHOICE_BEHIND = re.compile(
     r"(?:\\q?quad|\\[ ,;:!]|[\s~,])*\\text(?:bf|rm|it)?\{\s?\((?P<marked>[A-J])\)\s?\}\.?\Z"
     r"|(?<=[0-9])(?:\s|\\ |~|\\q?quad)+\((?P<plain>[A-J])\)\.?\Z"
 )
+_CHOICE_ENDS = (")", "}", ").", "}.")
 _MAX_CHOICE_BEHIND = 40
 _NUMERAL = re.compile(r"-?[0-9][0-9.,/]*+")
 _UNIT_BEHIND = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<unit>[A-Za-z]{2,20})(?![A-Za-z])")
@@ -101,6 +102,8 @@ def choice(text: str) -> tuple[str, str] | None:
     """The letter of a choice and its text, where both are there: "(B) 12", "B. 12", "12 (B)"."""
     if (match := _CHOICE.match(text)) is not None:
         return match["marked"] or match["plain"], text[match.end() :]
+    if not text.endswith(_CHOICE_ENDS):
+        return None
     match = _CHOICE_BEHIND.search(text, max(0, len(text) - _MAX_CHOICE_BEHIND))
     value = text[: match.start()] if match is not None else ""
     if (

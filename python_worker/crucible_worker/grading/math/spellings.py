@@ -15,10 +15,12 @@ from crucible_worker.grading.math.regional import with_points
 
 __all__ = ["respelled"]
 
-# What any of the rules below begins with: most answers have none of it.
+# What any of the rules below needs in ASCII: most answers have none of it. Each alternative begins with one character,
+# so that all others are skipped at once.
 _HINT = re.compile(
-    r"[^\x00-\x7f]|\\(?:m(?:ath(?:bf|rm)|box|u(?![a-z]))|b(?:old|m)|vec|over|hat|wide|text|rm|Omega)"
-    r"|log|_\{ ?[123][0-9]|[0-9](?:[.' ~]|\\[,; ])[0-9]{3}|[a-z](?:met|lit)re"
+    r"\\(?:m(?:ath(?:bf|rm)|box|u(?![a-z]))|b(?:old|m)|vec|over|hat|wide|text|rm|Omega|[,; ](?<=[0-9]\\.)[0-9]{3})"
+    r"|log|_\{ ?[123][0-9]|re(?<=[a-z](?:met|lit)re)"
+    r"|\.(?<=[0-9].)[0-9]{3}|'(?<=[0-9].)[0-9]{3}| (?<=[0-9].)[0-9]{3}|~(?<=[0-9].)[0-9]{3}"
 )
 _BARE_LOG = re.compile(r"(?<![A-Za-z])log(?![A-Za-z0-9]|\s{0,4}_)")
 # Names in bold and under long arrows, except those that bear another mark already: \hat{\mathbf{v}}.
@@ -40,12 +42,16 @@ def respelled(target: str, answer: str, policy: MathPolicy) -> tuple[str, str] |
     """Both texts in other spellings that the policy takes for equal; None where they have none."""
     if max(len(target), len(answer)) > MAX_CHARS:
         return None
-    if _HINT.search(target) is None and _HINT.search(answer) is None:
+    if not (_may_be_respelled(target) or _may_be_respelled(answer)):
         return None
     spelled = _respelled(target, policy), _respelled(answer, policy)
     if policy.vector_notations:
         spelled = _with_hats(*spelled)
     return None if spelled == (target, answer) else spelled
+
+
+def _may_be_respelled(text: str) -> bool:
+    return not text.isascii() or _HINT.search(text) is not None
 
 
 def _respelled(text: str, policy: MathPolicy) -> str:
