@@ -12,7 +12,7 @@ from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.options import comparison_of, limits_of
-from crucible_worker.grading.code.records import compared, read_targets
+from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.parts import GradingParts
 
@@ -41,7 +41,7 @@ class Code:
         if not targets:
             return undecided("there is no target")
         try:
-            prefix, tests = read_targets(targets)
+            prefix, tests = read_tests(targets)
         except BadTests as error:
             return Grade(verdict=Verdict.ERROR, reason=str(error))
         item = CodeItem(response=response, prefix=prefix, tests=compared(tests, self.comparison))

@@ -10,7 +10,7 @@ r"""Tests as they stand in data sets and files: text or JSON.
 
 A test of a program's output may have `by_token`, `absolute_tolerance` and `relative_tolerance`, see `OutputComparison`.
 
-A data set's targets are texts: one that is a JSON object is read as that.
+A text that is a JSON object is read as that: a data set's targets are texts, and APPS has its tests as one.
 """
 
 from __future__ import annotations
@@ -25,28 +25,26 @@ from crucible_bridge.types import Assertions, CallTest, CodeTest, InputOutputTes
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.input_output import KEYS
 
+_FORMS = (
+    "assertions; stdin and stdout; function, arguments and expected; inputs, outputs and fn_name; input_output; "
+    "prefix; and next to outputs by_token, absolute_tolerance and relative_tolerance"
+)
+"""Keys of tests, in words: each part is a test."""
+
 _COMPARISON = tuple(field.name for field in dataclasses.fields(OutputComparison))
 
-__all__ = ["compared", "read_targets", "read_tests"]
-
-
-def read_targets(targets: Iterable[str]) -> tuple[str, tuple[CodeTest, ...]]:
-    """The prefix and the tests that targets hold.
-
-    Raises:
-        BadTests: one of them is neither a test nor a prefix, or there is no test.
-    """
-    return read_tests(_object(target) or target for target in targets)
+__all__ = ["compared", "read_tests"]
 
 
 def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
-    """The prefix and the tests that records hold, texts or objects; the last prefix counts.
+    """The prefix and the tests that records hold, texts or objects, also as JSON in a text; the last prefix counts.
 
     Raises:
         BadTests: one of them is neither a test nor a prefix, or there is no test.
     """
     prefix, tests = "", []
-    for record in records:
+    for given in records:
+        record = (_object(given) or given) if isinstance(given, str) else given
         if isinstance(record, dict) and record.keys() == {"prefix"}:
             prefix = _text(record, "prefix")
         else:
@@ -82,7 +80,7 @@ def _test(record: Any) -> CodeTest:
             raise BadTests("a test is blank")
         return Assertions(record)
     if not isinstance(record, dict):
-        raise BadTests(f"a test is a {type(record).__name__}, neither text nor an object")
+        raise BadTests(f"a test is {type(record).__name__}, neither text nor an object")
     comparison = _comparison(record)
     keys = record.keys() - _COMPARISON
     if "stdout" in keys and keys <= {"stdin", "stdout"}:
@@ -105,7 +103,7 @@ def _test(record: Any) -> CodeTest:
             arguments_json=json.dumps(arguments),
             expected_json=json.dumps(expected),
         )
-    raise BadTests(f"a test has the keys {', '.join(sorted(map(str, keys)))[:100] or 'of none'}")
+    raise BadTests(f"a test has the keys {', '.join(sorted(map(str, keys)))[:100] or 'of none'}; known are: {_FORMS}")
 
 
 def _comparison(record: Mapping[str, Any]) -> OutputComparison:
@@ -113,14 +111,14 @@ def _comparison(record: Mapping[str, Any]) -> OutputComparison:
     for key, value in given.items():
         if isinstance(value, bool) is not (key == "by_token") or not isinstance(value, int | float):
             needed = "true or false" if key == "by_token" else "a number"
-            raise BadTests(f"a test has a {key} that is a {type(value).__name__}, not {needed}")
+            raise BadTests(f"a test has the {key} {value!r:.60}, must be {needed}")
         if not (math.isfinite(value) and value >= 0):
-            raise BadTests(f"a test has a {key} that is {value}; it must be finite and at least 0")
+            raise BadTests(f"a test has the {key} {value}, must be finite and at least 0")
     return OutputComparison(**given)
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
     value = record[key]
     if not isinstance(value, str):
-        raise BadTests(f"a test has a {key} that is a {type(value).__name__}, not text")
+        raise BadTests(f"a test has the {key} {value!r:.60}, must be text")
     return value

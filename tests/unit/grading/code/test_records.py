@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.types import Assertions, CallTest, InputOutputTests, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.records import compared, read_targets, read_tests
+from crucible_worker.grading.code.records import compared, read_tests
 
 CALL = CallTest(function="f", arguments_json="[1]", expected_json="[2, null]")
 
@@ -60,12 +60,12 @@ def test_a_comparison_is_for_tests_that_have_none() -> None:
     )
 
 
-def test_a_target_may_be_json():
+def test_a_text_may_be_json():
     """One that is an object; Python that only begins like one stays Python."""
     target = json.dumps({"function": "f", "arguments": [1], "expected": [2, None]})
 
-    assert read_targets([target]) == ("", (CALL,))
-    assert read_targets(["{1: 2}[f(1)]"]) == ("", (Assertions("{1: 2}[f(1)]"),))
+    assert read_tests([target]) == ("", (CALL,))
+    assert read_tests(["{1: 2}[f(1)]"]) == ("", (Assertions("{1: 2}[f(1)]"),))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,8 @@ def test_a_target_may_be_json():
         ([], "no test"),
         ([{"prefix": "x"}], "no test"),
         ([{}], "of none"),
+        ([{"stdout": "", "by_tokens": True}], "the keys by_tokens, stdout; known are: assertions; stdin and stdout"),
+        ([{"stdout": "", "absolute_tolerance": "1"}], "the absolute_tolerance '1', must be a number"),
         ([{"stdin": "1"}], "stdin"),
         ([{"stdin": 1, "stdout": ""}], "stdin"),
         ([{"stdout": None}], "stdout"),
