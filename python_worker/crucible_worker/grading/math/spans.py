@@ -94,8 +94,8 @@ def with_decimal_point(text: str, *, decimals: int) -> str | None:
 
 
 def as_list(text: str) -> str | None:
-    """A numeral with thousands as the list that it may be, too: 70,110; None for other texts."""
-    return text.replace(",", ", ") if _THOUSANDS.fullmatch(text) else None
+    """A numeral with thousands as the list that it may be, too: 70,110, but not 1,000; None for other texts."""
+    return text.replace(",", ", ") if ",0" not in text and _THOUSANDS.fullmatch(text) else None
 
 
 def choice(text: str) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ linear: its repetitions are bounded, or end at what they cannot contain.
 from __future__ import annotations
 
 import re
+import string
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.lexer import MAX_CHARS
@@ -33,8 +34,9 @@ _UNIT_VECTOR = re.compile(
 )
 _HAT = re.compile(r"\\hat(?: |\s?\{ ?)[ijk]")
 _PLAIN_UNIT_VECTOR = re.compile(r"(?<![A-Za-z\\_])[ijk](?![A-Za-z_])")
+_DIGITS = string.digits + string.ascii_uppercase
 _BASED = re.compile(
-    r"(?<![A-Za-z0-9\\_^{])((?:\\(?:text|mathrm)\{ ?)?)([0-9A-Za-z]{1,60})(?= ?\}?_\{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\})"
+    r"(?<![A-Za-z0-9\\_^{])((?:\\(?:text|mathrm)\{ ?)?)([0-9A-Za-z]{1,60})(?= ?\}?_\{ ?(1[1-9]|2[0-9]|3[0-6]) ?\})"
 )
 
 
@@ -64,8 +66,16 @@ def _respelled(text: str, policy: MathPolicy) -> str:
     if policy.vector_notations:
         text = _UNIT_VECTOR.sub(_hatted, _BOLD.sub(r"\\vec", text))
     if policy.fold_base_letters:
-        text = _BASED.sub(lambda found: found[1] + found[2].upper(), text)
+        text = _BASED.sub(_in_capitals, text)
     return text
+
+
+def _in_capitals(found: re.Match[str]) -> str:
+    """A numeral with a base, its letters as capitals: not a lone letter, whose index that may be, nor other letters."""
+    digits, base = found[2].upper(), int(found[3])
+    if len(digits) == 1 or any(character not in _DIGITS[:base] for character in digits):
+        return found[0]
+    return found[1] + digits
 
 
 def _hatted(found: re.Match[str]) -> str:
