@@ -197,6 +197,7 @@ ROWS = {
     ),
     "extract: boxes that do not end": Row(make=lambda n: r"\boxed{" * n, run=extract, size=4_000),
     "extract: dollars": Row(make=lambda n: "$a" * n, run=extract, size=8_000),
+    "extract: semicolons behind a marker": Row(make=lambda n: "The answer is " + "1; " * n, run=extract, size=1_000),
     "extract: joined boxes": Row(make=lambda n: r"\boxed{5} and " * n, run=extract, size=4_000),
     "extract: braces before a box": Row(make=lambda n: "}" * n + r"\boxed{5}", run=extract, size=20_000),
     "extract: joined formulas": Row(make=lambda n: "$x=1$ and " * n, run=extract, size=4_000),

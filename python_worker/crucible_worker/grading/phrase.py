@@ -120,7 +120,7 @@ def phrase(text: str) -> str:
         if span and ("\n" in span or _ends(behind)):
             return result(span)
     line = _first_line(text)
-    if end := next(filter(_ends_sentence, _SENTENCE_END.finditer(line)), None):
+    if end := _sentence_end(line):
         line = line[: end.start()]
     if end := _EXPLANATION.search(line):
         line = line[: end.start()]
@@ -148,9 +148,22 @@ def _first_line(text: str) -> str:
     return line
 
 
-def _ends_sentence(end: re.Match[str]) -> bool:
-    """Whether a sentence ends there; a semicolon between formulas is one of a list."""
-    return end[0] != ";" or not (behind := end.string[end.end() :].strip(_TAIL + ".")) or has_words(behind)
+def _sentence_end(line: str) -> re.Match[str] | None:
+    """Where the first sentence of a line ends; a semicolon between formulas is one of a list."""
+    content = last_word = -1
+    for end in _SENTENCE_END.finditer(line):
+        if end[0] != ";":
+            return end
+        if content < 0:
+            content = len(line.rstrip(_TAIL + "."))
+            last_word = max((word.start() for word in _WORD.finditer(line) if _is_word(word[0])), default=-1)
+        if end.end() >= content or last_word >= end.end():
+            return end
+    return None
+
+
+def _is_word(word: str) -> bool:
+    return not word.startswith("\\") and word not in _JOINTS
 
 
 def undelimited(text: str) -> str:
@@ -219,7 +232,7 @@ def judges(text: str) -> bool:
 
 def has_words(text: str) -> bool:
     """Whether two letters stand together outside of LaTeX commands, and are not "and" or "or"."""
-    return any(not word[0].startswith("\\") and word[0] not in _JOINTS for word in _WORD.finditer(text))
+    return any(_is_word(word[0]) for word in _WORD.finditer(text))
 
 
 def words(text: str) -> int:
