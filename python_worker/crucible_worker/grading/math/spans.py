@@ -29,6 +29,7 @@ _CHOICE_BEHIND = re.compile(
 )
 _CHOICE_ENDS = (")", "}", ").", "}.")
 _MAX_CHOICE_BEHIND = 40
+_MAX_BEHIND_LETTER = 4  # characters from the bracket of that choice to the end
 _NUMERAL = re.compile(r"-?[0-9][0-9.,/]*+")
 _UNIT_BEHIND = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<unit>[A-Za-z]{2,20})(?![A-Za-z])")
 # More of a unit than its first word.
@@ -103,6 +104,8 @@ def choice(text: str) -> tuple[str, str] | None:
     if (match := _CHOICE.match(text)) is not None:
         return match["marked"] or match["plain"], text[match.end() :]
     if not text.endswith(_CHOICE_ENDS):
+        return None
+    if ")" not in text[-_MAX_BEHIND_LETTER:]:
         return None
     match = _CHOICE_BEHIND.search(text, max(0, len(text) - _MAX_CHOICE_BEHIND))
     value = text[: match.start()] if match is not None else ""
