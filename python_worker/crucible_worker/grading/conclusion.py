@@ -27,13 +27,14 @@ MAX_PARAGRAPH = 600
 
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(
-    r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<![ap]\.m)[.!?](?=[\s*\"\u201d)]|$)[*\"\u201d)]*|\n|[\u3002\uff01\uff1f]",
-    re.IGNORECASE,
+    r"[.!?\n\u3002\uff01\uff1f](?:(?<=[\n\u3002\uff01\uff1f])|(?=[\s*\"\u201d)]|$)"
+    r"(?i:(?<!\bMr.)(?<!\bMrs.)(?<!\bMs.)(?<!\bDr.)(?<!\bSt.)(?<![ap]\.m.))[*\"\u201d)]*)"
 )
 _DECORATION = " \t\r\n*_`#>\"'\u201c\u201d"
 
 _NOUN = r"(?:options?|choices?|answers?|statements?|alternatives?|answer (?:choice|option))"
 _LETTER = r"(?:\\text(?:bf)?\{)?[\s(*$]{0,4}(?P<letter>[A-J])(?![\w'\u2019])[)*$}]{0,4}"
+_ANY_LETTER = re.compile(r"[A-J](?![\w'\u2019])")
 _RIGHT = (
     r"(?:is|must be|has to be|would be|should be)\s+(?:(?:therefore|thus|hence|clearly|indeed|definitely|also|the|only"
     r"|most likely|one that is)\s+){0,2}(?:correct|right|true|best|the answer|valid)"
@@ -139,7 +140,7 @@ def stated(text: str) -> tuple[str, int]:
     """What the last paragraph of a response states, empty if that is nothing; and the work done."""
     paragraph = _last_paragraph(text)
     sentences = _sentences(paragraph)
-    for answer in (_choice(sentences), _none(sentences[-1] if sentences else ""), _first_word(text)):
+    for answer in (_choice(paragraph, sentences), _none(sentences[-1] if sentences else ""), _first_word(text)):
         if answer:
             return answer, len(paragraph)
     return "", len(paragraph)
@@ -177,8 +178,10 @@ def _sentences(paragraph: str) -> list[str]:
     return [sentence for sentence in found if sentence.strip(_DECORATION)]
 
 
-def _choice(sentences: list[str]) -> str:
+def _choice(paragraph: str, sentences: list[str]) -> str:
     """The letter that the last sentence names which names one, if no mathematics follows."""
+    if not _ANY_LETTER.search(paragraph):
+        return ""
     for sentence in reversed(sentences):
         letters = set(_letters(sentence))
         if len(letters) == 1:

@@ -29,8 +29,9 @@ _AT_THE_END = re.compile(
     rf"{_EQUATION}(?>(?:\s*(?:,|and|,\s*and)\s+{_EQUATION})*)\s*\)?\s*\Z",
     re.IGNORECASE,
 )
+_VERBS = ("attained", "achieved", "reached", "occurs", "occurring")
 _ATTAINED = re.compile(
-    rf"(?<=[\w)}}\]]),?\s+\(?{_ABOUT}(?:attained|achieved|reached|occurs|occurring)\s+(?:only\s+)?(?:at|when|for|if)\b",
+    rf"(?<=[\w)}}\]]),?\s+\(?{_ABOUT}(?:{'|'.join(_VERBS)})\s+(?:only\s+)?(?:at|when|for|if)\b",
     re.IGNORECASE,
 )
 # A number that something is said to be, at the end.
@@ -53,9 +54,10 @@ def says_where(between: str) -> bool:
 def without_condition(line: str) -> str:
     """An answer in words without the condition that it ends with."""
     end = max(0, len(line) - MAX_CONDITION)
-    if match := _ATTAINED.search(line, end) or _AT_THE_END.search(line, end):
-        return line[: match.start()]
-    return line
+    said = line[end:].lower()
+    attained = _ATTAINED.search(line, end) if any(verb in said for verb in _VERBS) else None
+    match = attained or (_AT_THE_END.search(line, end) if "=" in said else None)
+    return line[: match.start()] if match else line
 
 
 def before_condition(text: str) -> str:

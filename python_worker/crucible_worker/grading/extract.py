@@ -43,7 +43,7 @@ from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.formulas import last_formulas, listed_below, of_lines
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined
 from crucible_worker.grading.json_answer import json_answer
-from crucible_worker.grading.numbers import last_numbers
+from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
@@ -82,6 +82,10 @@ _LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # looked at firs
 _MARKER = re.compile(
     rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
 )
+# The same where the text holds no word but the English one: one character of eight may end a marker.
+_ENGLISH_MARKER = re.compile(r"[#:rRsS](?:(?<=#)###|(?<=:)A(?=[\s*]|\Z)|(?i:(?<=r)ewsna|(?<=s)rewsna))")
+_OTHER_WORDS = tuple(word for word in _WORDS if not word.startswith("answer"))
+_OTHER_ASCII_WORDS = tuple(filter(str.isascii, _OTHER_WORDS))
 # What must follow such a word, forwards: at most some characters are read.
 _MARKED = re.compile(
     r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
@@ -238,11 +242,18 @@ def _marks(text: str) -> Iterator[tuple[int, int, int]]:
     """Where each marker begins, from the last one on, where its answer begins, and how many were looked at so far."""
     size = len(text)
     last_line = text.rstrip().rfind("\n") + 1
-    for marks, mark in enumerate(_MARKER.finditer(text[::-1]), 1):
+    for marks, mark in enumerate(_marker_in(text).finditer(text[::-1]), 1):
         start = size - mark.end()
         begin = _marked(text, start, size - mark.start(), last_line)
         if begin is not None:
             yield start, begin, marks
+
+
+def _marker_in(text: str) -> re.Pattern[str]:
+    """The expression that finds the markers of a text."""
+    lowered = text.lower()
+    words = _OTHER_ASCII_WORDS if text.isascii() else _OTHER_WORDS
+    return _MARKER if any(word in lowered for word in words) else _ENGLISH_MARKER
 
 
 def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
@@ -290,7 +301,7 @@ def _whole(text: str) -> tuple[str, int]:
     answer = phrase(line)
     if not says_something(answer) or judges(answer):
         return "", 2 * len(line)
-    numbers = last_numbers(answer, 1)
+    numbers = last_numerals(answer, 1)
     denied = bool(numbers) and ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
     return ("" if denied else answer), 3 * len(line)
 
@@ -299,7 +310,7 @@ def _number(text: str) -> tuple[str, int]:
     """The last number that is not ruled out; what is ruled out is not the answer where it stands before, either."""
     wrong: set[str] = set()
     text = before_condition(text)
-    numbers = last_numbers(text, MAX_RULED_OUT + 1)
+    numbers = last_numerals(text, MAX_RULED_OUT + 1)
     for at, number in reversed(list(enumerate(numbers))):
         end = number.start + len(number.text)
         if ruled_out_in_line(text, number.start, end):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from crucible_worker.grading.math.chinese import with_joints
 from crucible_worker.grading.math.notation import spelled
-from crucible_worker.grading.numbers import Number
+from crucible_worker.grading.numbers import Numeral
 
 __all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "named", "numbers_joined", "together", "written"]
 
@@ -85,7 +85,7 @@ def name_before(text: str, start: int) -> str:
     return match[1] if match else ""
 
 
-def numbers_joined(text: str, numbers: Sequence[Number]) -> str:
+def numbers_joined(text: str, numbers: Sequence[Numeral]) -> str:
     """The last of some numbers of a text, with those that it is joined to: "10, 12" of "either 10 or 12".
 
     There must be "and" or "or" before the last one, or a verb or colon before the first: of "in 2010, 50 people" the

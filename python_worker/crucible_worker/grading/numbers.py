@@ -21,12 +21,14 @@ import enum
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
-__all__ = ["MAX_MAGNITUDE", "Flaw", "Number", "last_numbers"]
+__all__ = ["MAX_MAGNITUDE", "Flaw", "Number", "Numeral", "last_numbers", "last_numerals"]
 
 MAX_MAGNITUDE = 1_000
 """Values are exact between 10^-1000 and 10^1000."""
 
+_FIRST_REACH = 200  # characters at the end of a text in which its last numbers are looked for at first
 _MAX_EXPONENT_DIGITS = 18  # an exponent of more digits outweighs every mantissa that fits into a response
 _FAR = 10**_MAX_EXPONENT_DIGITS
 
@@ -54,8 +56,6 @@ class Number:
 
     text: str
     """How it is written."""
-    start: int = 0
-    """Where it stands in the text in which it was found."""
     value: Fraction = Fraction(0)
     """What it is, the percent sign left aside; meaningless where there is a flaw."""
     error: Fraction = Fraction(0)
@@ -66,9 +66,32 @@ class Number:
     """Why it has no value, where it has none."""
 
 
+class Numeral(NamedTuple):
+    """How a number is written, and where: all that is needed of most numbers."""
+
+    text: str
+    start: int
+
+
 def last_numbers(text: str, count: int) -> Sequence[Number]:
     """The last numbers of a text, at most `count`, in their order. Linear time."""
-    return [_read(match) for match in collections.deque(_NUMBER.finditer(text), maxlen=count)]
+    return [_read(match) for match in _last_matches(text, count)]
+
+
+def last_numerals(text: str, count: int) -> Sequence[Numeral]:
+    """As `last_numbers`, unread."""
+    return [Numeral(match[0], match.start()) for match in _last_matches(text, count)]
+
+
+def _last_matches(text: str, count: int) -> Sequence[re.Match[str]]:
+    """The last numbers, looked for from a blank on that is near the end; there are none that go on behind a blank."""
+    reach = _FIRST_REACH
+    while True:
+        start = max(0, text.rfind(" ", 0, max(0, len(text) - reach)))
+        found = collections.deque(_NUMBER.finditer(text, start), maxlen=count)
+        if start == 0 or len(found) == count:
+            return found
+        reach = 4 * (len(text) - start)
 
 
 def _read(match: re.Match[str]) -> Number:
@@ -79,7 +102,6 @@ def _read(match: re.Match[str]) -> Number:
     return dataclasses.replace(
         number,
         text=match[0],
-        start=match.start(),
         value=-number.value if negative else number.value,
         percent=match["percent"] is not None,
     )

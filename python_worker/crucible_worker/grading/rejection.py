@@ -15,12 +15,11 @@ REACH = 60
 MAX_RULED_OUT = 8
 """Answers at the end of a text that may be ruled out ("it is not 5"): one that stands before them is the answer."""
 
-_NOT = (
-    r"(?:\bnot|n\s?['\u2019]\s?t|\bcannot|\bnever|\bneither|\bnor|\bnicht|\bkeine?|\bpas|\bno es"
-    r"|\b\u043d\u0435|\bnão é|\bnon è|不是|不为|不等于|並非|并非)"
-)
+# Words of these lists begin where a word does, all but the second one: this is looked at once, before any of them.
+_NOT = r"(?:not|cannot|never|neither|nor|nicht|keine?|pas|no es|\u043d\u0435|não é|non è)"
+_NOT_IN_WORDS = r"(?:n\s?['\u2019]\s?t|不是|不为|不等于|並非|并非)"
 _OTHER_THAN = (
-    r"\b(?:except(?: for)?|excluding|without|other than|rather than|instead of|rules? out|ruled out|eliminated?"
+    r"(?:except(?: for)?|excluding|without|other than|rather than|instead of|rules? out|ruled out|eliminated?"
     r"|(?:any|every)(?:thing|one)? but|all but)"
 )
 _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
@@ -29,12 +28,15 @@ _GAP = r"[\s\"'\u201c\u2018(*$\\]{0,8}"
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
 # "if option A is correct" says nothing of it.
 _SUPPOSED = (
-    r"\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))(?:\s+(?:that|the|an?|option|choice|answer|statement)){0,3}"
+    r"(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))(?:\s+(?:that|the|an?|option|choice|answer|statement)){0,3}"
 )
 # What is ruled out may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
 _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
+_BE = r"(?:\s+(?:to\s+)?be\b)?"
+_BETWEEN = rf"{_WORDS}{_GAP}{_FIRST_PART}"
 _BEFORE = re.compile(
-    rf"(?:(?:{_NOT}(?:\s+(?:to\s+)?be\b)?|{_OTHER_THAN}){_WORDS}{_GAP}{_FIRST_PART}|{_SUPPOSED}{_GAP})\Z", re.IGNORECASE
+    rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN})\Z",
+    re.IGNORECASE,
 )
 _BEHIND = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
@@ -57,7 +59,7 @@ _NONE_BUT = re.compile(
 def rejected(before: str, behind: str) -> bool:
     """Whether what stands around a choice rules it out. Bounded work: at most `REACH` characters of each are read."""
     before, behind = before[-REACH:], behind[:REACH]
-    return _BEFORE.search(before) is not None or _BEHIND.match(behind) is not None
+    return _BEHIND.match(behind) is not None or _BEFORE.search(before) is not None
 
 
 def ruled_out_in_line(text: str, start: int, end: int) -> bool:
