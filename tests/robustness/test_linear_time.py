@@ -202,9 +202,13 @@ ROWS = {
     "extract: braces before a box": Row(make=lambda n: "}" * n + r"\boxed{5}", run=extract, size=20_000),
     "extract: joined formulas": Row(make=lambda n: "$x=1$ and " * n, run=extract, size=4_000),
     "extract: conditions": Row(make=lambda n: "it is $5$ when $x=2$ " * n, run=extract, size=4_000),
+    "extract: one number far from the end": Row(make=lambda n: "5" + " word" * n + "x" * n, run=extract, size=2_000),
+    "extract: a box with braces in braces": Row(make=lambda n: r"\boxed{" + "{a}" * n + "{{", run=extract, size=4_000),
+    "extract: a box that is never closed": Row(make=lambda n: r"\boxed{" + "{" * n, run=extract, size=8_000),
     "extract: joined numbers": Row(make=lambda n: "so we have 5 and " * n + "5", run=extract, size=4_000),
     "extract: lines": Row(make=lambda n: "we get\n" + "x = 1\n" * n, run=extract, size=8_000),
-    "extract: lines behind a marker": Row(make=lambda n: "Answer:\n" + "- 1\n" * n, run=extract, size=8_000),
+    # Of more lines the marker is not in the tail: another stage.
+    "extract: lines behind a marker": Row(make=lambda n: "Answer:\n" + "- 1\n" * n, run=extract, size=3_000),
     "extract: blanks between boxes": Row(
         make=lambda n: r"\boxed{5}" + " " * n + r"\boxed{4}", run=extract, size=50_000
     ),

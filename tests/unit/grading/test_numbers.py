@@ -1,0 +1,50 @@
+"""The last numbers of a text are the same whether its end is looked at alone or all of it."""
+
+import random
+
+from crucible_worker.grading.numbers import last_numbers, last_numerals
+
+PIECES = [
+    "5",
+    " ",
+    "\n",
+    "-",
+    ".",
+    ",",
+    "1,000",
+    "3/4",
+    "2.5e-3",
+    " %",
+    "\\%",
+    "x",
+    ")",
+    "word ",
+    "a long sentence without figures ",
+]
+ALL = 1_000_000
+"""More than a text has numbers: it is looked at from its beginning."""
+
+
+def test_the_end_is_looked_at_as_the_whole_is() -> None:
+    """Numbers, signs and percent signs around the place where the look begins are those of the whole text."""
+    chosen = random.Random(7)
+    differ = []
+    for _ in range(2_000):
+        text = "".join(chosen.choices(PIECES, k=chosen.randrange(400)))
+        whole = last_numbers(text, ALL)
+        differ += [(text, count) for count in (1, 2, 9) if last_numbers(text, count) != whole[-count:]]
+    assert differ == []
+
+
+def test_a_number_far_from_the_end_is_found() -> None:
+    """However much without figures follows it, with blanks or without."""
+    for filling in ("word ", "x", " ", "\n"):
+        assert [numeral.text for numeral in last_numerals("3 and -41.5% " + filling * 5_000, 9)] == ["3", "-41.5%"]
+
+
+def test_numerals_say_where_numbers_stand() -> None:
+    """Both are found alike."""
+    text = "it was 10-46 = -36, or 1,000 of 5 %"
+    numerals = last_numerals(text, 3)
+    assert [numeral.text for numeral in numerals] == [number.text for number in last_numbers(text, 3)]
+    assert [text[numeral.start :][: len(numeral.text)] for numeral in numerals] == ["-36", "1,000", "5 %"]
