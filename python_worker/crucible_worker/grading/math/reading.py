@@ -105,9 +105,9 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
         if not in_words(said):
             return
     if not in_words(target) and has_words(text):
-        number = last_amount(text)
-        if number is not None and may_drop(text, number):
-            yield read(number)
+        amount = last_amount(text)
+        if amount is not None and may_drop(text, amount.split()[0]):
+            yield read(amount)
 
 
 def in_words(reading: Reading) -> bool:
