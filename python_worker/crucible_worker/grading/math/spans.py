@@ -9,7 +9,7 @@ from crucible_worker.grading import boxes
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.math.units import is_unit
-from crucible_worker.grading.numbers import last_numbers
+from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.rejection import rejected
 
 __all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_amount", "marked", "with_decimal_point"]
@@ -76,7 +76,7 @@ def last_amount(text: str) -> str | None:
 
     Of a unit of several words nothing is taken, "5 miles per hour", as it is missing then, and not another one.
     """
-    numbers = last_numbers(text, 1)
+    numbers = last_numerals(text, 1)
     if not numbers:
         return None
     unit = _UNIT_BEHIND.match(text, numbers[0].start + len(numbers[0].text))
