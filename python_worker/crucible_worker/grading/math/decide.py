@@ -302,6 +302,8 @@ def _with_letter_unit(expected: Reading, answer: str, policy: MathPolicy) -> Ite
 
 def _with_commas(text: str, other: str, reading: Reading, policy: MathPolicy, *, decimals: int) -> Iterator[str]:
     """What the commas of a text may be by what is on the other side; no list begins with 0 as decimals do."""
+    if "," not in text:
+        return
     pointed = with_decimal_point(text, decimals=decimals) if policy.regional_numerals else None
     listed = as_list(text)
     if pointed is not None and ("." in other or pointed.lstrip("$-").startswith("0.")):

@@ -74,7 +74,7 @@ _DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
 _DELIMITERS_BEHIND = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
 # What is said not to be the answer may be followed by what is: "it is not 4, so it is 5".
-_REJECTED = re.compile(r".*(?:\bnot|n['\u2019]t(?: be)?)(?: equal to)?\W{1,4}[0-9]", re.IGNORECASE | re.DOTALL)
+_REJECTED = re.compile(r"(?:\bnot|n['\u2019]t(?: be)?)(?: equal to)?\W{1,4}[0-9]", re.IGNORECASE)
 _SPAN = re.compile(r"\$[^$]*+\$|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
 _STRUCTURE = re.compile(r"&|\\\\|\\(?!n\b|quad|qquad|implies|Rightarrow|approx)[A-Za-z]")
 _PERCENTAGE = re.compile(r"(?<=%)\s*of\b|\s*(?:\\?%|percent)\s*of\b")
@@ -131,7 +131,7 @@ def _words_allow(sentence: str, behind: str) -> bool:
         return False
     if _BOUNDED.search(sentence[-_MAX_BOUNDED:]):
         return False
-    words, words_near, words_behind = map(_words, (_REJECTED.sub("", sentence), near, behind))
+    words, words_near, words_behind = map(_words, (_behind_rejected(sentence), near, behind))
     if any(word.endswith(("n't", "n\u2019t")) for word in words | words_behind):
         return False
     if _NEGATED.search(sentence) or _NEGATED.search(behind):
@@ -141,6 +141,12 @@ def _words_allow(sentence: str, behind: str) -> bool:
         and _BEFORE.isdisjoint(words_near)
         and _BEHIND.isdisjoint(words_behind)
     )
+
+
+def _behind_rejected(sentence: str) -> str:
+    """What stands behind the last number that is ruled out: " but 6" of "it is not 5 but 6"."""
+    ends = [rejected.end() for rejected in _REJECTED.finditer(sentence)]
+    return sentence[ends[-1] :] if ends else sentence
 
 
 def _words(text: str) -> frozenset[str]:

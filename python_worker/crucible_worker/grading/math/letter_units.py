@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z]+|\\Omega|\\cdot")
 
 def in_upright_type(answer: str) -> str | None:
     r"""An answer with the unit at its end in upright type, `757\text{ g}`; None where it ends otherwise."""
-    if not _LAST.search(answer[-_MAX_LAST_CHARS:]):
+    if (" " not in answer and "~" not in answer and "\\" not in answer) or not _LAST.search(answer[-_MAX_LAST_CHARS:]):
         return None
     tail = answer[-_MAX_CHARS:]
     found = _ENDING.search(tail)

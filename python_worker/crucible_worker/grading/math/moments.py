@@ -29,7 +29,8 @@ _WEEKDAYS = {
 # What dates and times have: most answers have none of it.
 _HINT = re.compile(
     r"[0-9](?:[-/.:]|\s?[aApP]\.?\s?[mM]|月| in the| o'clock)|[nN]oon|[mM]id(?:day|night)"
-    r"|[JFMASONDjfmasond](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec|AN|EB|AR|PR|AY|UN|UL|UG|EP|CT|OV|EC)"
+    r"|[jJ](?:an|un|ul|AN|UN|UL)|[fF](?:eb|EB)|[mM](?:ar|ay|AR|AY)|[aA](?:pr|ug|PR|UG)"
+    r"|[sS](?:ep|EP)|[oO](?:ct|CT)|[nN](?:ov|OV)|[dD](?:ec|EC)"
 )
 _FILLERS = frozenset({"the", "of", "on", "at", "in", "day", "date"})
 _DAY = re.compile(r"(0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?")

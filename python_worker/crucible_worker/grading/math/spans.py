@@ -2,11 +2,12 @@ r"""Where in a text the answer is, when there is more: in boxes, behind a marker
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 
 from crucible_worker.grading import boxes
-from crucible_worker.grading.extract import extract
+from crucible_worker.grading.extract import Extraction, extract
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.math.units import is_unit
 from crucible_worker.grading.numbers import last_numerals
@@ -27,6 +28,7 @@ _CHOICE_BEHIND = re.compile(
     r"(?:\\q?quad|\\[ ,;:!]|[\s~,])*\\text(?:bf|rm|it)?\{\s?\((?P<marked>[A-J])\)\s?\}\.?\Z"
     r"|(?<=[0-9])(?:\s|\\ |~|\\q?quad)+\((?P<plain>[A-J])\)\.?\Z"
 )
+_EXTRACTED_LATELY = 4
 _CHOICE_ENDS = (")", "}", ").", "}.")
 _MAX_CHOICE_BEHIND = 40
 _MAX_BEHIND_LETTER = 4  # characters from the bracket of that choice to the end
@@ -49,7 +51,7 @@ def enclosed(text: str) -> str | None:
     answer, _ = json_answer(text)
     if answer is not None:
         return answer
-    extraction = extract(text)
+    extraction = _extracted_lately(text)
     return extraction.answer if extraction.how == "tag" else None
 
 
@@ -58,12 +60,18 @@ def marked(text: str, *, numbers: bool = True) -> str | None:
 
     Without `numbers` only what is behind a marker counts: a target in words is not a number that it mentions.
     """
-    extraction = extract(text)
+    extraction = _extracted_lately(text)
     if not numbers:
         return extraction.answer if extraction.how == "marker" else None
     if extraction.answer != text and extraction.how:
         return extraction.answer
     return None
+
+
+@functools.lru_cache(maxsize=_EXTRACTED_LATELY)
+def _extracted_lately(text: str) -> Extraction:
+    """What is found in a text; of the last few it is remembered, as one decision comes back to them."""
+    return extract(text)
 
 
 def has_words(text: str) -> bool:
