@@ -33,6 +33,8 @@ def same_family(target: Node, answer: Node, *, constants: bool) -> Iterator[Node
     of an antiderivative, C_1 and C_2 or A and B of a solution.
     """
     names, others = free_symbols(target), free_symbols(answer)
+    if not (names and others):
+        return
     own, others_own = names - others, others - names
     if len(own) == len(others_own) == 1:
         (name,), (other,) = own, others_own

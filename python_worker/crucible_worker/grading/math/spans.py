@@ -46,7 +46,7 @@ def boxed(text: str) -> str | None:
 
 def enclosed(text: str) -> str | None:
     """What stands in answer tags or in a JSON object's answer, empty if that is nothing; None of other texts."""
-    if "answer" not in text.casefold() or not ("<" in text or "{" in text):
+    if not ("<" in text or "{" in text) or "answer" not in text.casefold():
         return None
     answer, _ = json_answer(text)
     if answer is not None:

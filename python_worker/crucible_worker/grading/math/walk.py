@@ -123,15 +123,19 @@ def arithmetic(node: Node) -> bool:
 
 def ordered_symbols(node: Node) -> tuple[str, ...]:
     """Names of the variables in the order in which they first occur, without those that a sum or an integral binds."""
+    parts = walk(node)
+    names = dict.fromkeys(part.name for part in parts if isinstance(part, Symbol))
+    if not names:
+        return ()
     bound = {
         part.arguments[0].name
-        for part in walk(node)
+        for part in parts
         if isinstance(part, Call)
         and part.function in BINDING
         and part.arguments
         and isinstance(part.arguments[0], Symbol)
     }
-    return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Symbol) and part.name not in bound))
+    return tuple(name for name in names if name not in bound)
 
 
 def free_symbols(node: Node) -> frozenset[str]:
