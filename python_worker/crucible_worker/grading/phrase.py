@@ -217,7 +217,7 @@ def says_something(text: str) -> bool:
 
 def is_placeholder(text: str) -> bool:
     """Whether a text only holds the place of an answer: "...", "your answer", "$Answer"."""
-    if len(text) > _MAX_PLACEHOLDER_CHARS or not _HOLDS_PLACE.search(text):
+    if text.isdecimal() or len(text) > _MAX_PLACEHOLDER_CHARS or not _HOLDS_PLACE.search(text):
         return False
     if _DOTS.fullmatch(text):
         return True
