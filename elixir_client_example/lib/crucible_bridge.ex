@@ -220,8 +220,9 @@ defmodule CrucibleBridge do
   An item is a map with `response`, `tests`, and where wanted `prefix`, `id` and `problem_id`. A test is Python that
   asserts, `%{stdin: ..., stdout: ...}`, `%{function: ..., arguments: [...], expected: ...}`, or `%{input_output: ...}`,
   which holds several as APPS has them, in a map or as JSON. Tests of output may have `:by_token`, `:absolute_tolerance`
-  and `:relative_tolerance`; any other key of a test is an error. Options: `:k`, for `pass@<k>` over the problems, and the
-  fields of `CrucibleBridge.V1.CodeLimits`.
+  and `:relative_tolerance`; any other key of a test is an error. Options: `:k`, for `pass@<k>` over the problems,
+  `:image`, the name of packages that programs can import (GetInfo lists them in `code_images`), and the fields of
+  `CrucibleBridge.V1.CodeLimits`.
   """
   @spec grade_code(conn, [map], keyword) :: result(map)
   def grade_code(conn \\ @conn, items, opts \\ []), do: Programs.grade_code(conn, items, opts)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.config import SettingsError
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.snakepit import messages
 from crucible_worker.snakepit.launch import LaunchError, own_session, read_launch
 from crucible_worker.snakepit.messages import answer, failure, read_asked
@@ -122,6 +123,7 @@ def test_sessions_are_bounded():
 def test_flags_and_variables_are_those_of_serve(tmp_path: Path):
     """The pool's arguments and CRUCIBLE_ variables become settings; Snakepit's say how it is told of readiness."""
     arguments = [f"--state-dir={tmp_path}", f"--model-root={tmp_path}", "--limit=max_streams=7", "--hub-network"]
+    arguments += [f"--code-image=sci={tmp_path}"]
     environment = {
         "CRUCIBLE_GRADING_PROCESSES": "3",
         "CRUCIBLE_UNIX_SOCKET": "/run/other",
@@ -133,6 +135,7 @@ def test_flags_and_variables_are_those_of_serve(tmp_path: Path):
 
     assert (settings.host, settings.port, settings.unix_socket) == ("127.0.0.1", 0, None)
     assert (settings.state_dir, settings.model_roots) == (tmp_path, (tmp_path,))
+    assert settings.code_images == (CodeImage(name="sci", directory=tmp_path),)
     assert (settings.limits.max_streams, settings.grading_processes, settings.hub_network) == (7, 3, True)
     assert (settings.ready_file, settings.log_level) == (tmp_path / "ready", "error")
 

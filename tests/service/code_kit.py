@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import CodeItem, CodeLimits, CodeTest, Grade
 from crucible_worker.grading.code.bubblewrap import Wall
 from crucible_worker.grading.code.grader import CodeGrader
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.code.sandbox import Sandbox
 from tests.service.grading_kit import processes_below
@@ -39,9 +40,9 @@ needs_sandbox = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @contextlib.asynccontextmanager
-async def code_grader(places: int = 1) -> AsyncIterator[CodeGrader]:
+async def code_grader(places: int = 1, images: Sequence[CodeImage] = ()) -> AsyncIterator[CodeGrader]:
     """A grader with sandboxes of its own, gone afterwards."""
-    used = Places(places)
+    used = Places(places, images)
     try:
         yield CodeGrader(used)
     finally:

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from crucible_bridge.errors import InvalidField
 from crucible_worker.cli import checks
+from crucible_worker.cli.batches import batches_of
 from crucible_worker.cli.checks import Check, run_checks
 from crucible_worker.config import Settings
 from crucible_worker.grading.code import bubblewrap
+from crucible_worker.grading.code.images import CodeImage
 from tests.service.code_kit import needs_sandbox
 
 TEST = "assert f(1) == 1"
@@ -33,10 +36,10 @@ def grade(folder: Path, records: list[Any], *arguments: str, **environment: str)
     )
 
 
-def found(folder: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: int | None) -> Check:
+def found(folder: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: int | None, *images: CodeImage) -> Check:
     """What doctor says of the sandbox."""
     monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
-    settings = Settings(port=0, state_dir=folder, grading_processes=0, code_sandboxes=sandboxes)
+    settings = Settings(port=0, state_dir=folder, grading_processes=0, code_sandboxes=sandboxes, code_images=images)
     return next(check for check in run_checks(settings) if check.name == "sandbox")
 
 
@@ -81,13 +84,35 @@ def test_every_program_gets_its_verdict(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("argument", "says"),
-    [("--policy=degrees=false", "degrees"), ("--policy=timeout_ms=1", "timeout_ms"), ("--processes=0", "--processes")],
+    [
+        ("--code-image=/nonexistent", "--code-image /nonexistent is not a folder"),
+        ("--policy=degrees=false", "degrees"),
+        ("--policy=timeout_ms=1", "timeout_ms"),
+        ("--processes=0", "--processes"),
+    ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, argument: str, says: str):
     """Rules of mathematics are no bounds of programs."""
     done = grade(tmp_path, [], argument)
 
     assert (done.returncode, says in done.stderr) == (2, True)
+
+
+@needs_sandbox
+def test_programs_import_the_packages_of_a_folder(tmp_path: Path):
+    """With --code-image; it is for programs alone."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "shelf.py").write_text("COUNT = 1\n")
+    for folder in (tmp_path, packages):
+        folder.chmod(0o755)
+    records = [{"id": "a", "response": "import shelf\ndef f(x): return shelf.COUNT", "gold": TEST}]
+
+    for arguments, verdict in (([f"--code-image={packages}"], "correct"), ([], "incorrect")):
+        grade(tmp_path, records, *arguments)
+        assert json.loads((tmp_path / "graded.jsonl").read_text())["verdict"] == verdict
+    with pytest.raises(InvalidField, match="--code-image is for programs: --code is needed"):
+        batches_of((), None, code=False, packages=packages)
 
 
 def test_without_bubblewrap_it_is_said_what_to_install(tmp_path: Path):
@@ -106,7 +131,24 @@ def test_doctor_runs_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     assert check.ok, check.detail
     assert "bwrap" in check.detail
+    assert "image sci" not in check.detail
     assert not check.required
+
+
+@needs_sandbox
+def test_doctor_runs_a_program_with_each_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And says which of their packages cannot be loaded."""
+    tmp_path.chmod(0o755)
+    for name, source in (("good", ""), ("bad", "raise ImportError('made for another Python')")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sortedcontainers.py").write_text(source)
+    good, bad = (CodeImage(name=name, directory=tmp_path / name) for name in ("good", "bad"))
+
+    check = found(tmp_path, monkeypatch, None, good)
+    assert check.detail.endswith(", image good")
+    check = found(tmp_path, monkeypatch, None, good, bad)
+    assert not check.ok
+    assert "sortedcontainers of the image cannot be imported: ImportError: made for another Python" in check.detail
 
 
 def test_doctor_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ from crucible_bridge.codec import evaluator_info_to_v1
 from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.config import Settings, SettingsError, load_settings
 from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
 
@@ -414,6 +415,20 @@ def test_other_numbers_of_code_sandboxes_are_refused(count: int):
         load_settings({"code_sandboxes": count}, {})
 
 
+def test_images_are_a_list_or_a_table(tmp_path: Path):
+    """By flag, variable and file; folders of the file are relative to it."""
+    both = (CodeImage(name="a", directory=tmp_path / "a"), CodeImage(name="b", directory=tmp_path / "b"))
+    for image in both:
+        image.directory.mkdir()
+    listed = [f"a={tmp_path / 'a'}", f"b={tmp_path / 'b'}"]
+    assert load_settings({"code_images": listed}, {}).code_images == both
+    assert load_settings({}, {"CRUCIBLE_CODE_IMAGES": ":".join(listed)}).code_images == both
+    for content in ('code_images = ["a=a", "b=b"]', '[code_images]\na = "a"\nb = "b"'):
+        assert load_settings({}, {}, _file(tmp_path / "worker.toml", content)).code_images == both
+    with pytest.raises(SettingsError, match=r"code_images is .* not NAME=DIR"):
+        load_settings({}, {}, _file(tmp_path / "worker.toml", "[code_images]\na = 1"))
+
+
 def test_a_limit_is_given_once():
     """The last of two would count without a word."""
     with pytest.raises(SettingsError, match="--limit max_streams is given twice"):
@@ -427,6 +442,11 @@ OUT_OF_RANGE = [
     ("model_roots", "/nonexistent", "--model-root", " /nonexistent is not a folder"),
     ("data_roots", "/nonexistent", "--data-root", " /nonexistent is not a folder"),
     ("inspect_roots", "/nonexistent", "--inspect-root", " /nonexistent is not a folder"),
+    ("code_images", "sci=/nonexistent", "--code-image", " sci: /nonexistent is not a folder"),
+    ("code_images", "a b=/", "--code-image", " the name 'a b' has something else than letters, digits"),
+    ("code_images", "/nonexistent", "--code-image", " is '/nonexistent', not NAME=DIR"),
+    ("code_images", "=/", "--code-image", " is '=/', not NAME=DIR"),
+    ("code_images", "a=/:a=/tmp", "--code-image", " is 'a=/:a=/tmp', not one folder for each name: a is given twice"),
     ("inspect_packages", "a b", "--inspect-package", " 'a b' is not the name of a package"),
     ("environment_variables", "a=b", "--environment-variable", " is given what is no name"),
     ("token_file", "/nonexistent", "--token-file", " /nonexistent cannot be read: No such file"),

@@ -129,6 +129,7 @@ class GradingClient:
         *,
         limits: CodeLimits | None = None,
         k: Iterable[int] = (),
+        image: str = "",
         timeout: float | None = None,
     ) -> CodeGrades:
         """Whether programs do what they must: they are run against tests, in sandboxes of the worker.
@@ -137,6 +138,7 @@ class GradingClient:
             items: responses, each with its tests.
             limits: what a program may take in each test; `CodeLimits()` if None.
             k: values of k for pass@k over the problems that items name.
+            image: packages that programs and tests can import: one of `code_images` of `get_info`; none if empty.
             timeout: seconds for the call.
 
         Returns:
@@ -144,10 +146,13 @@ class GradingClient:
 
         Raises:
             InvalidField: there is no item, there are too many, or one is malformed; the field says which.
+                Likewise where the worker has no such image.
             FailedPrecondition: programs cannot be run in a sandbox there (reason NO_SANDBOX).
         """
         programs = _sequence(items, "items", "items")
-        request = GradeCodeRequest(items=programs, limits=limits or CodeLimits(), k=_sequence(k, "k", "numbers"))
+        request = GradeCodeRequest(
+            items=programs, limits=limits or CodeLimits(), k=_sequence(k, "k", "numbers"), image=image
+        )
         message = code.grade_code_request_to_v1(request)
         return await self._calls.unary(self._stub.GradeCode, message, code.code_grades_from_v1, timeout)
 

@@ -212,6 +212,8 @@ def grade_code_request_to_v1(request: GradeCodeRequest) -> pb.GradeCodeRequest:
     message.items.extend(code_item_to_v1(item, f"items[{index}]") for index, item in enumerate(request.items))
     with sendable("k"):
         message.k.extend(request.k)
+    with sendable("image"):
+        message.image = request.image
     return message
 
 
@@ -228,6 +230,7 @@ def grade_code_request_from_v1(message: pb.GradeCodeRequest) -> GradeCodeRequest
         items=tuple(code_item_from_v1(item, f"items[{index}]") for index, item in enumerate(message.items)),
         limits=code_limits_from_v1(message.limits, "limits"),
         k=tuple(message.k),
+        image=message.image,
     )
 
 

@@ -36,6 +36,8 @@ class WorkerInfo:
     """Kinds of evaluators; `list_evaluators` tells more."""
     datasets: tuple[str, ...] = ()
     """Built-in data sets."""
+    code_images: tuple[str, ...] = ()
+    """Folders of packages that `grade_code` can give to programs, by name."""
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Limits in force by name, units in their names: "default_concurrency", ..."""
     running: int = 0

@@ -307,16 +307,18 @@ class CodeLimits(_message.Message):
     def __init__(self, timeout_ms: _Optional[int] = ..., memory_mb: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
 
 class GradeCodeRequest(_message.Message):
-    __slots__ = ("items", "language", "limits", "k")
+    __slots__ = ("items", "language", "limits", "k", "image")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[CodeItem]
     language: str
     limits: CodeLimits
     k: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, items: _Optional[_Iterable[_Union[CodeItem, _Mapping]]] = ..., language: _Optional[str] = ..., limits: _Optional[_Union[CodeLimits, _Mapping]] = ..., k: _Optional[_Iterable[int]] = ...) -> None: ...
+    image: str
+    def __init__(self, items: _Optional[_Iterable[_Union[CodeItem, _Mapping]]] = ..., language: _Optional[str] = ..., limits: _Optional[_Union[CodeLimits, _Mapping]] = ..., k: _Optional[_Iterable[int]] = ..., image: _Optional[str] = ...) -> None: ...
 
 class GradeCodeResponse(_message.Message):
     __slots__ = ("grades", "problems", "metrics")

@@ -17,7 +17,7 @@ class BackendInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence")
+    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class WorkerInfo(_message.Message):
     STARTED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CODE_IMAGES_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     version: str
     versions: _containers.ScalarMap[str, str]
@@ -60,7 +61,8 @@ class WorkerInfo(_message.Message):
     started_unix_ns: int
     log_id: str
     last_sequence: int
-    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+    code_images: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetInfoRequest(_message.Message):
     __slots__ = ()

@@ -99,6 +99,7 @@ defmodule CrucibleBridge.ProgramsTest do
              CrucibleBridge.grade_code(conn, [%{response: "", tests: [%{stdin: "", stdout: "", by_token: 1}]}])
 
     assert {:error, %Error{field: "options"}} = CrucibleBridge.grade_code(conn, [%{response: ""}], memory: 1)
+    assert {:error, %Error{field: "image"}} = CrucibleBridge.grade_code(conn, [%{response: ""}], image: self())
   end
 
   test "a tolerance that makes no sense is refused by the worker, by its path", %{conn: conn} do

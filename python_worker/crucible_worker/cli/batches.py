@@ -8,6 +8,8 @@ from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crucible_bridge.types import CodeLimits, Grade, MathPolicy
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.pool import GradingPool
@@ -69,13 +71,15 @@ class CodeBatches:
     policy_version = ""
 
     def __init__(self, places: Places, limits: CodeLimits) -> None:
+        """Run them with the packages of the one image that the places have, if they have one."""
         from crucible_worker.grading.code.grader import CodeGrader
 
         self._places, self._limits, self._grader = places, limits, CodeGrader(places)
+        self._image = next(iter(places.images), "")
 
     async def start(self) -> None:
         """Start one sandbox, so that it is said at once where none can be."""
-        async with self._places.place() as place:
+        async with self._places.place(self._places.image(self._image, "--code-image")) as place:
             await place.prepare()
 
     async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
@@ -84,26 +88,29 @@ class CodeBatches:
 
         if not items:
             return ()
-        return (await self._grader.grade_batch(GradeCodeRequest(items=tuple(items), limits=self._limits))).grades
+        request = GradeCodeRequest(items=tuple(items), limits=self._limits, image=self._image)
+        return (await self._grader.grade_batch(request)).grades
 
     async def aclose(self) -> None:
         """End the sandboxes."""
         await self._places.aclose()
 
 
-def batches_of(options: Sequence[str], processes: int | None, *, code: bool) -> Batches:
+def batches_of(options: Sequence[str], processes: int | None, *, code: bool, packages: Path | None = None) -> Batches:
     """What grades as an operator asks.
 
     Args:
         options: NAME=VALUE, values as JSON writes them.
         processes: how many; as many as there are cores, about, if None.
         code: programs, not answers.
+        packages: folder of packages that programs can import.
 
     Raises:
         InvalidField: an option is wrong, or the number.
     """
     from crucible_bridge.errors import InvalidField
     from crucible_bridge.types import MathPolicy
+    from crucible_worker.grading.code.images import CodeImage
     from crucible_worker.grading.code.options import LIMITS_SCHEMA, limits_of
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.math.grader import MATH_SCHEMA
@@ -116,9 +123,14 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool) -> 
         checked = checked_options(read, LIMITS_SCHEMA if code else MATH_SCHEMA, "policy")
     except InvalidField as error:
         raise InvalidField(_RULE_FIELD.sub(r"--policy \1", error.field), error.message) from None
+    images = () if packages is None else (CodeImage(name="packages", directory=packages),)
+    if packages is not None and not packages.is_dir():
+        raise InvalidField("--code-image", f"{packages} is not a folder")
+    if packages is not None and not code:
+        raise InvalidField("--code-image", "is for programs: --code is needed")
     try:
         if code:
-            return CodeBatches(Places(processes), limits_of(checked))
+            return CodeBatches(Places(processes, images), limits_of(checked))
         return MathBatches(GradingPool(processes), MathPolicy(**checked))
     except ValueError as error:
         raise InvalidField("--processes", str(error)) from None

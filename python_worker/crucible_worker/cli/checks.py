@@ -15,11 +15,12 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from crucible_worker.cli.probe import NoAnswer, serves, target
 from crucible_worker.config import Settings
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
 __all__ = ["Check", "run_checks"]
@@ -248,24 +249,27 @@ def _sandbox(settings: Settings) -> str:
     """Run a program as a worker would; nothing of it is left."""
     if settings.code_sandboxes == 0:
         return "none wanted: code_sandboxes is 0"
-    return asyncio.run(_ran())
+    return asyncio.run(_ran(settings.code_images))
 
 
-async def _ran() -> str:
+async def _ran(images: Sequence[CodeImage]) -> str:
     from crucible_bridge.types import CallTest, CodeItem, CodeLimits, Verdict
     from crucible_worker.grading.code.bubblewrap import Wall
     from crucible_worker.grading.code.grader import CodeGrader
     from crucible_worker.grading.code.places import Places
 
-    wall, places = Wall.of_this_process(), Places(1)
+    wall, places = Wall.of_this_process(), Places(1, images)
     test = CallTest(function="f", arguments_json="[1]", expected_json="2")
+    item = CodeItem(response="def f(x): return x + 1", tests=(test,))
     try:
-        grade = await CodeGrader(places).grade(CodeItem(response="def f(x): return x + 1", tests=(test,)), CodeLimits())
+        grades = [await CodeGrader(places).grade(item, CodeLimits(), image) for image in (None, *images)]
     finally:
         await places.aclose()
-    if grade.verdict is not Verdict.CORRECT:
-        raise _Missing(f"f(1) of x + 1 was found {grade.verdict}: {grade.reason}")
-    return f"{wall.bubblewrap}, {'in a user namespace' if wall.rootless else 'built as root'}"
+    for grade in grades:
+        if grade.verdict is not Verdict.CORRECT:
+            raise _Missing(f"f(1) of x + 1 was found {grade.verdict}: {grade.reason}")
+    named = "".join(f", image {image.name}" for image in images)
+    return f"{wall.bubblewrap}, {'in a user namespace' if wall.rootless else 'built as root'}{named}"
 
 
 def _embedded() -> str:

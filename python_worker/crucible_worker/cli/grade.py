@@ -68,6 +68,10 @@ _Processes = Annotated[
 _Code = Annotated[
     bool, typer.Option("--code", help="Grade programs: each is run against the tests in its gold, in a sandbox.")
 ]
+_CodeImage = Annotated[
+    Path | None,
+    typer.Option("--code-image", metavar="DIR", help="Folder of packages that programs of --code can import."),
+]
 
 
 @dataclasses.dataclass(slots=True)
@@ -90,6 +94,7 @@ def grade(
     policy: _Policy = None,
     processes: _Processes = None,
     code: _Code = False,
+    code_image: _CodeImage = None,
     as_json: Json = False,
 ) -> None:
     """Grade math answers, or programs, here and now, without a worker.
@@ -112,14 +117,14 @@ def grade(
     "arguments", "expected"}, {"inputs", "outputs"}, which holds several as APPS has them, or {"prefix"}, which is put
     before the program. Objects with outputs may have "by_token", "absolute_tolerance" and "relative_tolerance". A
     program that passes some of its tests is partial, and its score is their share. Bounds for --policy: timeout_ms,
-    memory_mb, output_bytes.
+    memory_mb, output_bytes. --code-image names a folder that `pip install --target` has filled.
     """
     from crucible_bridge.errors import BridgeError, InvalidField
     from crucible_worker.cli.batches import batches_of
 
     raise_interrupts()
     try:
-        batches = batches_of(policy or (), processes, code=code)
+        batches = batches_of(policy or (), processes, code=code, packages=code_image)
         with _opened(input_file, output_file) as source, _replacing(output_file) as sink:
             tally = asyncio.run(_grade(source, sink, batches, code=code, quiet=as_json))
     except InvalidField as error:

@@ -60,6 +60,14 @@ _Code = Annotated[
         help="Programs that GradeCode runs at once; 0 for a worker that runs none. [default: one a core, at most 4]",
     ),
 ]
+_CodeImage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--code-image",
+        metavar="NAME=DIR",
+        help="Folder of packages (pip install --target DIR) for programs of requests that name it; repeatable.",
+    ),
+]
 _LogFormat = Annotated[
     str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
 ]
@@ -86,6 +94,7 @@ def serve(
     device: Device = None,
     grading_processes: _Grading = None,
     code_sandboxes: _Code = None,
+    code_image: _CodeImage = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
     log_format: _LogFormat = None,
@@ -123,6 +132,7 @@ def serve(
         device=device,
         grading_processes=grading_processes,
         code_sandboxes=code_sandboxes,
+        code_images=code_image,
         openai_servers=openai_server,
         tinker_services=tinker_service,
         log_format=log_format,

@@ -14,6 +14,7 @@ from typing import Literal
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
 __all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError"]
@@ -102,6 +103,8 @@ class Settings:
     """Child processes that grade math; one a core, from 2 to 4, if None; with 0 the worker grades no math."""
     code_sandboxes: int | None = None
     """Programs that are run at once; one a core, at most 4, if None; with 0 the worker runs none."""
+    code_images: tuple[CodeImage, ...] = ()
+    """Folders of packages that programs and their tests may import where a request names them."""
     openai_servers: tuple[OpenAIServer, ...] = ()
     """OpenAI-compatible servers that models may be asked of."""
     tinker_services: tuple[TinkerService, ...] = ()
@@ -163,6 +166,11 @@ class Settings:
                 raise SettingsError(
                     Setting("environment_variables"), " is given what is no name: the name alone is wanted"
                 )
+        for image in self.code_images:
+            try:
+                image.check()
+            except ValueError as error:
+                raise SettingsError(Setting("code_images"), f" {error}") from None
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()

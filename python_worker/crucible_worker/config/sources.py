@@ -19,6 +19,7 @@ from typing import Any, cast, get_args
 from crucible_worker.backends.openai.servers import read_servers
 from crucible_worker.backends.tinker.services import read_services
 from crucible_worker.config.settings import LogFormat, Settings, SettingsError
+from crucible_worker.grading.code.images import read_images
 from crucible_worker.limits import WorkerLimits
 
 __all__ = ["ENVIRONMENT_PREFIX", "load_settings", "read_settings"]
@@ -261,6 +262,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "device": _device,
     "grading_processes": _whole,
     "code_sandboxes": _whole,
+    "code_images": read_images,
     "openai_servers": _endpoints(read_servers),
     "tinker_services": _endpoints(read_services),
     "log_format": _one_of(*get_args(LogFormat)),
@@ -273,6 +275,7 @@ _OPTIONS: Mapping[str, str] = {
     "inspect_roots": "inspect_root",
     "inspect_packages": "inspect_package",
     "environment_variables": "environment_variable",
+    "code_images": "code_image",
     "openai_servers": "openai_server",
     "tinker_services": "tinker_service",
 }

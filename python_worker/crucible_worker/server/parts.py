@@ -107,7 +107,7 @@ async def build_with(
     backends = {**backends, OrchestratorModel: orchestrator}
     # Its children are forked once it starts.
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
-    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes)
+    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes, settings.code_images)
     parts = EvaluatorParts(
         grading=GradingParts(pool=grading, places=code),
         inspect=_inspect(settings),

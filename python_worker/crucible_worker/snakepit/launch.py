@@ -43,6 +43,7 @@ _REPEATED = {
     "--inspect-root": "inspect_roots",
     "--inspect-package": "inspect_packages",
     "--environment-variable": "environment_variables",
+    "--code-image": "code_images",
     "--openai-server": "openai_servers",
     "--tinker-service": "tinker_services",
     "--limit": "limits",
@@ -90,6 +91,8 @@ def read_launch(arguments: Sequence[str], environment: Mapping[str, str], folder
     for option, name in _FOLDERS_AND_FILES.items():
         for path in _listed(given[name]):
             _refuse_relative(option, Path(path).expanduser(), folder)
+    for image in given["code_images"] or ():
+        _refuse_relative("--code-image", Path(image.partition("=")[2]).expanduser(), folder)
     config, port = given.pop("config"), given.pop("port")
     flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     level = _LOG_LEVELS.get(environment.get("SNAKEPIT_LOG_LEVEL", ""))

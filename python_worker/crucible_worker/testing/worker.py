@@ -12,6 +12,7 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EmbeddedModel
 from crucible_worker.config import Settings
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Build, Parts, build_with
@@ -41,6 +42,7 @@ async def run_worker(
     limits: WorkerLimits | None = None,
     grading_processes: int = 0,
     code_sandboxes: int = 0,
+    code_images: Mapping[str, Path] | None = None,
     inspect_roots: Sequence[Path] = (),
     inspect_packages: Sequence[str] = (),
     environment_variables: Sequence[str] = (),
@@ -55,6 +57,7 @@ async def run_worker(
         limits: bounds, where the defaults will not do.
         grading_processes: children that grade math, 2 or more, where that is wanted: they take seconds to start.
         code_sandboxes: programs that are run at once, where any are; needs bubblewrap.
+        code_images: folders of packages that programs may import, by name.
         inspect_roots: files with tasks of Inspect lie below these.
         inspect_packages: installed packages whose tasks of Inspect may be run.
         environment_variables: of this process, that environments of users get.
@@ -69,6 +72,7 @@ async def run_worker(
             limits=limits or WorkerLimits(),
             grading_processes=grading_processes,
             code_sandboxes=code_sandboxes,
+            code_images=tuple(CodeImage(name=name, directory=at) for name, at in (code_images or {}).items()),
             inspect_roots=tuple(inspect_roots),
             inspect_packages=tuple(inspect_packages),
             environment_variables=tuple(environment_variables),

@@ -314,6 +314,7 @@ worker_infos = st.builds(
     backends=several(backend_infos),
     evaluators=several(text),
     datasets=several(text),
+    code_images=several(text),
     limits=numbers,
     running=i32,
     queued=i32,

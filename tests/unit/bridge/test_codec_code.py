@@ -72,7 +72,11 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[A
     "limits": (limits, codec.code_limits_to_v1, lambda m: codec.code_limits_from_v1(m, "x")),
     "request": (
         st.builds(
-            GradeCodeRequest, items=some.several(items, min_size=1), limits=limits, k=some.several(st.integers(1, 9))
+            GradeCodeRequest,
+            items=some.several(items, min_size=1),
+            limits=limits,
+            k=some.several(st.integers(1, 9)),
+            image=some.text,
         ),
         codec.grade_code_request_to_v1,
         codec.grade_code_request_from_v1,

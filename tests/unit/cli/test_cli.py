@@ -16,6 +16,7 @@ from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
 from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.grading.code.images import CodeImage
 
 COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor", "health"]
 
@@ -236,6 +237,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "device": ("cuda:1", "cuda:1"),
         "grading_processes": ("3", 3),
         "code_sandboxes": ("3", 3),
+        "code_image": (f"sci={tmp_path}", (CodeImage(name="sci", directory=tmp_path),)),
         "openai_server": (
             "one=http://[::1]:8000/v1",
             (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),
@@ -291,6 +293,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
         "inspect_root": "inspect_roots",
         "inspect_package": "inspect_packages",
         "environment_variable": "environment_variables",
+        "code_image": "code_images",
         "openai_server": "openai_servers",
         "tinker_service": "tinker_services",
     }

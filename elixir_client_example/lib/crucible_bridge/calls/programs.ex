@@ -11,11 +11,13 @@ defmodule CrucibleBridge.Calls.Programs do
 
   def grade_code(conn, items, opts) do
     {call, options} = Keyword.split(opts, [:timeout])
-    {ks, limits} = Keyword.pop(options, :k, [])
+    {ks, options} = Keyword.pop(options, :k, [])
+    {image, limits} = Keyword.pop(options, :image, "")
 
     with {:ok, limits} <- limits(limits),
+         {:ok, image} <- Values.text(image, "image"),
          {:ok, items} <- Columns.numbered(items, "items", &item/2),
-         request = %V1.GradeCodeRequest{items: items, limits: limits, k: List.wrap(ks)},
+         request = %V1.GradeCodeRequest{items: items, limits: limits, k: List.wrap(ks), image: image},
          {:ok, reply} <- Connection.call(conn, Stub, :grade_code, request, call) do
       {:ok, Wire.decode(reply)}
     end
@@ -41,8 +43,11 @@ defmodule CrucibleBridge.Calls.Programs do
 
   defp limits(limits) do
     case Keyword.keys(limits) -- @limits do
-      [] -> {:ok, struct!(V1.CodeLimits, limits)}
-      [key | _] -> {:error, Error.invalid("options", "has #{inspect(key)}; there are k, #{Enum.join(@limits, ", ")}")}
+      [] ->
+        {:ok, struct!(V1.CodeLimits, limits)}
+
+      [key | _] ->
+        {:error, Error.invalid("options", "has #{inspect(key)}; there are k, image, #{Enum.join(@limits, ", ")}")}
     end
   end
 

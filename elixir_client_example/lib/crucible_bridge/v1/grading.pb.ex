@@ -357,6 +357,7 @@ defmodule CrucibleBridge.V1.GradeCodeRequest do
   field :language, 2, type: :string
   field :limits, 3, type: CrucibleBridge.V1.CodeLimits
   field :k, 4, repeated: true, type: :int32
+  field :image, 5, type: :string
 end
 
 defmodule CrucibleBridge.V1.GradeCodeResponse do

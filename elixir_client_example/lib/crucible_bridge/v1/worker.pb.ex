@@ -45,6 +45,7 @@ defmodule CrucibleBridge.V1.WorkerInfo do
   field :started_unix_ns, 12, type: :int64, json_name: "startedUnixNs"
   field :log_id, 13, type: :string, json_name: "logId"
   field :last_sequence, 14, type: :uint64, json_name: "lastSequence"
+  field :code_images, 15, repeated: true, type: :string, json_name: "codeImages"
 end
 
 defmodule CrucibleBridge.V1.GetInfoRequest do

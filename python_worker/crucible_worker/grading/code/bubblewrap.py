@@ -34,7 +34,8 @@ INSTALL = "bubblewrap is not installed: apt install bubblewrap (Debian, Ubuntu),
 
 _PACKAGE = "crucible_worker"
 _INSIDE = "/sandbox"
-_START = "from crucible_worker.grading.code.inside.zygote import main; main({}, {})"
+_PACKAGES = "/packages"
+_START = "from crucible_worker.grading.code.inside.zygote import main; main({}, {}, {!r})"
 _UNUSED_IDS = range(65520, 65534)  # of nobody on Debian, nor of systemd; limits are counted by them
 _CAP_SYS_ADMIN = 21
 _ENVIRONMENT = {
@@ -45,6 +46,10 @@ _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONPATH": _INSIDE,
     "TZ": "UTC",
+}
+_ENVIRONMENT_OF_IMAGES = {
+    # The threads of numpy's libraries do not outlive a fork, and each takes address space.
+    **dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }
 _numbers = itertools.count()
 _MODULES = (
@@ -110,17 +115,22 @@ class Wall:
     """In a user namespace, which maps a user to the worker's own; if not, as root, which the zygote gives up."""
     user: int
     """Whom programs run as, inside."""
+    packages: Path | None = None
+    """Folder of packages that can be imported inside."""
 
     @classmethod
-    def of_this_process(cls) -> Wall:
+    def of_this_process(cls, packages: Path | None = None) -> Wall:
         """The one that this process can build.
+
+        Args:
+            packages: folder of packages that can be imported inside.
 
         Raises:
             FailedPrecondition: bubblewrap is missing (reason NO_SANDBOX).
         """
         rootless = os.geteuid() != 0 or not _may_mount()
         user = NOBODY if rootless else _UNUSED_IDS[next(_numbers) % len(_UNUSED_IDS)]
-        return cls(bubblewrap=find_bubblewrap(), rootless=rootless, user=user)
+        return cls(bubblewrap=find_bubblewrap(), rootless=rootless, user=user, packages=packages)
 
     def command(self, control: int, files: Mapping[str, int]) -> list[str]:
         """The command line.
@@ -136,15 +146,17 @@ class Wall:
         else:
             words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         words += ["--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
-        for name, value in _ENVIRONMENT.items():
+        for name, value in {**_ENVIRONMENT, **(_ENVIRONMENT_OF_IMAGES if self.packages else {})}.items():
             words += ["--setenv", name, value]
+        if self.packages:
+            words += ["--ro-bind", os.path.realpath(self.packages), _PACKAGES]
         words += [*_system(), "--perms", "0755", "--dir", "/dev"]
         for device in ("null", "zero", "random", "urandom"):
             words += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
         for path, fd in files.items():
             words += ["--perms", "0444", "--ro-bind-data", str(fd), path]
         words += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH, "--chdir", SCRATCH]
-        start = _START.format(control, None if self.rootless else self.user)
+        start = _START.format(control, None if self.rootless else self.user, _PACKAGES if self.packages else None)
         return [*words, "--remount-ro", "/", "--", _python(), "-s", "-S", "-B", "-P", "-c", start]
 
     def spawn_options(self) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.grader import CodeGrader
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import comparison_of, limits_of
 from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
@@ -29,6 +30,8 @@ class Code:
     """What it may take."""
     comparison: OutputComparison = OutputComparison()
     """How output is compared by tests that do not say it."""
+    image: CodeImage | None = None
+    """Whose packages can be imported."""
     partial: bool = False
     """Whether a share of tests is worth a share of the score."""
 
@@ -45,7 +48,7 @@ class Code:
         except BadTests as error:
             return Grade(verdict=Verdict.ERROR, reason=str(error))
         item = CodeItem(response=response, prefix=prefix, tests=compared(tests, self.comparison))
-        grade = await self.grader.grade(item, self.limits)
+        grade = await self.grader.grade(item, self.limits, self.image)
         if grade.verdict is Verdict.PARTIAL and not self.partial:
             grade = dataclasses.replace(grade, verdict=Verdict.INCORRECT, score=0.0)
         return Grade.of(grade)
@@ -56,6 +59,7 @@ def code_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
 
     Raises:
         FailedPrecondition: programs cannot be run here (reason NO_SANDBOX).
+        InvalidField: there is no such image.
     """
     if parts.places is None:
         raise none_wanted()
@@ -64,5 +68,6 @@ def code_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
         grader=CodeGrader(parts.places),
         limits=limits_of(options),
         comparison=comparison_of(options),
+        image=parts.places.image(options["image"], '["image"]'),
         partial=options["partial"],
     )

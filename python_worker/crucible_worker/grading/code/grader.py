@@ -32,6 +32,7 @@ from crucible_bridge.types import (
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.input_output import read_input_output
 from crucible_worker.grading.code.inside.values import SOLUTION
 from crucible_worker.grading.code.json_calls import read_call
@@ -73,15 +74,16 @@ class CodeGrader:
 
         Raises:
             FailedPrecondition: no sandbox starts here (reason NO_SANDBOX): nothing is ever run without one.
-            InvalidField: a k cannot be used.
+            InvalidField: a k cannot be used, or there is no such image.
         """
         check_ks(request.k)
+        image = self._places.image(request.image, "image")
         waiting = iter(enumerate(request.items))
         grades: dict[int, Grade] = {}
 
         async def work() -> None:
             for index, item in waiting:
-                grades[index] = await self._graded(item, request.limits)
+                grades[index] = await self._graded(item, request.limits, image)
 
         # No more of them than places: who calls later waits for some programs, not for all of a batch.
         tasks = [asyncio.create_task(work()) for _ in range(min(self._places.count, len(request.items)))]
@@ -94,18 +96,18 @@ class CodeGrader:
         problems = counts_of(request.items, ordered)
         return CodeGrades(grades=ordered, problems=problems, metrics=metrics_of(problems, request.k))
 
-    async def _graded(self, item: CodeItem, limits: CodeLimits) -> Grade:
+    async def _graded(self, item: CodeItem, limits: CodeLimits, image: CodeImage | None) -> Grade:
         """As `grade`; the worker's own fault in one item does not affect the others."""
         try:
-            return await self.grade(item, limits)
+            return await self.grade(item, limits, image)
         except BridgeError:
             raise
         except Exception as error:
             self._log.exception("code_item_failed")
             return _failed(item, "INTERNAL", f"this item was not graded: {type(error).__name__}", 0)
 
-    async def grade(self, item: CodeItem, limits: CodeLimits) -> Grade:
-        """Judge one program.
+    async def grade(self, item: CodeItem, limits: CodeLimits, image: CodeImage | None = None) -> Grade:
+        """Judge one program, which can import the packages of an image.
 
         Raises:
             FailedPrecondition: no sandbox starts here (reason NO_SANDBOX).
@@ -121,7 +123,7 @@ class CodeGrader:
         program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
         if not program.strip():
             return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason=NO_PROGRAM)
-        async with self._places.place() as place:
+        async with self._places.place(image) as place:
             started = time.perf_counter_ns()
             findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
             duration_ns = time.perf_counter_ns() - started

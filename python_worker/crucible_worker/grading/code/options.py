@@ -37,6 +37,14 @@ _LIMITS: Mapping[str, Any] = {
 LIMITS_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": _LIMITS, "additionalProperties": False}
 """What a program may take, as options."""
 
+_IMAGE: Mapping[str, Any] = {
+    "image": {
+        "type": "string",
+        "default": "",
+        "description": "Packages that programs and tests can import: a --code-image of the worker. None if empty.",
+    },
+}
+
 _COMPARISON: Mapping[str, Any] = {
     "by_token": {
         "type": "boolean",
@@ -62,6 +70,7 @@ CODE_SCHEMA: Mapping[str, Any] = {
     "properties": {
         **_LIMITS,
         **_COMPARISON,
+        **_IMAGE,
         "partial": {
             "type": "boolean",
             "default": False,

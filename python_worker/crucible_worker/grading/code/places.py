@@ -2,6 +2,8 @@
 
 A sandbox serves one run after the other while runs leave nothing behind. One whose run did not end by itself, or wrote
 files, is ended with all that is in it, and another takes its place. Nothing is started before the first program.
+
+Sandboxes with an image are others than those without. Of those with one a place keeps the last that was asked for.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_bridge.errors import BridgeError, InvalidField, Unavailable
 from crucible_worker.grading.code.bubblewrap import Wall
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
 
 __all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
@@ -25,6 +28,7 @@ DEFAULT_MAX_PLACES = 4
 """Of one worker that was told nothing: there may be many workers on a machine."""
 
 _PROGRAMS, _TESTS = "programs", "tests"
+_Kind = tuple[CodeImage | None, str]
 
 
 def default_places() -> int:
@@ -36,9 +40,17 @@ class Place:
     """Where one program runs at a time, and what tests it."""
 
     def __init__(self) -> None:
-        self._sandboxes: dict[str, Sandbox] = {}
-        self._ended: dict[str, Left] = {}
+        self._sandboxes: dict[_Kind, Sandbox] = {}
+        self._ended: dict[_Kind, Left] = {}
+        self._image: CodeImage | None = None
         self._condemned = self._closed = False
+
+    async def use(self, image: CodeImage | None) -> None:
+        """Have what follows run with the packages of an image, or without any."""
+        self._image = image
+        if image is not None:
+            for kind in [kind for kind in self._sandboxes if kind[0] not in (None, image)]:
+                await self._sandboxes.pop(kind).kill()
 
     async def prepare(self, *, tests: bool = False) -> None:
         """Have what is needed ready, so that no run pays for it.
@@ -49,8 +61,10 @@ class Place:
         """
         for name in (_PROGRAMS, _TESTS) if tests else (_PROGRAMS,):
             self._check_open()
-            if name not in self._sandboxes:
-                self._sandboxes[name] = await Sandbox.start(Wall.of_this_process())
+            kind = self._image, name
+            if kind not in self._sandboxes:
+                directory = None if self._image is None else self._image.directory
+                self._sandboxes[kind] = await Sandbox.start(Wall.of_this_process(directory))
         if self._closed:  # meanwhile
             await self.discard()
             raise _closed()
@@ -63,7 +77,7 @@ class Place:
             Unavailable: the place is closed (reason GRADING_CLOSED).
         """
         self._check_open()
-        sandbox = self._sandboxes[_TESTS if role == "tests" else _PROGRAMS]
+        sandbox = self._sandboxes[self._image, _TESTS if role == "tests" else _PROGRAMS]
         channel = await sandbox.run(role, bounds, streams)
         try:
             yield channel
@@ -77,10 +91,10 @@ class Place:
             Unavailable: the place is closed (reason GRADING_CLOSED).
         """
         self._check_open()
-        sandbox = self._sandboxes[_PROGRAMS]
-        if _PROGRAMS not in self._ended and (left := await sandbox.settled()) is not None:
-            self._ended[_PROGRAMS] = left
-        return self._ended.get(_PROGRAMS)
+        kind = self._image, _PROGRAMS
+        if kind not in self._ended and (left := await self._sandboxes[kind].settled()) is not None:
+            self._ended[kind] = left
+        return self._ended.get(kind)
 
     @property
     def lost(self) -> bool:
@@ -94,12 +108,12 @@ class Place:
     async def restore(self) -> None:
         """Make the place fit for the next program: nothing of the last one is left."""
         condemned, self._condemned = self._condemned, False
-        for name, sandbox in list(self._sandboxes.items()):
-            left = self._ended.pop(name, None)
+        for kind, sandbox in list(self._sandboxes.items()):
+            left = self._ended.pop(kind, None)
             if left is None and not (sandbox.alive or condemned):
                 left = await sandbox.settled()
             if not sandbox.alive or (left is not None and left.touched):
-                del self._sandboxes[name]
+                del self._sandboxes[kind]
                 await sandbox.kill()
 
     async def discard(self) -> None:
@@ -123,13 +137,15 @@ class Places:
 
     Args:
         count: how many; `default_places` if None.
+        images: folders of packages that programs may be given.
     """
 
-    def __init__(self, count: int | None = None) -> None:
+    def __init__(self, count: int | None = None, images: Iterable[CodeImage] = ()) -> None:
         self.count = default_places() if count is None else count
         """How many."""
         if not 1 <= self.count <= MAX_PLACES:
             raise ValueError(f"{count} places, 1 to {MAX_PLACES} are accepted")
+        self._images = {image.name: image for image in images}
         self._places = [Place() for _ in range(self.count)]
         self._free: asyncio.Queue[Place] = asyncio.Queue()
         for place in self._places:
@@ -138,9 +154,25 @@ class Places:
         self._closed = False
         self._log = structlog.get_logger("crucible_worker.grading")
 
+    @property
+    def images(self) -> Sequence[str]:
+        """Names of the images."""
+        return tuple(self._images)
+
+    def image(self, name: str, field: str) -> CodeImage | None:
+        """The image of a name; None for the empty one.
+
+        Raises:
+            InvalidField: there is none, at `field`.
+        """
+        if name and name not in self._images:
+            known = f"there are {', '.join(self._images)}" if self._images else "this worker has none (--code-image)"
+            raise InvalidField(field, f"{name[:64]!r} is no image of this worker; {known}")
+        return self._images.get(name)
+
     @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
-        """A place for oneself; whoever waits longest has the next.
+    async def place(self, image: CodeImage | None = None) -> AsyncIterator[Place]:
+        """A place for oneself, with an image's packages or none; whoever waits longest has the next.
 
         Raises:
             Unavailable: the places are closed (reason GRADING_CLOSED).
@@ -149,6 +181,7 @@ class Places:
         try:
             if self._closed:
                 raise _closed()
+            await place.use(image)
             yield place
             # Sandboxes may have been ended under way: what was found then is nobody's fault.
             if self._closed:

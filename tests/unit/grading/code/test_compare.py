@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,3 +209,56 @@ def test_decimals_beyond_what_python_reads_equal_nothing(text: str):
     """And cost nothing."""
     for expected in (1, 0.0, math.inf, math.nan, 10**4_301, 1j):
         assert not equals({"m": text}, expected)
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [1, 2], [1.5, math.inf], [[1, 2], [3, 4]], [[]], [[[1]], [[2]]], [True, False], 7, [[], []]]
+)
+def test_an_array_is_its_nested_lists_as_json(rows: Any):
+    """And equals no other."""
+    written = encode(np.array(rows))
+    for other in (
+        [],
+        [1, 2],
+        [2, 1],
+        [1.5, math.inf],
+        [[1, 2], [3, 4]],
+        [[]],
+        [[[1]], [[2]]],
+        [True, False],
+        7,
+        [[], []],
+        None,
+    ):
+        same = json.dumps(rows) == json.dumps(other)
+        assert equals_json(written, other) is same, other
+
+
+def test_an_array_equals_a_constant_where_it_has_no_dimension():
+    """In Python the comparison of any other is no truth value."""
+    assert equals(encode(np.array(4)), 4)
+    assert not equals(encode(np.array(4)), 5)
+    assert equals(encode((np.array(4),)), (4,))
+    for expected in (4, [4], (4,), {4}, None):
+        assert not equals(encode(np.array([4])), expected)
+
+
+def test_an_array_that_nobody_wrote_equals_nothing():
+    """However large it says that it is."""
+    for content in (
+        ["int64", [10**9, 0], []],
+        ["int64", [0, 10**30], []],
+    ):
+        assert not equals_json({"ndarray": content}, [[1]])
+        assert not equals({"ndarray": content}, [])
+    for content in (
+        ["int64", [2], [1]],
+        ["int64", [-1, -1], [1]],
+        ["int64", [1] * 65, [1]],
+        ["int64", [], [[1]]],
+        [],
+        1,
+    ):
+        for same in (equals, equals_json):
+            with pytest.raises(ValueError):  # noqa: PT011 (many texts)
+                same({"ndarray": content}, 1)

@@ -7,13 +7,15 @@ import decimal
 import enum
 import fractions
 import json
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.code.inside.values import MAX_DEPTH, NotPlain, decode, encode
+from crucible_worker.grading.code.inside.values import ITEM_TYPES, MAX_DEPTH, NotPlain, decode, encode
 
 SCALARS = st.one_of(
     st.none(),
@@ -39,7 +41,20 @@ VALUES = st.recursive(
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 MARKS = (
     *("t", "s", "z", "d", "i", "f", "b", "c", "q", "m", "r", "x", "named", "counter", "ordered", "default", "keys"),
-    *("values", "items", "deque", "array", "bytearray", "date", "datetime", "time", "delta", "node", "iterator"),
+    *(
+        "values",
+        "items",
+        "deque",
+        "array",
+        "bytearray",
+        "date",
+        "datetime",
+        "time",
+        "delta",
+        "node",
+        "iterator",
+        "ndarray",
+    ),
 )
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
@@ -223,3 +238,64 @@ def test_what_was_never_written_is_refused_or_plain(written: Any):
     kinds = (bool, int, float, str, bytes, complex, list, tuple, set, frozenset, dict, range)
     kinds += (collections.deque, array.array, bytearray, datetime.date, datetime.time, datetime.timedelta, *VIEWS)
     assert read is None or isinstance(read, (*kinds, fractions.Fraction, decimal.Decimal))
+
+
+@pytest.mark.parametrize("name", ITEM_TYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 4)])
+def test_an_array_is_read_with_its_type_and_shape(name: str, shape: tuple[int, ...]):
+    """In whatever order it lies in memory."""
+    value = np.arange(math.prod(shape)).reshape(shape).astype(name)
+    for each in (value, value.T, value[::-1] if shape else value):
+        read = decode(json.loads(json.dumps(encode(each), allow_nan=False)))
+        assert (type(read), read.dtype, read.shape) == (np.ndarray, each.dtype, each.shape)
+        assert np.array_equal(read, each)
+
+
+def test_numbers_of_numpy_are_read_as_python_s_own():
+    """By value."""
+    for value, plain in ((np.int8(-3), -3), (np.uint64(2**64 - 1), 2**64 - 1), (np.bool_(True), True)):
+        read = decode(encode(value))
+        assert (read, type(read)) == (plain, type(plain))
+    assert decode(encode(np.float32(0.5))) == 0.5
+    assert decode(encode(np.complex64(1j))) == 1j
+
+
+def test_what_numpy_has_besides_is_not_written():
+    """Objects, texts, dates, records, masked arrays and matrices."""
+    for value in (
+        np.array([1, "a"], object),
+        np.array(["a"]),
+        np.array(["2026-11-23"], "datetime64[D]"),
+        np.datetime64("2026-11-23"),
+        np.zeros(2, [("x", int)]),
+        np.ma.array([1, 2], mask=[False, True]),
+        np.zeros(1).view(type("Other", (np.ndarray,), {})),
+    ):
+        with pytest.raises(NotPlain):
+            encode([value])
+
+
+def test_an_array_that_no_side_writes_is_refused():
+    """Its items are numbers of its type, as many as its shape says; nothing is converted."""
+    for content in (
+        ["object", [1], [1]],
+        ["datetime64[D]", [1], [1]],
+        ["O", [1], [1]],
+        [["int64"], [1], [1]],
+        ["int64", [2], [1]],
+        ["int64", [1], ["1"]],
+        ["int64", [1], [True]],
+        ["int64", [1], [1.0]],
+        ["int64", [1], [[1]]],
+        ["int8", [1], [1000]],
+        ["uint8", [1], [-1]],
+        ["float64", [1], [1]],
+        ["float64", ["1"], [1.0]],
+        ["float64", [10**30, 10**30], [1.0]],
+        ["float64", [1] * 100, [1.0]],
+        ["float64", 1, None],
+        ["float64"],
+        5,
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011 (many texts)
+            decode({"ndarray": content})

@@ -10,18 +10,20 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
+import mmap
 import os
 import platform
 import resource
 import struct
 
-__all__ = ["confine", "prepare"]
+__all__ = ["address_space", "confine", "prepare"]
 
 _INTERPRETER_BYTES = 96 * 1024 * 1024  # address space of Python and its libraries, before a program is loaded
 _THREADS = 256
 _OPEN_FILES = 64
 _STACK_BYTES = 64 * 1024 * 1024  # recursion of C code, such as pickle or re
 _FILE_BYTES = 16 * 1024 * 1024
+_LARGEST_PAGES = 2**40 // mmap.PAGESIZE
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_DUMPABLE, _FILTER_MODE = 38, 22, 4, 2
 _CLONE_THREAD = 0x00010000
@@ -135,6 +137,31 @@ def confine(memory_bytes: int, cpu_seconds: int) -> None:
     instructions = _filter(os.getpid())
     program = _Program(len(instructions) // 8, instructions)
     _told(library.prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
+
+
+def address_space() -> int:
+    """What this process takes of address space: the least limit at which a page more can be had. There is no /proc."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    low, high = 0, _LARGEST_PAGES
+    try:
+        while high - low > 1:
+            middle = (low + high) // 2
+            resource.setrlimit(resource.RLIMIT_AS, (middle * mmap.PAGESIZE, hard))
+            if _page_fits():
+                high = middle
+            else:
+                low = middle
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return low * mmap.PAGESIZE
+
+
+def _page_fits() -> bool:
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE).close()
+    except (OSError, MemoryError):
+        return False
+    return True
 
 
 def _limit(kind: int, value: int) -> None:

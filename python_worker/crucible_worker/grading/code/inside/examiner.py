@@ -266,6 +266,9 @@ def _change(given: tuple[tuple[Any, ...], dict[str, Any]], after: Any) -> None:
             continue
         if isinstance(old, list | array.array | bytearray):
             old[:] = new
+        elif values.is_ndarray(old):
+            if old.shape == new.shape:
+                old[...] = new
         elif isinstance(old, collections.deque):
             old.clear()
             old.extend(new)

@@ -12,7 +12,10 @@
     {"default": ["int", [[key, value], ...]]}           a defaultdict, and what it calls if that is a type of Python's
     {"keys": [...]}, {"values": [...]}, {"items": [[key, value], ...]}          views of a dict
     {"deque": [[...], 9]}, {"array": ["i", [...]]}, {"bytearray": "00ff"}
+    {"ndarray": ["int64", [2, 3], [...]]}               an array of numpy: its type, shape and items, in rows
     {"date": "2026-11-23"}, {"datetime": ...}, {"time": ...}, {"delta": [days, seconds, microseconds]}
+
+A number of numpy is written as Python's own.
 
 What is no value by itself is written by a `Kept` alone, which knows it again: iterators, nodes of lists and trees, and
 objects that stay with the program.
@@ -29,16 +32,25 @@ import datetime
 import decimal
 import fractions
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-__all__ = ["MAX_DEPTH", "SOLUTION", "Kept", "NotPlain", "asking", "decode", "encode"]
+__all__ = ["ITEM_TYPES", "MAX_DEPTH", "SOLUTION", "Kept", "NotPlain", "asking", "decode", "encode", "is_ndarray"]
 
 MAX_DEPTH = 100
 """Levels of containers."""
 
 SOLUTION = "Solution"
 """The class of whose objects LeetCode's functions are methods."""
+
+ITEM_TYPES: Mapping[str, type[Any]] = {
+    "bool": bool,
+    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), int),
+    **dict.fromkeys(("float16", "float32", "float64"), float),
+    **dict.fromkeys(("complex64", "complex128"), complex),
+}
+"""Types of numpy that cross, and those of Python that their items are written as."""
 
 _WORD_BITS = 63
 _MAX_FIELDS = 255
@@ -126,9 +138,9 @@ def encode(value: Any, depth: int = 0, kept: Kept | None = None) -> Any:
     if isinstance(value, dict):
         return _encode_dict(value, below, kept)
     if (written := _encode_rare(value)) is None and (written := _encode_container(value, below, kept)) is None:
-        if kept is None:
+        if (written := _encode_numpy(value)) is None and kept is None:
             raise NotPlain(_name(value))
-        return kept.write(value)
+        return kept.write(value) if written is None and kept is not None else written
     return written
 
 
@@ -187,6 +199,24 @@ def _encode_container(value: Any, below: int, kept: Kept | None) -> Any:
     if isinstance(value, _ITEMS):
         return {"items": [[encode(key, below, kept), encode(item, below, kept)] for key, item in value]}
     return None
+
+
+def _encode_numpy(value: Any) -> Any:
+    """A number or an array of numbers, where numpy is loaded; None for all else."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.generic | numpy.ndarray) or value.dtype.name not in ITEM_TYPES:
+        return None
+    if isinstance(value, numpy.generic):
+        return encode(value.item())
+    if not is_ndarray(value):  # a matrix multiplies in another way, a masked array has no value in places
+        return None
+    return {"ndarray": [value.dtype.name, list(value.shape), [encode(item) for item in value.ravel().tolist()]]}
+
+
+def is_ndarray(value: Any) -> bool:
+    """Whether a value is an array of numpy, and of no class below it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
 
 
 def _encode_rare(value: Any) -> Any:
@@ -261,6 +291,18 @@ def _array(content: Any, kept: Kept | None) -> Any:
     return array.array(kind, [decode(item) for item in items])
 
 
+def _ndarray(content: Any, kept: Kept | None) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        raise ValueError("an array where numpy is not loaded")
+    name, shape, items = content
+    kind = ITEM_TYPES[name]
+    decoded = [decode(item) for item in items]
+    if any(type(item) is not kind for item in decoded):
+        raise ValueError(f"an array of {name!r} has an item of another type")
+    return numpy.array(decoded, dtype=name).reshape(shape)
+
+
 _KEYS, _VALUES, _ITEMS = type({}.keys()), type({}.values()), type({}.items())
 _READERS: Mapping[str, Callable[[Any, Kept | None], Any]] = {
     "t": lambda content, kept: tuple(_each(content, kept)),
@@ -283,6 +325,7 @@ _READERS: Mapping[str, Callable[[Any, Kept | None], Any]] = {
     "items": lambda content, kept: dict(_pairs(content, kept)).items(),
     "deque": _deque,
     "array": _array,
+    "ndarray": _ndarray,
     "bytearray": lambda content, kept: bytearray.fromhex(content),
     "date": lambda content, kept: datetime.date.fromisoformat(content),
     "datetime": lambda content, kept: datetime.datetime.fromisoformat(content),
