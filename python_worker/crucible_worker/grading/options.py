@@ -13,7 +13,7 @@ from crucible_bridge.errors import InvalidField
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-__all__ = ["checked_options"]
+__all__ = ["checked_options", "load_checker"]
 
 _MAX_SHOWN = 60  # characters of a wrong value that an error repeats
 
@@ -27,6 +27,11 @@ _KINDS = {
     "string": "text",
 }
 """JSON schema's types, in words."""
+
+
+def load_checker() -> None:
+    """Import what `checked_options` needs: a thread does so without holding the event loop, at the first use."""
+    import jsonschema  # pyright: ignore[reportUnusedImport]  # noqa: F401  # 40 ms that a worker need not spend at start
 
 
 def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.grading.options import load_checker
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
@@ -153,7 +154,7 @@ class Preparer:
     async def evaluators(
         self, request: EvaluateRequest | PlannedEvaluation
     ) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
-        """Make a request's evaluators, or those of a part of a plan; what users have installed is imported by a thread.
+        """Make a request's evaluators, or those of a part of a plan; a thread imports what they need, once.
 
         Raises:
             InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields.
@@ -161,6 +162,7 @@ class Preparer:
                 used.
         """
         refuse_large_options(request.evaluators)
+        await self._in_thread(load_checker)
         if any(map(registry.is_installed, request.evaluators)):
             await self._in_thread(registry.load_installed, request.evaluators, self._sources.parts)
         made = tuple(
