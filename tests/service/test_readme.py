@@ -26,8 +26,8 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 def snippets_of(page: Path) -> list[str]:
-    """The Python of a page."""
-    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    """The Python of a page; a fence within a line of it is a part of it."""
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
