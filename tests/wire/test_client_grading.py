@@ -146,7 +146,7 @@ async def test_a_name_that_is_no_scorer_is_refused(address: str):
     """Before anything is sent, with the names that there are."""
     anything: Any = "f2"
     async with crucible_bridge.connect(address) as bridge:
-        with pytest.raises(InvalidField, match=r"^options.*'f2'.*: exact_match, contains, f1, bleu, rouge$"):
+        with pytest.raises(InvalidField, match=r"^options.*'f2'.*: exact_match, contains, f1, bleu, rouge, regex as "):
             await bridge.grading.score([ITEM], anything)
 
 
