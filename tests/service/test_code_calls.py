@@ -99,7 +99,7 @@ async def test_tests_that_cannot_be_passed_are_the_problem_of_their_item(worker:
 
 async def test_programs_are_extracted_without_a_sandbox(worker: RunningWorker, monkeypatch: pytest.MonkeyPatch):
     """Each response has the program that GradeCode would run, whole, or the reason why there is none."""
-    monkeypatch.setattr(Places, "place", None)  # whoever takes a place fails
+    monkeypatch.setattr(Places, "place", None)  # a call that takes a place fails
     long = "x = 1\n" * MAX_EXTRACTED_CHARS
     two = "```python\ndef f(): pass\n```\n```python\nf()\n```"
 

@@ -125,7 +125,7 @@ class GradeCodeRequest:
     k: tuple[int, ...] = ()
     """Values of k for pass@k."""
     image: str = ""
-    """Packages that programs and tests can import, beside Python's own modules: a name that `get_info` lists."""
+    """Packages that programs and tests can import in addition to Python's own modules: a name that `get_info` lists."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,7 @@ class GradingServiceServicer(object):
     def GradeCode(self, request, context):
         """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
         or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-        (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+        (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
         NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
         machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 

@@ -62,7 +62,7 @@ class GradingServiceStub:
     GradeCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]
     """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
     or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-    (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+    (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
     NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
     machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 
@@ -111,7 +111,7 @@ class GradingServiceAsyncStub(GradingServiceStub):
     GradeCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]  # type: ignore[assignment]
     """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
     or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-    (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+    (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
     NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
     machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 
@@ -181,7 +181,7 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_grading_pb2.GradeCodeResponse, _abc.Awaitable[_grading_pb2.GradeCodeResponse]]:
         """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
         or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-        (no Python, they ask nothing of the program, they fail before they do, or they import or use what nobody defines),
+        (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
         NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
         machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
 

@@ -57,7 +57,7 @@ defmodule CrucibleBridge.PolicyTest do
     assert asked(conn, @on) == for({rule, _pair} <- @on, do: {rule, [true, true, false]})
   end
 
-  test "a rule that is off by default is off without it, and goes on by true", %{conn: conn} do
+  test "a rule that is off by default is off without its option, and on with true", %{conn: conn} do
     assert asked(conn, @off) == for({rule, _pair} <- @off, do: {rule, [false, true, false]})
     assert asked(conn, @strict) == for({rule, _pair} <- @strict, do: {rule, [true, false, true]})
   end

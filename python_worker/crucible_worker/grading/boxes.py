@@ -136,7 +136,7 @@ def _boxes(text: str) -> Iterator[_Box]:
     marks = 0
     for mark in itertools.islice(_BRACE.finditer(text[::-1]), MAX_BRACES):
         marks += 1
-        place = size - mark.start()  # just behind the brace, or behind the command of a bare box
+        place = size - mark.start()  # the end of the brace, or of the command of a bare box
         end = place
         if mark["box"] and _BOX.match(text, place):
             # The inner box counts, and it was empty or never closed.

@@ -214,7 +214,7 @@ def _none(sentence: str) -> str:
     if places:
         found = places[-1]
         before, behind = sentence[: found.start()], sentence[found.end() :]
-        # "there is no such number that" goes on with what there is none of.
+        # "there is no such number that": a description of the number follows, and no answer.
         if not (found["such"] or _ON.match(behind)) or _LIMITS.search(behind) or _is_supposed(before):
             return ""
         said = found["none"] or found["exists"] or "no solution"

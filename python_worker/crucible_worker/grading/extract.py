@@ -24,9 +24,8 @@ no answers, nor are formulas and numbers that the text rules out ("it is not 5")
 What stands in `<think>...</think>` is not part of the answer, nor is what precedes a `</think>` that was not opened in
 the response; a block that is never closed reaches to the end.
 
-Every stage scans at most once over the response, and only where the one before found nothing. Boxes are looked for
-behind the last `boxes.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: a response that has its
-answer before those is no longer one of a person or a model in its senses.
+Every stage scans the response at most once, and only if the one before found nothing. Boxes are searched from the last
+`boxes.MAX_BRACES` braces on, all else in the last `MAX_TAIL_CHARS` characters: an answer before those is not found.
 """
 
 from __future__ import annotations
@@ -69,8 +68,6 @@ MAX_WHOLE_WORDS = 4
 """A response of one line that has more words is a sentence, not an answer."""
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-# These read a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
-# behind a character that is not of the run: no character is read again and again.
 # "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
 _WORDS = (
     *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
@@ -79,6 +76,7 @@ _WORDS = (
     *("الإجابة", "إجابة", "الجواب", "جواب"),
 )
 _LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # looked at first: most characters are none of them
+# This and the next read a reversed text: the first match is the last one of the text.
 _MARKER = re.compile(
     rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
 )

@@ -165,7 +165,7 @@ def _first_joined(text: str, formulas: Sequence[_Formula], last: int) -> int:
     while first > 0 and last - first < MAX_JOINED - 1 and _link(text, formulas, first - 1) is not None:
         first -= 1
     if _LEADS_IN.search(text[max(0, formulas[first].start - _MAX_LEAD) : formulas[first].start]):
-        # "for $x = 1$, $y = 2$": the answer begins behind the last comma.
+        # "for $x = 1$, $y = 2$": the answer begins after the last comma.
         commas = [at for at in range(first, last) if _link(text, formulas, at) == ","]
         return commas[-1] + 1 if commas else first
     if first == last:

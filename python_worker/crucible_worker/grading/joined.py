@@ -44,7 +44,7 @@ _NUMBER_JOINT = re.compile(
 )
 _ANNOUNCES = re.compile(r"(?:\b(?:are|were|be)|:)\s+\\?\$?\Z", re.IGNORECASE)
 _MAX_NAME = 24
-# Of two answers with one of these behind the first, the second corrects it, follows from it, or is another thing.
+# If one of these follows an answer, the next answer corrects it, follows from it, or answers something else.
 _DIVIDERS = spelled(
     "no not nor but wait hmm oops sorry actually rather instead wrong incorrect false mistake correction corrected"
     " correct right checking check really maybe perhaps probably initially first firstly so thus hence therefore then"

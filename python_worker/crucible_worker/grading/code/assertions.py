@@ -14,8 +14,8 @@ import symtable
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_worker.grading.code.helpers import helpers_of
 from crucible_worker.grading.code.inside.values import NotPlain, encode
+from crucible_worker.grading.code.missing_helpers import helpers_of
 
 __all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions"]
 

@@ -209,7 +209,7 @@ async def _findings(place: Place, program: str, tests: Sequence[Ready], limits: 
             continue
         findings.append(await run_test(place, program, test, limits))
         if findings[-1].passed is None:
-            break  # nobody can tell, whatever becomes of the others
+            break  # the item stays undecided, whatever the other tests give
         timeouts += findings[-1].timed_out
     return findings
 

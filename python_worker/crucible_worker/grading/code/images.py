@@ -1,4 +1,4 @@
-"""Images of the sandbox: folders of packages that programs and their tests may import beside Python's own modules."""
+"""Images of the sandbox: folders of packages that programs and their tests may import, in addition to Python's own."""
 
 from __future__ import annotations
 

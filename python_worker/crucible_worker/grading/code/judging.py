@@ -50,7 +50,7 @@ class Finding:
     reason: str = ""
     """Why it was not passed."""
     problem: str = ""
-    """Where nobody can tell: the reason of the item's problem; none where the item is UNDECIDED."""
+    """The reason of the item's problem if there is no verdict; empty if the item is UNDECIDED."""
     timed_out: bool = False
     """It was not passed in its time."""
 

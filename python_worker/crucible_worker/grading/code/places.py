@@ -172,7 +172,7 @@ class Places:
 
     @contextlib.asynccontextmanager
     async def place(self, image: CodeImage | None = None) -> AsyncIterator[Place]:
-        """A place for oneself, with an image's packages or none; whoever waits longest has the next.
+        """A place that no other caller uses, with an image's packages or none; the longest wait is served first.
 
         Raises:
             Unavailable: the places are closed (reason GRADING_CLOSED).

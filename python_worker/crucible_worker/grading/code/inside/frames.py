@@ -1,4 +1,4 @@
-"""Messages between the worker and whoever runs in a sandbox: four bytes of length, and JSON in UTF-8.
+"""Messages between the worker and the process in a sandbox: four bytes of length, and JSON in UTF-8.
 
 Half of a surrogate pair, which a program's text may hold, is written as the three bytes that it would be.
 """
@@ -28,7 +28,7 @@ LENGTH_BYTES = 4
 MAX_ORDER_BYTES = 4096
 """Of what a zygote is told on its control socket, and of what it says there."""
 ENVELOPE_BYTES = 8192
-"""Of an answer, at most, besides values: a nonce, and what is told of an exception."""
+"""At most, of an answer without its values: the nonce and the description of an exception."""
 SIZED = ("value", "changed", "nodes")
 """Parts of an answer that count against the limit on returned values, each by itself."""
 READY = b"ready"

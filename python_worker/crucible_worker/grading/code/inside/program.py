@@ -258,7 +258,7 @@ def _awaited(coroutine: Any) -> Any:
 
 
 def _made(value: Any, kept: _Kept) -> Mapping[str, Any]:
-    """What came of a class: an object stays here, though it were a list besides."""
+    """An instance that a class made: it stays here as an object, even if it is a list too."""
     if type(value).__module__ == "builtins" or (nodes.is_node(value) and nodes.is_bare(value)):
         return _written(value, kept)
     return {"object": kept.add(value)}
@@ -281,7 +281,7 @@ def _raised(error: BaseException) -> Mapping[str, Any]:
     kind = type(error)
     try:
         message = str(error)[:_MAX_MESSAGE_CHARS]
-    except BaseException:
+    except BaseException:  # the program's own `__str__` may raise anything: its exception has no message then
         message = ""
     # The tests know Python's own of these classes, and those that they name.
     lineage = [base.__name__[:_MAX_NAME_CHARS] for base in kind.__mro__[:_MAX_LINEAGE]]
@@ -293,5 +293,5 @@ def _arguments(error: BaseException) -> Mapping[str, Any]:
     try:
         written = values.encode(list(error.args))
         return {"arguments": written} if len(frames.pack(written)) <= _MAX_ARGUMENTS_BYTES else {}
-    except Exception:
+    except Exception:  # of the program's own objects, or values that do not cross: the exception crosses without them
         return {}

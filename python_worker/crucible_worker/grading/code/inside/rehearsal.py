@@ -21,7 +21,7 @@ class _Enough(BaseException):
 
 
 class _Unknown:
-    """A value that nobody knows; every operation on it gives another one."""
+    """An unknown value; every operation on it gives another unknown value."""
 
     __slots__ = ("_uses",)
 

@@ -20,7 +20,7 @@ A number of numpy is written as Python's own.
 What is no value by itself is written by a `Kept` alone, which knows it again: iterators, nodes of lists and trees, and
 objects that stay with the program.
 
-An instance of any other subclass is written as what it is besides. Whatever a program says of itself, only values of
+An instance of any other subclass is written as its plain base class. Whatever a program says of itself, only values of
 types that are read here come out at the other side.
 """
 

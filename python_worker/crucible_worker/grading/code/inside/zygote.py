@@ -46,7 +46,7 @@ def main(control_fd: int, user: int | None, packages: str | None = None) -> NoRe
     Args:
         control_fd: the socket.
         user: who to become, where the sandbox was built by root.
-        packages: folder of what programs can import beside Python's own modules.
+        packages: folder of what programs can import in addition to Python's own modules.
     """
     if user is not None:
         os.setgroups(())

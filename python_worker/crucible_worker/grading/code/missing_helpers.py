@@ -1,8 +1,8 @@
 """Which of the names that tests use without defining them are theirs to define, and not the program's.
 
 `assert f(3) == slow(3)`: what an assertion calls on its left side belongs to the program, and `slow` can only be a
-helper that the tests lack. A name is a helper's where it stands in nothing but what results are compared with: in right
-sides of assertions, and in what is only used there. Where that cannot be told it is the program's, which then fails.
+helper that the tests lack. A name is a helper's if it occurs only in values that results are compared with: in right
+sides of assertions, and in what only those use. Every other name is the program's, which then fails.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from crucible_worker.grading.code.assertions import Proxied, read_assertions
-from crucible_worker.grading.code.helpers import helpers_of
+from crucible_worker.grading.code.missing_helpers import helpers_of
 
 THEIRS = {
     "a right side": ("assert f(1) == slow(1)", {"slow"}),
