@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -48,3 +50,32 @@ async def test_memory_goes_back_once_no_large_request_is_in_work(tmp_path):
         assert peak - before > 2 * WORTH_BYTES  # else there is nothing to see
         # What stays: caches, one message that a thread still refers to.
         await until(lambda: worker.rss() - before < (peak - before) / 2 and worker.rss() - before < 2 * WORTH_BYTES)
+
+
+_HELD = """
+import asyncio, structlog, sys
+from crucible_worker.server.memory import WORTH_BYTES, give_back_when_idle, keep_freed_memory, resident_bytes
+
+async def run():
+    assert keep_freed_memory()
+    giving = asyncio.create_task(give_back_when_idle(lambda: 60.0, 0.05))
+    await asyncio.sleep(0)  # it has seen what a process without messages needs
+    before = resident_bytes()
+    held = [b"x" * 100_000 for _ in range(2_000)]
+    assert resident_bytes() - before > 2 * WORTH_BYTES
+    with structlog.testing.capture_logs() as logs:
+        while not logs:
+            await asyncio.sleep(0.01)
+    assert logs[0]["bytes"] < WORTH_BYTES, logs
+    held.clear()
+    while resident_bytes() - before > WORTH_BYTES:
+        await asyncio.sleep(0.01)
+
+asyncio.run(asyncio.wait_for(run(), 60))
+"""
+
+
+def test_memory_that_was_in_use_at_the_first_attempt_goes_back_later():
+    """An attempt while the memory is in use is not the last one."""
+    done = subprocess.run([sys.executable, "-c", _HELD], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,8 @@ KEPT_BYTES = 256 * 1024 * 1024
 """Freed memory that is kept: two messages at their limit, each received and parsed."""
 WORTH_BYTES = 64 * 1024 * 1024
 """What the process must have grown by before memory is given back: it takes a moment, and the next messages another."""
+_LONGEST_PAUSE_SECONDS = 600.0
+"""Between two attempts that may give nothing back."""
 # <malloc.h>
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -50,18 +53,24 @@ async def give_back_when_idle(quiet_seconds: Callable[[], float], idle_seconds: 
     if trim is None:
         return
     log = structlog.get_logger("crucible_worker.server")
-    floor = resident_bytes()
+    least = left = resident_bytes()
+    pause = resume = 0.0
     while True:
         await asyncio.sleep(idle_seconds)
-        before = resident_bytes()
-        floor = min(floor, before)
-        if before - floor < WORTH_BYTES or quiet_seconds() < idle_seconds:
+        before, now = resident_bytes(), time.monotonic()
+        least = min(least, before)
+        if before - least < WORTH_BYTES or quiet_seconds() < idle_seconds:
+            continue
+        # What was in use at the last attempt may be free by now, but one attempt in vain makes the next rarer.
+        if before - left < WORTH_BYTES and now < resume:
             continue
         # By a thread, without the GIL. What allocates from the same arena waits for it: 70 ms for 420 MB.
         await asyncio.to_thread(trim, 0)
-        # What is there now is in use: no reason to try again.
-        floor = resident_bytes()
-        log.debug("memory_given_back", bytes=before - floor, resident=floor)
+        left = resident_bytes()
+        vain = before - left < WORTH_BYTES
+        pause = min(max(2 * pause, idle_seconds), _LONGEST_PAUSE_SECONDS) if vain else 0.0
+        resume = time.monotonic() + pause
+        log.debug("memory_given_back", bytes=before - left, resident=left)
 
 
 def resident_bytes() -> int:
