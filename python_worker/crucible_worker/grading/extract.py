@@ -53,7 +53,7 @@ from crucible_worker.grading.phrase import (
     undelimited,
     words,
 )
-from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
+from crucible_worker.grading.rejection import MAX_RULED_OUT, list_start, ruled_out_in_line
 from crucible_worker.grading.tagged import Tagged, last_tagged
 from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped, without_special_tokens
 
@@ -311,7 +311,7 @@ def _number(text: str) -> tuple[str, int]:
     numbers = last_numerals(text, MAX_RULED_OUT + 1)
     for at, number in reversed(list(enumerate(numbers))):
         end = number.start + len(number.text)
-        if ruled_out_in_line(text, number.start, end):
+        if ruled_out_in_line(text, number.start, end) or ruled_out_in_line(text, list_start(text, number.start), end):
             wrong.add(number.text)
         elif number.text not in wrong:
             return numbers_joined(text, numbers[: at + 1]), len(text)

@@ -77,6 +77,12 @@ def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
         return "", steps, all_seen
     last = _last_of_answer(text, formulas)
     first = _first_joined(text, formulas, last)
+    if first < last and ruled_out_in_line(text, formulas[first].start, formulas[last].end):  # "not $a$, $b$"
+        del formulas[first:]
+        if not formulas:
+            return "", steps, all_seen
+        last = _last_of_answer(text, formulas)
+        first = _first_joined(text, formulas, last)
     if first == last:
         answer = _said_of(text, formulas[last]) or result(formulas[last].content)
         return answer, steps, first > 0 or all_seen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_RULED_OUT", "REACH", "rejected", "ruled_out_in_line"]
+__all__ = ["MAX_RULED_OUT", "REACH", "list_start", "rejected", "ruled_out_in_line"]
 
 REACH = 60
 """Characters on either side of a choice in which it may be ruled out."""
@@ -23,7 +23,7 @@ _OTHER_THAN = (
     r"|(?:any|every)(?:thing|one)? but|all but)"
 )
 _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
-_GAP = r"[\s\"'\u201c\u2018(*$\\]{0,8}"
+_GAP = r"[\s\"'\u201c\u2018(*$\\}~]{0,8}"
 # Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
 # "if option A is correct" says nothing of it.
@@ -35,7 +35,7 @@ _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
 _BE = r"(?:\s+(?:to\s+)?be\b)?"
 _BETWEEN = rf"{_WORDS}{_GAP}{_FIRST_PART}"
 _BEFORE = re.compile(
-    rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN})\Z",
+    rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",
     re.IGNORECASE,
 )
 _BEHIND = re.compile(
@@ -54,6 +54,19 @@ _NONE_BUT = re.compile(
     r"(?:\w\W{1,8}=\s?)?\Z",
     re.IGNORECASE,
 )
+
+
+# Values before another one in a list: "$3$, $" and "3 or ".
+_LISTED = re.compile(
+    r"(?:\$[^$\n]{1,20}\$\s?(?:,\s?(?:(?:and|or|nor)\s)?|(?:and|or|nor)\s)|-?[0-9][0-9./]{0,11},?\s(?:and|or|nor)\s){1,8}"
+    r"\\?\$?\Z"
+)
+
+
+def list_start(text: str, start: int) -> int:
+    """Where the list begins that a number stands in: what denies its first value denies all."""
+    match = _LISTED.search(text, max(0, start - REACH), start)
+    return match.start() if match else start
 
 
 def rejected(before: str, behind: str) -> bool:

@@ -21,7 +21,7 @@ from crucible_worker.grading.math.tree import (
     Symbol,
     Text,
 )
-from crucible_worker.grading.math.walk import walk
+from crucible_worker.grading.math.walk import free_symbols, walk
 
 __all__ = [
     "MINUS_ONE",
@@ -160,6 +160,17 @@ def _proposition(items: Sequence[Node], separators: Sequence[str]) -> Node:
     return parts[0] if len(parts) == 1 else Call("disjunction", parts)
 
 
+def _are_cases(items: Sequence[Node]) -> bool:
+    """Whether these are equations and inequalities of one variable, `x > 3 or x = 5`: values of it, and not steps."""
+    if not all(isinstance(item, Relation) for item in items):
+        return False
+    relations = [item for item in items if isinstance(item, Relation)]
+    operators = {operator for relation in relations for operator in relation.operators}
+    if "=" not in operators or not operators & _INEQUALITIES or not operators <= _INEQUALITIES | {"="}:
+        return False
+    return len(frozenset[str]().union(*map(free_symbols, items))) == 1
+
+
 def listed(items: Sequence[Node], separators: Sequence[str]) -> Node:
     """A bare list, or its one item.
 
@@ -172,6 +183,8 @@ def listed(items: Sequence[Node], separators: Sequence[str]) -> Node:
         return _proposition(items, separators)
     separators = [_CONNECTIVES.get(separator, separator) for separator in separators]
     items = _distributed(items)
+    if {*separators} == {"or"} and _are_cases(items):
+        return SetOperation("union", tuple(items))
     if all(isinstance(item, Relation) and _INEQUALITIES.issuperset(item.operators) for item in items):
         excluding = all(item.operators == ("!=",) for item in items if isinstance(item, Relation))
         if set(separators) == {"and"} or (excluding and "or" in separators):

@@ -7,6 +7,7 @@ from crucible_worker.grading.math.functions import Functions
 from crucible_worker.grading.math.phrases import node_of_words
 from crucible_worker.grading.math.tree import Call, Collection, Interval, Matrix, Node, Relation, SetOperation, Symbol
 from crucible_worker.grading.math.units import NO_UNIT_WORDS
+from crucible_worker.grading.math.walk import free_symbols
 
 __all__ = ["MAX_ITEM_WORDS", "Brackets"]
 
@@ -123,7 +124,7 @@ class Brackets(Functions):
                 domain = (of,) if of != REALS else ()
             elif of != element:
                 condition = SetOperation("intersection", (items[0], condition))
-        if not domain and isinstance(element, Symbol) and isinstance(condition, Relation | SetOperation):
+        if not domain and isinstance(condition, Relation | SetOperation) and _is_about(element, condition):
             return condition
         return Call("set", (element, condition, *domain))
 
@@ -222,3 +223,8 @@ class Brackets(Functions):
         if kinds[self.at] not in ("end", ",", "and", ")", "}", "]", "set}", "row", "end environment", "relation", ":"):
             self.fail()
         return node_of_words(" ".join(self.values[start : self.at]).casefold())
+
+
+def _is_about(element: Node, condition: Node) -> bool:
+    """Whether a condition is one of the variable before it: `-2 < x < 3` says nothing of y."""
+    return isinstance(element, Symbol) and element.name in free_symbols(condition)

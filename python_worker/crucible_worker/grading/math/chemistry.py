@@ -47,8 +47,10 @@ _SIGNS = (
 _EVIDENCE = re.compile(
     r"\\ce(?![A-Za-z])|->|→|⟶|⇌|\\to(?![A-Za-z])|rightarrow|rightleftharpoons|\^\s?\{?[0-9]?[+-]|[⁺⁻]"
 )
-# A number between two elements, which no product has: H2O is not 2HO.
-_NUMBER_INSIDE = re.compile(r"[A-Z](?<![A-Za-z\\].)[a-z]?(?:[A-Z][a-z]?){0,3}[0-9]{1,3}[A-Z(]")
+# What no product has: a number between two elements, as H2O is not 2HO, or an index of two letters, as in Br_2.
+_NUMBER_INSIDE = re.compile(
+    r"[A-Z](?:(?<![A-Za-z\\].)[a-z]?(?:[A-Z][a-z]?){0,3}[0-9]{1,3}[A-Z(]|(?<!\\.)[a-z]_\{?[0-9])"
+)
 _HEAVY = re.compile(r"\{ ?\} ?[_^]")
 _DIVIDER = re.compile(r"\s*(?:[,;]|\band\b)\s*")
 _ARROW = re.compile(r"\s(<?->)\s")

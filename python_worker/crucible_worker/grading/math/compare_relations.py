@@ -151,8 +151,13 @@ def _renamed(target: Node, answer: Node, value: Node, scope: Scope) -> Node | No
         case Call(function, (Symbol(name),)), Call(other, (Symbol(other_name),)) if (
             function == other and unknown_function(function) and _is_argument(other_name, value)
         ):
-            return value if name == other_name else replaced(value, {other_name: Symbol(name)})
-        case (Call(function, _), Symbol("y")) | (Symbol("y"), Call(function, _)) if unknown_function(function):
+            if name == other_name:
+                return value
+            # In f(y) = -x the x is no argument, and stays what it is.
+            return None if name in free_symbols(value) else replaced(value, {other_name: Symbol(name)})
+        case (Call(function, arguments), Symbol("y") as name) | (Symbol("y") as name, Call(function, arguments)) if (
+            unknown_function(function) and name not in arguments
+        ):
             return value
         case _:
             return value if scope.compare(target, answer, scope).kind == "equal" else None

@@ -9,7 +9,7 @@ from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.math.outcome import Outcome, different, equal
 from crucible_worker.grading.math.tree import Collection, Constant, Node, Symbol, Text
 
-__all__ = ["EMPTY_WORDS", "are_judgements", "compare_text", "is_empty_set", "words_of"]
+__all__ = ["EMPTY_WORDS", "are_judgements", "compare_text", "is_claim", "is_empty_set", "words_of"]
 
 _METHOD = "text"
 
@@ -41,6 +41,7 @@ _SPELLINGS = {
     "limit does not exist": "does not exist",
     "limit doesn't exist": "does not exist",
 }
+_CLAIMS = (*EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
 _ARTICLES = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # elsewhere it is a sign
 _BLANKS = re.compile(r"[\s,]+")
@@ -69,6 +70,11 @@ def is_empty_set(node: Node) -> bool:
     if isinstance(node, Collection):
         return not node.items and node.kind in ("set", "list")
     return isinstance(node, Text) and node.words in EMPTY_WORDS
+
+
+def is_claim(node: Node) -> bool:
+    """Whether this is, or ends with, words that are an answer themselves: "infinitely many", "does not exist"."""
+    return is_empty_set(node) or (isinstance(node, Text) and node.words.endswith(_CLAIMS))
 
 
 def compare_text(target: Node, answer: Node) -> Outcome:

@@ -25,6 +25,7 @@ _HUNDREDTH = Number(Fraction(1, 100))
 _DEGREE = Product((Constant("pi"), Power(Number(Fraction(180)), Number(Fraction(-1)))))
 _GUARD_DIGITS = 10
 _MAX_UNIT_LETTERS = 4
+_MICRO = Symbol("mu")
 _LEFT_OUT = Symbol("...")
 _INFINITY = Constant("infinity")
 
@@ -34,6 +35,8 @@ def compare_values(target: Node, answer: Node, scope: Scope) -> Outcome:
     target_value, target_unit = _measured(target)
     answer_value, answer_unit = _measured(answer)
     if bool(target_unit) != bool(answer_unit):
+        if _is_lone_prefix(target_value) and _is_lone_prefix(answer_value):
+            return different("structure", "a prefix without its unit")
         target_value = _without_letter(target_value, answer_unit)
         answer_value = _without_letter(answer_value, target_unit)
     if target_unit == answer_unit:
@@ -68,6 +71,15 @@ def _without_letter(value: Node, unit: str) -> Node:
         if len(last.factors) > _MAX_UNIT_LETTERS:
             break
     return value
+
+
+def _is_lone_prefix(value: Node) -> bool:
+    """Whether a micro sign stands behind a number, or alone: next to a unit it is no factor."""
+    match value:
+        case Product((*_, last)):
+            return last == _MICRO and not any(isinstance(factor, Symbol) for factor in value.factors[:-1])
+        case _:
+            return value == _MICRO
 
 
 def _unit_of_letters(node: Node) -> str:

@@ -27,7 +27,8 @@ _MAX_BOUNDED = 24
 
 _NEGATIONS = spelled(
     "not no never neither nor none nothing cannot except excluding without unless or either instead rather wrong"
-    " incorrect anything false undefined impossible hardly nicht kein keine pas non não не нет"
+    " incorrect anything false undefined impossible infinite infinitely infinity hardly nicht kein"
+    " keine pas non não не нет"
 )
 _BEFORE = spelled(
     "least most more less greater fewer larger smaller bigger higher lower over under above below up between beyond"

@@ -9,7 +9,15 @@ from crucible_worker.grading.math.cursor import Cursor
 from crucible_worker.grading.math.lexer import TooLarge
 from crucible_worker.grading.math.numerals import MAX_DIGITS, MULTIPLES, NUMBER_WORDS, based, number_of_words
 from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Quantity, Sum
-from crucible_worker.grading.math.units import LETTER_UNITS, MAX_UNIT_WORDS, NO_UNIT_WORDS, UNITS, powered, singular
+from crucible_worker.grading.math.units import (
+    LETTER_UNITS,
+    MAX_UNIT_WORDS,
+    NO_COUNTED_WORDS,
+    NO_NOUNS,
+    UNITS,
+    powered,
+    singular,
+)
 
 __all__ = ["MAX_UNIT_PARTS", "Measures"]
 
@@ -21,7 +29,7 @@ _ORDINALS = frozenset({"st", "nd", "rd", "th"})
 _PREFIXES = {"square": 2, "cubic": 3}
 _SUFFIXES = {"squared": 2, "cubed": 3}
 _OPERATORS = frozenset({*_SUFFIXES, "factorial"})
-_NO_NOUNS = NO_UNIT_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
+_NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
 _ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "number"})
 
 
@@ -194,6 +202,8 @@ class Measures(Cursor):
             words.append(word)
             at += 1
         if self.kinds[at] not in _ITEM_ENDS or (self.kinds[at] == "number" and not isinstance(node, Quantity)):
+            return None
+        if words[-1] in NO_NOUNS:
             return None
         self.at = at
         return _quantity(node, " ".join((*words[:-1], singular(words[-1]))))

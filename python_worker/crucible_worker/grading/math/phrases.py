@@ -9,7 +9,7 @@ from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.notation import NUMBER_SETS
 from crucible_worker.grading.math.numerals import NUMBER_WORDS, number_of_words
 from crucible_worker.grading.math.tree import Collection, Node, Quantity, Symbol, Text
-from crucible_worker.grading.math.units import MAX_UNIT_WORDS, NO_UNIT_WORDS, singular
+from crucible_worker.grading.math.units import MAX_UNIT_WORDS, NO_COUNTED_WORDS, NO_NOUNS, singular
 
 __all__ = ["node_of_words", "words_of"]
 
@@ -46,7 +46,12 @@ def node_of_words(words: str) -> Node:
         return number
     for end in range(len(parts) - 1, max(0, len(parts) - 1 - MAX_UNIT_WORDS), -1):
         number, noun = number_of_words(parts[:end]), parts[end:]
-        if number is not None and NO_UNIT_WORDS.isdisjoint(noun) and NUMBER_WORDS.isdisjoint(noun):
+        if (
+            number is not None
+            and noun[-1] not in NO_NOUNS
+            and NO_COUNTED_WORDS.isdisjoint(noun)
+            and NUMBER_WORDS.isdisjoint(noun)
+        ):
             return Quantity(number, " ".join((*noun[:-1], singular(noun[-1]))))  # "five apples"
     return Text(words)
 

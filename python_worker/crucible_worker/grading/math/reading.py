@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.compare_text import is_claim
 from crucible_worker.grading.math.digits import Digits, digits_of
 from crucible_worker.grading.math.dropped import ends_with, may_drop
 from crucible_worker.grading.math.exact import Undefined, rational
@@ -14,7 +15,7 @@ from crucible_worker.grading.math.identity import Identity, examine
 from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
 from crucible_worker.grading.math.spans import boxed, enclosed, has_words, last_amount, marked
 from crucible_worker.grading.math.tidy import ZERO, spread, tidy
-from crucible_worker.grading.math.tree import Call, Node, Number, PlusMinus, Power, Relation, Text
+from crucible_worker.grading.math.tree import Call, Collection, Node, Number, PlusMinus, Power, Relation, Text
 from crucible_worker.grading.math.walk import free_symbols, walk
 
 __all__ = ["EMPTY", "MAX_CACHED_CHARS", "WITHOUT_VALUE", "Reading", "in_words", "read", "read_target", "readings_of"]
@@ -96,7 +97,7 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
     yield whole
     if not in_words(whole):
         return
-    inner = marked(text)
+    inner, said = marked(text), whole
     if inner is not None:
         if not may_drop(text, inner) or not (ends_with(text, inner) or marked(text, numbers=False)):
             return
@@ -104,10 +105,16 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
         yield said
         if not in_words(said):
             return
-    if not in_words(target) and has_words(text):
+    if not in_words(target) and has_words(text) and not _has_claims(whole, said):
         amount = last_amount(text)
         if amount is not None and may_drop(text, amount.split()[0]):
             yield read(amount)
+
+
+def _has_claims(*readings: Reading) -> bool:
+    """Whether one of several things is an answer in words: of "0.5, infinitely many" nothing may be dropped."""
+    nodes = (node for reading in readings for node in reading.nodes)
+    return any(any(map(is_claim, node.items if isinstance(node, Collection) else (node,))) for node in nodes)
 
 
 def in_words(reading: Reading) -> bool:

@@ -34,6 +34,9 @@ _UNIT_VECTOR = re.compile(
 )
 _HAT = re.compile(r"\\hat(?: |\s?\{ ?)[ijk]")
 _PLAIN_UNIT_VECTOR = re.compile(r"(?<![A-Za-z\\_])[ijk](?![A-Za-z_])")
+_PLAIN_J_OR_K = re.compile(r"(?<![A-Za-z\\_])[jk](?![A-Za-z_])")
+# A number that is a term of a sum, which no vector has.
+_SCALAR_TERM = re.compile(r"(?:^|[-+=(])\s?[0-9.]{1,40}\s?(?:[-+]|$)")
 _DIGITS = string.digits + string.ascii_uppercase
 _BASED = re.compile(
     r"(?<![A-Za-z0-9\\_^{])((?:\\(?:text|mathrm)\{ ?)?)([0-9A-Za-z]{1,60})(?= ?\}?_\{ ?(1[1-9]|2[0-9]|3[0-6]) ?\})"
@@ -86,7 +89,14 @@ def _with_hats(target: str, answer: str) -> tuple[str, str]:
     r"""Two texts with hats on both sides, where one has them and the other has plain letters: 2i + 3j."""
     hats = [_HAT.search(text) is not None for text in (target, answer)]
     if hats == [True, False]:
-        return target, _PLAIN_UNIT_VECTOR.sub(r"\\hat{\g<0>}", answer)
+        return target, _hatted_sum(answer)
     if hats == [False, True]:
-        return _PLAIN_UNIT_VECTOR.sub(r"\\hat{\g<0>}", target), answer
+        return _hatted_sum(target), answer
     return target, answer
+
+
+def _hatted_sum(text: str) -> str:
+    """A sum of plain unit vectors with their hats: i alone is the imaginary unit, and so it is next to a number."""
+    if _PLAIN_J_OR_K.search(text) is None or _SCALAR_TERM.search(text) is not None:
+        return text
+    return _PLAIN_UNIT_VECTOR.sub(r"\\hat{\g<0>}", text)

@@ -15,6 +15,8 @@ __all__ = [
     "ENDING_UNITS",
     "LETTER_UNITS",
     "MAX_UNIT_WORDS",
+    "NO_COUNTED_WORDS",
+    "NO_NOUNS",
     "NO_UNIT_WORDS",
     "SI_PREFIXES",
     "SI_UNITS",
@@ -178,6 +180,16 @@ NO_UNIT_WORDS = spelled(
     " approximately but"
 )
 """Words that no unit has."""
+
+NO_COUNTED_WORDS = NO_UNIT_WORDS | spelled(
+    "infinite infinity infinitely many none not no non never nothing nowhere nonexistent dne undefined indeterminate"
+    " impossible unknown cannot can't doesn't isn't aren't don't exist exists except excluding without always sometimes"
+    " divergent diverges unbounded"
+)
+"""Words that what is counted does not have: `0.5 infinitely many` are two answers, and no amount."""
+
+NO_NOUNS = spelled("true false yes odd even rational irrational prime composite positive negative")
+"""Words that are not the last one of what is counted: 5 odd numbers are 5, and "5 odd" says something of 5."""
 
 
 def is_unit(word: str) -> bool:
