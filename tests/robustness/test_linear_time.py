@@ -212,6 +212,13 @@ ROWS = {
     "extract: blanks between boxes": Row(
         make=lambda n: r"\boxed{5}" + " " * n + r"\boxed{4}", run=extract, size=50_000
     ),
+    "extract: rows": Row(make=lambda n: "$" + r"x = 1 \\ " * n + "$", run=extract, size=4_000),
+    "extract: rows over lines": Row(make=lambda n: "\\\\ \n \n" * n + "5", run=extract, size=8_000),
+    "extract: blanks in rows": Row(make=lambda n: "$x = 1" + "~" * n + " " * n + r"\quad$", run=extract, size=20_000),
+    "extract: environments": Row(
+        make=lambda n: "$" + r"\begin{align} x " * n + r"\end{align} " * n + "$", run=extract, size=2_000
+    ),
+    "extract: a chain that names itself": Row(make=lambda n: "$x" + " = 1 x" * n + "$", run=extract, size=4_000),
     "extract: markers": Row(make=lambda n: "the answer is " * n, run=extract, size=2_000),
     "extract: markers in text": Row(make=lambda n: r"\text{Answer: " * n, run=extract, size=2_000),
     "extract: tags": Row(make=lambda n: "'<answer>5</answer>'" * n, run=extract, size=2_000),

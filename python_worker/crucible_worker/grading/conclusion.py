@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from crucible_worker.grading.math.units import UNITS
 from crucible_worker.grading.rejection import rejected
+from crucible_worker.grading.results import with_commas_for_rows
 
 __all__ = ["MAX_PARAGRAPH", "ending", "stated"]
 
@@ -120,7 +121,7 @@ _TRUTH_AT_END = re.compile(
 _QUANTITY = (
     r"[-\u2212]?[$\u20ac\u00a3]?[0-9][0-9,]{0,20}(?:\.[0-9]{1,20})?(?:\s[0-9]{1,9}/[0-9]{1,9})?\s?[^\W\d_]{1,20}"
 )
-_AMOUNT_AT_END = re.compile(rf"(?<![\w.,/:^-])(?P<first>{_QUANTITY}(?:(?:,|\sand|,\sand)?\s{_QUANTITY}){{0,3}})\Z")
+_AMOUNT_AT_END = re.compile(rf"(?<![\w.,/:^-])(?P<first>{_QUANTITY}(?:(?:[,;]|,?\s(?:and|or))?\s{_QUANTITY}){{0,3}})\Z")
 _PART = re.compile(r"(?!and\b)(?<![^\W\d_])[^\W\d_]{1,20}(?=\s*(?:,|and\b|[-\u2212$\u20ac\u00a30-9]|\Z))")
 # Part of what is said: "at least 5 km" is not 5 km.
 _BOUND = re.compile(
@@ -148,6 +149,7 @@ def stated(text: str) -> tuple[str, int]:
 
 def ending(text: str) -> tuple[str, int]:
     """What the last sentence of a response ends with, empty if it is no time, amount or name; and the work done."""
+    text = with_commas_for_rows(text).replace(",\n", ", ")
     paragraph = _last_paragraph(text)
     sentences = _sentences(paragraph)
     last = sentences[-1].rstrip(_DECORATION + ".!)") if sentences else ""

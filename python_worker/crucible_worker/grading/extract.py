@@ -39,7 +39,7 @@ from crucible_worker.grading import boxes
 from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.formulas import last_formulas, listed_below, of_lines
+from crucible_worker.grading.formulas import last_formulas, listed_below
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.numbers import last_numerals
@@ -54,6 +54,7 @@ from crucible_worker.grading.phrase import (
     words,
 )
 from crucible_worker.grading.rejection import MAX_RULED_OUT, list_start, ruled_out_in_line
+from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_rows_in_one_line
 from crucible_worker.grading.tagged import Tagged, last_tagged
 from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped, without_special_tokens
 
@@ -127,7 +128,7 @@ def extract(text: str) -> Extraction:
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-    said = without_special_tokens(spoken(text))
+    said = with_rows_in_one_line(without_special_tokens(spoken(text)))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
     answer, looked = json_answer(_tail(said))
@@ -273,7 +274,7 @@ def _math(text: str) -> tuple[str, int]:
     if answer:
         return answer, steps
     lines, introduced, looked = _formula_lines(text)
-    return (of_lines(lines, introduced=introduced) if lines else ""), steps + looked
+    return (of_rows(lines, introduced=introduced) if lines else ""), steps + looked
 
 
 def _formula_lines(text: str) -> tuple[list[str], bool, int]:
@@ -307,7 +308,7 @@ def _whole(text: str) -> tuple[str, int]:
 def _number(text: str) -> tuple[str, int]:
     """The last number that is not ruled out; what is ruled out is not the answer where it stands before, either."""
     wrong: set[str] = set()
-    text = before_condition(text)
+    text = before_condition(with_commas_for_rows(text))
     numbers = last_numerals(text, MAX_RULED_OUT + 1)
     for at, number in reversed(list(enumerate(numbers))):
         end = number.start + len(number.text)

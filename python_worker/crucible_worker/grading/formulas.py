@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.condition import is_condition, says_where
 from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
-from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase, result
+from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
+from crucible_worker.grading.results import first_row, of_rows, result, side
 
-__all__ = ["MAX_FORMULAS", "last_formulas", "listed_below", "of_lines"]
+__all__ = ["MAX_FORMULAS", "last_formulas", "listed_below"]
 
 MAX_FORMULAS = 2 * MAX_JOINED
 """Formulas at the end that are looked at."""
@@ -87,7 +88,7 @@ def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
         answer = _said_of(text, formulas[last]) or result(formulas[last].content)
         return answer, steps, first > 0 or all_seen
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
-    answer = written([_side(formula.content) for formula in formulas[first : last + 1]], links)
+    answer = written([side(formula.content) for formula in formulas[first : last + 1]], links)
     return answer, steps, first > 0 or all_seen
 
 
@@ -112,19 +113,6 @@ def _said_of(text: str, formula: _Formula) -> str:
     return value if _DIGIT.match(value) and not has_words(value) else ""
 
 
-def of_lines(lines: Sequence[str], *, introduced: bool) -> str:
-    """The answer that the last lines are, which hold formulas alone.
-
-    Args:
-        lines: of which the last one is the answer.
-        introduced: nothing but these lines is there, or what precedes them announces them.
-    """
-    first = _first_line(lines, introduced=introduced)
-    if first == len(lines) - 1:
-        return result(lines[-1])
-    return written([_side(line) for line in lines[first:]], [""] * (len(lines) - first - 1))
-
-
 def listed_below(text: str) -> str:
     """The answer that begins a text and is a list of formulas, each on a line of its own; empty for any other."""
     written_lines = text[:_MAX_LIST_CHARS].splitlines()
@@ -140,23 +128,9 @@ def listed_below(text: str) -> str:
         if (bare == line.strip(_AROUND) and not named(bare)) or len(lines) == MAX_JOINED:
             return ""  # neither a formula nor an item
         lines.append(_AND.sub("", bare))
-    if len(lines) < 2 or _first_line(lines, introduced=True) > 0:
+    if len(lines) < 2 or first_row(lines, introduced=True) > 0:
         return ""
-    return of_lines(lines, introduced=True)
-
-
-def _first_line(lines: Sequence[str], *, introduced: bool) -> int:
-    """The first of the lines that are one answer with the last one."""
-    first = last = len(lines) - 1
-    while first > 0 and last - first < MAX_JOINED - 1 and together(lines[first - 1], lines[first], ""):
-        first -= 1
-    return 0 if introduced and first == last and all(map(named, lines)) else first
-
-
-def _side(content: str) -> str:
-    """A formula's result, as the value of its name."""
-    value, name = result(content), _NAME_OF.match(content)
-    return f"{name[1]} = {value}" if name and value != content.strip() else value
+    return of_rows(lines, introduced=True)
 
 
 def _link(text: str, formulas: Sequence[_Formula], at: int) -> str | None:

@@ -15,7 +15,17 @@ from crucible_worker.grading.math.chinese import with_joints
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.numbers import Numeral
 
-__all__ = ["MAX_BETWEEN", "MAX_JOINED", "link", "name_before", "named", "numbers_joined", "together", "written"]
+__all__ = [
+    "MAX_BETWEEN",
+    "MAX_JOINED",
+    "kind_of",
+    "link",
+    "name_before",
+    "named",
+    "numbers_joined",
+    "together",
+    "written",
+]
 
 MAX_JOINED = 32
 """Answers that are one answer together: the last ones of a text."""
@@ -120,7 +130,7 @@ def together(earlier: str, later: str, how: str) -> bool:
         later: the one behind it.
         how: their link.
     """
-    kind, kind_later = _kind(earlier), _kind(later)
+    kind, kind_later = kind_of(earlier), kind_of(later)
     if how == "or" and "equation" not in (kind, kind_later):
         return True  # x = 3 or x > 5
     if how in ("and", "or"):
@@ -135,10 +145,11 @@ def together(earlier: str, later: str, how: str) -> bool:
 
 def named(answer: str) -> bool:
     """Whether an answer is the value of a name, `x = 3`, without letters in it."""
-    return _kind(answer) == "name" and _is_constant(answer)
+    return kind_of(answer) == "name" and _is_constant(answer)
 
 
-def _kind(answer: str) -> str:
+def kind_of(answer: str) -> str:
+    """What a formula is: "name" for an equation for a name, another "equation", "inequality", or "value"."""
     if _STARTS_WITH_NAME.match(answer):
         return "name"
     if "=" in answer:

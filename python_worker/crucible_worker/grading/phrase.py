@@ -3,7 +3,7 @@ r"""Where an answer that follows a marker ends, and what of it is the answer.
 "The answer is" is followed by prose as often as by mathematics. A phrase ends with its sentence, its line, or the word
 that starts an explanation ("because", "since", "which", "where", "so"); of "the total is 5" only what follows the verb
 is the answer, and adverbs before it ("therefore", "exactly") are no part of it. Math that is the whole phrase loses its
-delimiters, and of a computation ("3 + 4 = 7") the last side is the result.
+delimiters, and what it comes to is the answer.
 
 All of this is one pass each: every expression starts at a character that is no blank, or reads a bounded run.
 """
@@ -16,7 +16,9 @@ import re
 from crucible_worker.grading.condition import without_condition
 from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.units import UNITS
 from crucible_worker.grading.rejection import rejected
+from crucible_worker.grading.results import result
 
 __all__ = [
     "MAX_WHOLE_CHARS",
@@ -24,7 +26,6 @@ __all__ = [
     "is_placeholder",
     "judges",
     "phrase",
-    "result",
     "says_something",
     "undelimited",
     "words",
@@ -36,7 +37,7 @@ MAX_WHOLE_CHARS = 200
 _LEAD = ' \t\r\n\f\v:=*_`"\u201c\u201d\u300c\u300e\uff1a\xa0#'
 _TAIL = ' \t\r\n\f\v*_`"\u201c\u201d,;:'
 _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
-_SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|;(?=\s|$)|[\u3002\uff1f\n]")
+_SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|(?<!\\);(?=\s|$)|[\u3002\uff1f\n]")
 _EXPLANATION = re.compile(
     r"(?<=\s)\(?(?:because|since|which|where|so|rather than|instead of)\b"
     r"|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
@@ -78,33 +79,17 @@ _APART = re.compile(
 )
 # What a line of a list may end with.
 _GOES_ON = re.compile(r"(?:[,&]|(?<!\w)(?:and|or))\s*\Z")
-# What shows that a text is more than one chain of equalities.
-_NO_CHAIN = frozenset(
-    {
-        *(",", ";", "<", ">", "<=", ">=", "!=", "\u2264", "\u2265"),
-        *("\\le", "\\leq", "\\ge", "\\geq", "\\lt", "\\gt", "\\ne", "\\neq", "\\in", "\\text", "\\quad"),
-    }
-)
 # The verb that ends a sentence of Japanese or Korean.
 _COPULA = re.compile(
     r"[\u300d\u300f]?\s?(?:です|だ|である|となります|になります|となる|になる|입니다|이다|이에요|예요)\s?\Z"
 )
 _SAYING = re.compile(r"[^\W_]|[\\{}\u2205\u221e]")
 _WORD = re.compile(r"\\[A-Za-z]++|[^\W\d_]{2,}+")
-# Commands that are letters, as x is; pi is a number.
-_LETTERS = frozenset(
-    "\\" + name
-    for name in spelled(
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau"
-        " upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell"
-    )
-)
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]{1,16}\*?\}(?:\s?\{[^{}]{0,20}\})?")
 _MAX_END = 8  # characters at the end of a line that show whether it goes on
 _JOINTS = frozenset({"and", "or"})
-_NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
 # A phrase that is a numeral, as most are, holds nothing that the expressions above look for.
 _ONLY_NUMERAL = re.compile(r"([-+\u2212]?[0-9]++(?>(?:[.,/:][0-9]++)*)%?)\.?\s*")
-_PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,;<>\u2264\u2265]|(?<!\w)(?:and|or)(?!\w)|[^\W\d_]")
 
 
 def phrase(text: str) -> str:
@@ -149,14 +134,14 @@ def _first_line(text: str) -> str:
 
 
 def _sentence_end(line: str) -> re.Match[str] | None:
-    """Where the first sentence of a line ends; a semicolon between formulas is one of a list."""
+    """Where the first sentence of a line ends; a semicolon between formulas or amounts is one of a list."""
     content = last_word = -1
     for end in _SENTENCE_END.finditer(line):
         if end[0] != ";":
             return end
         if content < 0:
             content = len(line.rstrip(_TAIL + "."))
-            last_word = max((word.start() for word in _WORD.finditer(line) if _is_word(word[0])), default=-1)
+            last_word = max((word.start() for word in _WORD.finditer(line) if _ends_list(word[0])), default=-1)
         if end.end() >= content or last_word >= end.end():
             return end
     return None
@@ -164,6 +149,10 @@ def _sentence_end(line: str) -> re.Match[str] | None:
 
 def _is_word(word: str) -> bool:
     return not word.startswith("\\") and word not in _JOINTS
+
+
+def _ends_list(word: str) -> bool:
+    return _is_word(word) and word not in UNITS
 
 
 def undelimited(text: str) -> str:
@@ -174,40 +163,6 @@ def undelimited(text: str) -> str:
         if text == opening + inner + closing and opening not in inner and closing not in inner:
             return inner.strip()
     return text
-
-
-def result(math: str) -> str:
-    """The last side of a chain of equalities, or of a computation; other math, as an equation, as it is. Linear.
-
-    A computation has no unknowns on its left, and is not said of a numeral alone: "5 = x" and "1 = 2" are equations.
-    """
-    depth = 0
-    sides: list[int] = []  # where each side behind the first begins
-    unknown = False
-    for piece in _PIECE.finditer(math):
-        token = piece[0]
-        if token in "([{":
-            depth += 1
-        elif token in ")]}":
-            depth -= 1
-        elif depth == 0 and token == "=":
-            sides.append(piece.end())
-        elif depth == 0 and (token in _NO_CHAIN or token in _JOINTS):
-            return math.strip()
-        elif not sides:
-            unknown = unknown or token.isalpha() or token in _LETTERS
-    last = math[sides[-1] :].strip() if sides else ""
-    equation = len(sides) == 1 and (unknown or _of_numeral(math[: sides[0] - 1].strip(), last))
-    return last if last and not equation else math.strip()
-
-
-def _of_numeral(left: str, right: str) -> bool:
-    """Whether an equation says of a numeral what a computation does not: an unknown, or another numeral."""
-    if not _NUMERAL.fullmatch(left):
-        return False
-    if _NUMERAL.fullmatch(right):
-        return left != right
-    return any(piece[0].isalpha() for piece in _PIECE.finditer(right))
 
 
 def says_something(text: str) -> bool:
@@ -232,12 +187,18 @@ def judges(text: str) -> bool:
 
 def has_words(text: str) -> bool:
     """Whether two letters stand together outside of LaTeX commands, and are not "and" or "or"."""
-    return any(_is_word(word[0]) for word in _WORD.finditer(text))
+    return any(_is_word(word[0]) for word in _WORD.finditer(_without_environments(text)))
 
 
 def words(text: str) -> int:
     """How many words there are outside of LaTeX commands; a letter alone is a symbol."""
+    text = _without_environments(text)
     return sum(not word[0].startswith("\\") for word in _WORD.finditer(text))
+
+
+def _without_environments(text: str) -> str:
+    """A text without the names and columns of its environments, which are no words."""
+    return _ENVIRONMENT.sub(" ", text) if "\\begin" in text or "\\end" in text else text
 
 
 def _ends(text: str) -> bool:

@@ -68,7 +68,7 @@ _TOKEN = re.compile(
     r"|\\(?:hspace|vspace|hphantom|vphantom|phantom|color|textcolor|label|tag)\*?\s?\{[^{}]{0,80}+\}"
     rf"|\\(?:text|mathrm)\{{ ?[0-9][0-9A-Za-z]{{0,60}}\}}{_BASE}"
     r"|\\operatorname\*|\\not=|\\not\\in(?![A-Za-z])"
-    r"|\\(?:left|right)\s{0,3}\.|\\[A-Za-z]++|\\\\(?:\[[0-9.]{1,6}[a-z]{2}\])?|\\."
+    r"|\\(?:left|right)\s{0,3}\.|\\[A-Za-z]++|\\\\(?:\s?\[-?[0-9.]{1,6} ?[a-z]{2}\])?|\\."
     rf"|(?<!\^)[0-9]++(?>(?:\.[0-9]++)?){_BASE}|[0-9]++[A-Z][0-9A-Z]{{0,60}}+_\{{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\}}"
     r"|(?=[0-9]{0,20}[A-Fa-f]{1,20}[0-9])[0-9A-Fa-f]{2,60}+_\{ ?1[1-6] ?\}|US\\?\$(?=[0-9.])"
     rf"|[0-9]*+\.[0-9]*+\\(?:overline|bar) ?{_BLOCK}"
@@ -94,8 +94,8 @@ _CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))
 # What an index or a sign of degrees is put to where a converter of documents found nothing before it: `45{ }^{\circ}`.
 _EMPTY_GROUP = re.compile(r"(?<![\\A-Za-z])\{[ ~]?\}(?=\s?[\^_])")
 # A wide blank before a further equation divides: `x = 1 \quad x = 2`.
-_WIDE = re.compile(r"(?<!\\)\\(?:q?quad(?![A-Za-z])|[;,: ])\s*(?=[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?\s?=)")
-_DOUBLE_ESCAPE = re.compile(r"\\\\(?=[A-Za-z]{2}|[,;:!()\[\]{}%$])")
+_WIDE = re.compile(r"(?:(?<!\\)\\(?:q?quad(?![A-Za-z])|[;,: ])|(?<![,;])~)\s*(?=[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?\s?=)")
+_DOUBLE_ESCAPE = re.compile(r"(?<!\\)\\\\(?=[A-Za-z]{2}|[,;:!()\[\]{}%$])(?!\[-?[0-9.]{1,6} ?[a-z]{2}\])")
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\t": "\\t", "\v": "\\v", "\f": "\\f", "\r": "\\r"}
 _CONTROL = re.compile(r"[\a\b\t\v\f\r]")
 _UNESCAPED = re.compile(
@@ -133,7 +133,7 @@ def tokenize(text: str) -> Tokens:
         text = _CHOSEN.sub(r"\\binom{\g<1>\g<2>}{\g<3>\g<4>}", text)
     if "{ }" in text or "{}" in text or "{~}" in text:
         text = _EMPTY_GROUP.sub("", text)
-    if "\\" in text and text.count("=") > 1:
+    if ("\\" in text or "~" in text) and text.count("=") > 1:
         text = _WIDE.sub(",", text)
     text = marked_lines(text.strip())
     found = _TOKEN.findall(_INDEXED.sub(r"\g<1>\g<3>_{\g<2>\g<4>}", text))

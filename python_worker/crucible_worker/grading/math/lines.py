@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["OPERAND_ENDS", "divided", "marked_lines"]
+__all__ = ["OPERAND_ENDS", "WIDE_SPACE", "divided", "marked_lines"]
 
 OPERAND_ENDS = frozenset({"number", "letter", "constant", "}", ")", "]", "|", "upright", "%", "degree", "name", "word"})
 """Kinds of tokens that an operand may end with."""
@@ -35,12 +35,18 @@ _STARTS = frozenset(
 )
 _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle(", "begin"})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)", "end environment"})
+WIDE_SPACE = (
+    r"\\hspace\*?\{ ?(?:[1-9][0-9]?(?:\.[0-9]{1,2})? ?(?:cm|em|in)|0?\.[3-9][0-9]? ?(?:cm|in)"
+    r"|[1-9][0-9](?:\.[0-9]{1,2})? ?(?:pt|mm|ex|mu)|[5-9] ?mm) ?\}"
+)
+"""The expression of a space that divides as `\\quad` does; a smaller one is a blank."""
+
 _LINE = " \\newline "
 _GAP = r"(?>(?:\n[ \t]*+[-*\u2022]\s|\s|\\q?quad(?![A-Za-z])|\\[,;: ])*)"
 # What was closed and is opened again, also behind a bullet, the end of a line with a bullet behind it, or a wide blank.
 _BOUNDARY = re.compile(
     r"\n\s*+(?:[*\u2022]\s)?|(?<!\\)\$(?>(?:" + _GAP + r"\$)+)|\\[)\]]" + _GAP + r"\\[(\[]"
-    r"|(?<![)\\\s])\s?\\q?quad(?![A-Za-z])(?!\s*+\()"
+    r"|(?<![)\\\s])\s?(?:\\q?quad(?![A-Za-z])|" + WIDE_SPACE + r")(?!\s*+\()"
 )
 _GOES_ON = re.compile(r"[-+]\s")
 _BULLET = re.compile(r"(?:\A|\n)[ \t]*+[-*\u2022]\s")
@@ -48,7 +54,7 @@ _BULLET = re.compile(r"(?:\A|\n)[ \t]*+[-*\u2022]\s")
 
 def marked_lines(text: str) -> str:
     """A text with a token for each place where a line or a formula ends and another one follows."""
-    if "\n" in text or "quad" in text or text.count("$") > 2 or "\\)" in text or "\\]" in text:
+    if "\n" in text or "quad" in text or "\\hspace" in text or text.count("$") > 2 or "\\)" in text or "\\]" in text:
         if "\n" in text and _BULLET.match(text):  # a list, with a dash for a bullet too
             text = _BULLET.sub("\n", text).strip()
         return _BOUNDARY.sub(_mark, text)
@@ -83,7 +89,7 @@ def divided(kinds: list[str], values: list[str]) -> None:
             if opened.count("box{") == len(opened) and _starts_operand(following) and _ends_operand(kinds, ends):
                 del kinds[ends:], values[ends:]
                 kind = value = ","
-            elif kind == "line":
+            elif kind == "line" or opened.count("box{") == len(opened):
                 continue
         kinds.append(kind)
         values.append(value)

@@ -128,7 +128,7 @@ _OPERATOR_ROWS = (
     ("mod", "mod", r"\bmod \mod"),
     ("pmod", "pmod", r"\pmod"),
     ("row", "row", "\\\\"),
-    ("line", "line", r"\newline"),
+    ("line", "line", r"\newline \linebreak \tabularnewline \break \cr \par"),
     # Signs that are read by nobody here; a command that is not known is a symbol.
     ("junk", "", r"\subset \subseteq \subsetneq \supset \supseteq \ni \perp \parallel \sim \cong \nmid \not"),
     ("junk", "", r"\propto \prec \succ \preceq \succeq \oplus \otimes \odot \star \stackrel \overset \underset \oint"),
