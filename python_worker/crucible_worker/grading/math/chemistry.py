@@ -24,7 +24,7 @@ _ELEMENTS = spelled(
     " Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg"
     " Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
 )
-_SPECIES = re.compile(r"[A-Z]|e\s?\^\s?\{?[+-]")
+_SPECIES = re.compile(r"[A-Ze](?:(?<=[A-Z])|\s?\^\s?\{?[+-])")
 # Commands and small letters that formulas do not have; most mathematics has one of them.
 _MATHEMATICS = re.compile(
     r"\\(?!ce|mathrm|text|rm|mathsf|displaystyle|long|right|left|up|down|to(?![A-Za-z])|cdot|bullet|[^A-Za-z])"

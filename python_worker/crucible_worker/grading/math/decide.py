@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, TOO_LONG
@@ -41,7 +41,7 @@ from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.math.too_long import OUTSIZE, compare_digits, compare_unread, has_outsize, is_small
-from crucible_worker.grading.math.tree import Collection, Node, Symbol
+from crucible_worker.grading.math.tree import Collection, Node, Relation, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
 __all__ = ["MAX_FORMS", "MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
@@ -56,7 +56,7 @@ MAX_RENAMED = 4
 _UNSENT = f"the answer is longer than {MAX_TEXT_BYTES:,} bytes"
 # Two letters and more in one case, which may have been read as a product: no, NO, No.
 _WORD = re.compile(r"[A-Z]?(?:[a-z]+|[A-Z]+)(?<=..)[.!]?")
-_DELIMITERS = re.compile(r"(?<!\\)\${1,2}|\\[()\[\]]|\\(?:left|right|displaystyle)(?![A-Za-z])")
+_DELIMITERS = re.compile(r"\$(?<!\\\$)\$?|\\(?:[()\[\]]|(?:left|right|displaystyle)(?![A-Za-z]))")
 # What follows a choice where that is no label: "(A) is wrong", "(A) or (B)".
 _NO_LABEL = re.compile(
     r"(?:is|are|was|must be)\s(?:\w{1,12}ly\s)?(?:wrong|incorrect|false|out|ruled out|eliminated|excluded|impossible)\b"
@@ -64,6 +64,8 @@ _NO_LABEL = re.compile(
     r"|(?:or|and|nor|&)\s?\(?[A-J](?![A-Za-z])",
     re.IGNORECASE,
 )
+# What every choice has: a letter with none beside it.
+_LONE_LETTER = re.compile(r"[A-Ja-j](?<![A-Za-z].)(?![A-Za-z])", re.DOTALL)
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice) )?(?:\\text\w*\{)?\(?([A-Ja-j])\)?\}?\.?")
 
 
@@ -105,35 +107,60 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
         whole: nothing but the whole text counts: no words around an answer, or around a box, are dropped.
     """
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
-    target, answer = (restored(text[-MAX_SEARCHED_CHARS:]).strip() for text in (target, answer))
+    target, answer = restored(target[-MAX_SEARCHED_CHARS:]).strip(), restored(answer[-MAX_SEARCHED_CHARS:]).strip()
     if not (target.isascii() and answer.isascii()):
         target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
         return _decision(clock)
     if policy.chemical_formulas and (has_number_inside(target) or has_number_inside(answer)):
-        formula = _compare_kinds(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
+        formula = _compare_kinds(_Texts.of(target, answer, whole=whole), policy)
         if formula is not None:
             return _decision(formula)
-    written = _as_written(target, answer, policy, whole=whole)
+    literal = literally((target,), answer, policy)
+    if literal is not None:
+        return Decision(verdict=literal, method="literal")
+    texts = _Texts.of(target, answer, whole=whole)
+    written = _as_read(texts, policy)
     if written.verdict is Verdict.CORRECT:
         return written
-    kind = _compare_kinds(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
-    return _respelled(target, answer, written, policy, whole=whole) if kind is None else _decision(kind)
+    kind = _compare_kinds(texts, policy)
+    return _respelled(texts, written, policy) if kind is None else _decision(kind)
 
 
-def _respelled(target: str, answer: str, written: Decision, policy: MathPolicy, *, whole: bool) -> Decision:
+@dataclasses.dataclass(slots=True)
+class _Texts:
+    """The two texts of a decision, and what is in their boxes."""
+
+    target: str
+    answer: str
+    whole: bool
+    """Nothing but the whole answer counts."""
+    expected: str
+    """What is in the target's box; the target without one."""
+    inner: str
+    """What is in the answer's box; the answer without one."""
+    said: str
+    """The same, or the answer where its whole counts."""
+
+    @classmethod
+    def of(cls, target: str, answer: str, *, whole: bool) -> _Texts:
+        inner = boxed(answer) or answer
+        return cls(target, answer, whole, boxed(target) or target, inner, answer if whole else inner)
+
+
+def _respelled(texts: _Texts, written: Decision, policy: MathPolicy) -> Decision:
     """What an answer is in other spellings, where it is not right as it is written."""
-    spelled = respelled(target, answer, policy)
+    spelled = respelled(texts.target, texts.answer, policy)
     if spelled is not None:
-        other = _as_respelled(*spelled, policy, whole=whole)
+        other = _as_respelled(*spelled, policy, whole=texts.whole)
         # A spelling may make a target readable, and an answer right; it makes nothing wrong that was open.
         if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
             return other
-        if written.verdict is Verdict.UNDECIDED and read_target(target).flaw:
+        if written.verdict is Verdict.UNDECIDED and read_target(texts.target).flaw:
             written = other
-    divided = apart(*(spelled or (target, answer)))
+    divided = apart(*(spelled or (texts.target, texts.answer)))
     if divided is not None:
-        other = _as_respelled(*divided, policy, whole=whole)
+        other = _as_respelled(*divided, policy, whole=texts.whole)
         if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
             return other
     return written
@@ -148,14 +175,18 @@ def _as_written(target: str, answer: str, policy: MathPolicy, *, whole: bool) ->
     literal = literally((target,), answer, policy)
     if literal is not None:
         return Decision(verdict=literal, method="literal")
-    expected = read_target(target)
-    outcome = _compare_choices(boxed(target) or target, answer if whole else boxed(answer) or answer, policy)
+    return _as_read(_Texts.of(target, answer, whole=whole), policy)
+
+
+def _as_read(texts: _Texts, policy: MathPolicy) -> Decision:
+    expected = read_target(texts.target)
+    outcome = _compare_choices(texts.expected, texts.said, policy)
     if expected.flaw and outcome is None:
-        return _without_target(target, expected, answer)
+        return _without_target(texts, expected)
     if outcome is None or (outcome.kind != "equal" and not expected.flaw):
-        outcome = _compare_said(target, expected, answer, policy, whole=whole)
+        outcome = _compare_said(texts, expected, policy)
     if outcome.kind == "unknown":
-        outsize = not outcome.agrees and is_small(expected) and has_outsize(read(boxed(answer) or answer))
+        outsize = not outcome.agrees and is_small(expected) and has_outsize(read(texts.inner))
         return _undecided(outcome, outsize=outsize)
     return _decision(outcome)
 
@@ -165,8 +196,9 @@ def _decision(outcome: Outcome) -> Decision:
     return Decision(verdict=verdict, method=outcome.method, reason=outcome.reason)
 
 
-def _compare_kinds(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
+def _compare_kinds(texts: _Texts, policy: MathPolicy) -> Outcome | None:
     """Compare what is not mathematics as a whole but has a form of its own; None where one side has none."""
+    target, answer = texts.expected, texts.said
     if policy.math_in_prose and (formulas := formulas_of(target, answer)) is not None:
         found = (_as_written(expected, said, policy, whole=True).verdict for expected, said in formulas)
         if all(verdict is Verdict.CORRECT for verdict in found):
@@ -208,11 +240,11 @@ def _undecided(outcome: Outcome, *, outsize: bool) -> Decision:
     return Decision(verdict=None, method=outcome.method, reason=outcome.reason, pending=pending)
 
 
-def _without_target(target: str, expected: Reading, answer: str) -> Decision:
+def _without_target(texts: _Texts, expected: Reading) -> Decision:
     """A target that cannot be read may still be said in its own words; one without a value cannot."""
-    if expected.flaw not in (EMPTY, WITHOUT_VALUE) and _same_words(target, answer):
+    if expected.flaw not in (EMPTY, WITHOUT_VALUE) and _same_words(texts.target, texts.answer):
         return Decision(verdict=Verdict.CORRECT, method="text")
-    if expected.digits is not None and (outcome := compare_digits(expected, read(boxed(answer) or answer))):
+    if expected.digits is not None and (outcome := compare_digits(expected, read(texts.inner))):
         verdict = Verdict.CORRECT if outcome.kind == "equal" else Verdict.INCORRECT
         return Decision(verdict=verdict, method=outcome.method)
     return Decision(verdict=Verdict.UNDECIDED, method="structure", reason=f"the target {expected.flaw}")
@@ -223,9 +255,10 @@ def _same_words(target: str, answer: str) -> bool:
     return bool(words) and words.isprintable() and words == words_of(answer)
 
 
-def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolicy, *, whole: bool) -> Outcome:
+def _compare_said(texts: _Texts, expected: Reading, policy: MathPolicy) -> Outcome:
     """Compare what is expected with each thing that an answer may be taken for."""
-    readings = (read(answer),) if whole else readings_of(answer, expected)
+    target, answer = texts.target, texts.answer
+    readings = (read(answer),) if texts.whole else readings_of(answer, expected)
     outcome = any_of(_compare_readings(expected, said, policy) for said in readings)
     if outcome.kind == "equal" and (other_domains(target, answer) or _counts_once(target, answer, expected)):
         return different("structure", "numbers of another kind")
@@ -239,8 +272,17 @@ def _compare_said(target: str, expected: Reading, answer: str, policy: MathPolic
         return equal("text")
     if (value := _in_several_forms(expected, read(answer), policy)) is not None:
         outcome = _compare_readings(expected, value, policy)
-    others = (*_with_other_commas(target, expected, answer, policy), *_with_letter_unit(expected, answer, policy))
-    return any_of((outcome, *others, *_approximated(expected, read(boxed(answer) or answer), policy)))
+    return any_of((outcome, *_compare_rewritten(texts, expected, policy)))
+
+
+def _compare_rewritten(texts: _Texts, expected: Reading, policy: MathPolicy) -> Iterator[Outcome]:
+    """What a wrong answer is by other readings of its signs; each is tried where there is what it needs."""
+    inner = read(texts.inner)
+    if "," in texts.target or "," in texts.answer:
+        yield from _with_other_commas(texts.target, expected, texts.answer, policy)
+    yield from _with_letter_unit(expected, texts.inner, policy)
+    if Relation in expected.kinds or Relation in inner.kinds:
+        yield from _approximated(expected, inner, policy)
 
 
 def _approximated(expected: Reading, said: Reading, policy: MathPolicy) -> Iterator[Outcome]:
@@ -257,7 +299,7 @@ def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> R
 
     A value that is written twice alike may be meant twice.
     """
-    if any(isinstance(node, Collection) for node in expected.nodes):
+    if Collection not in said.kinds or any(isinstance(node, Collection) for node in expected.nodes):
         return None
     match said.nodes:
         case (Collection("list", (first, *others)),) if len(others) < MAX_FORMS and set(others) != {first}:
@@ -285,22 +327,23 @@ def _other_conditions(target: str, answer: str, policy: MathPolicy) -> bool:
 
 def _with_other_commas(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
     """2,74 is 2.74 where the other side has a decimal point, 70,110 is a list where the other side is one."""
-    said = read(answer)
-    for text in _with_commas(target, answer, said, policy, decimals=2):
-        yield _compare_readings(read_target(text), said, policy)
-    for text in _with_commas(answer, target, expected, policy, decimals=1):
+    for text in _with_commas(target, answer, lambda: read(answer), policy, decimals=2):
+        yield _compare_readings(read_target(text), read(answer), policy)
+    for text in _with_commas(answer, target, lambda: expected, policy, decimals=1):
         for candidate in readings_of(text, expected):
             yield _compare_readings(expected, candidate, policy)
 
 
 def _with_letter_unit(expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
     """757 g is a quantity where a bare number is expected."""
-    text = in_upright_type(boxed(answer) or answer)
+    text = in_upright_type(answer)
     if text is not None and is_bare_number(expected) and is_measured(said := read(text)):
         yield _compare_readings(expected, said, policy)
 
 
-def _with_commas(text: str, other: str, reading: Reading, policy: MathPolicy, *, decimals: int) -> Iterator[str]:
+def _with_commas(
+    text: str, other: str, reading: Callable[[], Reading], policy: MathPolicy, *, decimals: int
+) -> Iterator[str]:
     """What the commas of a text may be by what is on the other side; no list begins with 0 as decimals do."""
     if "," not in text:
         return
@@ -308,12 +351,14 @@ def _with_commas(text: str, other: str, reading: Reading, policy: MathPolicy, *,
     listed = as_list(text)
     if pointed is not None and ("." in other or pointed.lstrip("$-").startswith("0.")):
         yield pointed
-    if listed is not None and any(isinstance(node, Collection) for node in reading.nodes):
+    if listed is not None and any(isinstance(node, Collection) for node in reading().nodes):
         yield listed
 
 
 def _compare_choices(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
     """Compare choices by letter, by text, or by both; None where neither side is one."""
+    if not (_LONE_LETTER.search(target) or _LONE_LETTER.search(answer)):
+        return None
     target, answer = _undelimited(target), _undelimited(answer)
     expected, said = choice(target), choice(answer)
     letter, letter_said = _LETTER.fullmatch(target), _LETTER.fullmatch(answer)

@@ -25,12 +25,15 @@ _METRE = re.compile(r"(?<=[a-z])(met|lit)re(?=s?\b)")
 
 def written_out_units(text: str) -> str:
     """A text in which units with a prefix are words, `5 micrometer`."""
-    if "\\" in text or not text.isascii():
+    foreign = not text.isascii()
+    if foreign or "\\mu" in text:
         text = _MICRO.sub(_micro, text)
         text = _ITALIC.sub(lambda found: f" micro{SI_UNITS[found[2]]}", text)
+    if foreign or "\\Omega" in text:
         text = _OHM.sub(lambda found: f"\\text{{ {SI_PREFIXES[found[1]]}ohm}}", text)
+    if foreign or "\\" in text:
         text = _PREFIXED.sub(_prefixed, text)
-    return _METRE.sub(lambda found: found[1] + "er", text)
+    return _METRE.sub(lambda found: found[1] + "er", text) if "tre" in text else text
 
 
 def _prefixed(found: re.Match[str]) -> str:

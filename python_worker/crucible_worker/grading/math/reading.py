@@ -49,11 +49,8 @@ class Reading:
     """Of a numeral that is."""
     chars: int = 0
     """Characters that were read."""
-
-
-def read(text: str) -> Reading:
-    """Read a text; of the last few it is remembered how, as one decision may come back to them."""
-    return _read_lately(text)
+    kinds: frozenset[type] = frozenset()
+    """The kinds of nodes in it, any number of levels deep."""
 
 
 def read_target(text: str) -> Reading:
@@ -121,6 +118,8 @@ def in_words(reading: Reading) -> bool:
     """Whether words are left in it, which may be more than the answer."""
     if not reading.nodes:
         return reading.flaw not in (EMPTY, WITHOUT_VALUE)
+    if Text not in reading.kinds:
+        return False
     node = reading.nodes[0]
     if isinstance(node, Relation):
         return any(isinstance(operand, Text) for operand in node.operands)
@@ -128,7 +127,8 @@ def in_words(reading: Reading) -> bool:
 
 
 @functools.lru_cache(maxsize=_CACHED_LATELY)
-def _read_lately(text: str) -> Reading:
+def read(text: str) -> Reading:
+    """Read a text; of the last few it is remembered how, as one decision may come back to them."""
     if not text.strip():
         return Reading((), EMPTY)
     try:
@@ -137,13 +137,14 @@ def _read_lately(text: str) -> Reading:
         return Reading((), f"is too large to be read: {error}", too_large=True, digits=digits_of(text))
     except Unreadable as error:
         return Reading((), f"cannot be read: {error}")
-    kinds = {type(part) for part in walk(node)}
+    kinds = frozenset(map(type, walk(node)))
     if kinds & _MAY_LACK_VALUE and not _has_value(node):
         return Reading((), WITHOUT_VALUE)
     if PlusMinus not in kinds:
-        return Reading((node,), chars=len(text))
+        return Reading((node,), chars=len(text), kinds=kinds)
     together, independent = spread(node, independent=False), spread(node, independent=True)
-    return Reading((together,) if together == independent else (together, independent), chars=len(text))
+    nodes = (together,) if together == independent else (together, independent)
+    return Reading(nodes, chars=len(text), kinds=kinds)
 
 
 def _has_value(node: Node) -> bool:

@@ -6,8 +6,10 @@ linear: its repetitions are bounded, or end at what they cannot contain.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import string
+from collections.abc import Callable
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.lexer import MAX_CHARS
@@ -16,13 +18,6 @@ from crucible_worker.grading.math.regional import with_points
 
 __all__ = ["respelled"]
 
-# What any of the rules below needs in ASCII: most answers have none of it. Each alternative begins with one character,
-# so that all others are skipped at once.
-_HINT = re.compile(
-    r"\\(?:m(?:ath(?:bf|rm)|box|u(?![a-z]))|b(?:old|m)|vec|over|hat|wide|text|rm|Omega|[,; ](?<=[0-9]\\.)[0-9]{3})"
-    r"|log|_\{ ?[123][0-9]|re(?<=[a-z](?:met|lit)re)"
-    r"|\.(?<=[0-9].)[0-9]{3}|'(?<=[0-9].)[0-9]{3}| (?<=[0-9].)[0-9]{3}|~(?<=[0-9].)[0-9]{3}"
-)
 _BARE_LOG = re.compile(r"(?<![A-Za-z])log(?![A-Za-z0-9]|\s{0,4}_)")
 # Names in bold and under long arrows, except those that bear another mark already: \hat{\mathbf{v}}.
 _BOLD = re.compile(
@@ -43,34 +38,37 @@ _BASED = re.compile(
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rule:
+    """How texts are respelled where a policy has an option."""
+
+    option: str
+    """The field of the policy."""
+    needs: re.Pattern[str]
+    """What is in each text in ASCII that this changes: most answers have none of it.
+
+    Each alternative begins with one character, so that a search skips all others at once.
+    """
+    respell: Callable[[str], str]
+    """The text in the other spelling."""
+
+    def respelled(self, text: str) -> str:
+        return self.respell(text) if self.needs.search(text) or not text.isascii() else text
+
+
 def respelled(target: str, answer: str, policy: MathPolicy) -> tuple[str, str] | None:
     """Both texts in other spellings that the policy takes for equal; None where they have none."""
-    if max(len(target), len(answer)) > MAX_CHARS:
+    if len(target) > MAX_CHARS or len(answer) > MAX_CHARS:
         return None
-    if not (_may_be_respelled(target) or _may_be_respelled(answer)):
+    if target.isascii() and answer.isascii() and not (_NEEDS.search(target) or _NEEDS.search(answer)):
         return None
-    spelled = _respelled(target, policy), _respelled(answer, policy)
+    spelled = target, answer
+    for rule in _RULES:
+        if getattr(policy, rule.option):
+            spelled = rule.respelled(spelled[0]), rule.respelled(spelled[1])
     if policy.vector_notations:
         spelled = _with_hats(*spelled)
     return None if spelled == (target, answer) else spelled
-
-
-def _may_be_respelled(text: str) -> bool:
-    return not text.isascii() or _HINT.search(text) is not None
-
-
-def _respelled(text: str, policy: MathPolicy) -> str:
-    if policy.regional_numerals:
-        text = with_points(text)
-    if policy.unit_names:
-        text = written_out_units(text)
-    if policy.log_is_natural:
-        text = _BARE_LOG.sub("ln", text)
-    if policy.vector_notations:
-        text = _UNIT_VECTOR.sub(_hatted, _BOLD.sub(r"\\vec", text))
-    if policy.fold_base_letters:
-        text = _BASED.sub(_in_capitals, text)
-    return text
 
 
 def _in_capitals(found: re.Match[str]) -> str:
@@ -100,3 +98,25 @@ def _hatted_sum(text: str) -> str:
     if _PLAIN_J_OR_K.search(text) is None or _SCALAR_TERM.search(text) is not None:
         return text
     return _PLAIN_UNIT_VECTOR.sub(r"\\hat{\g<0>}", text)
+
+
+def _with_natural_log(text: str) -> str:
+    return _BARE_LOG.sub("ln", text)
+
+
+def _with_arrows(text: str) -> str:
+    return _UNIT_VECTOR.sub(_hatted, _BOLD.sub(r"\\vec", text))
+
+
+def _with_capitals(text: str) -> str:
+    return _BASED.sub(_in_capitals, text)
+
+
+_RULES = (
+    _Rule("regional_numerals", re.compile(r" [0-9]{3}|~[0-9]{3}|\.[0-9]{3}|'[0-9]{3}|,[0-9]{3}"), with_points),
+    _Rule("unit_names", re.compile(r"\\(?:text|math|mbox|rm|mu|Omega)|tre"), written_out_units),
+    _Rule("log_is_natural", re.compile("log"), _with_natural_log),
+    _Rule("vector_notations", re.compile(r"\\(?:bold|bm|hat|mathbf|over|vec|wide)"), _with_arrows),
+    _Rule("fold_base_letters", re.compile(r"_\{ ?[123][0-9]"), _with_capitals),
+)
+_NEEDS = re.compile("|".join(rule.needs.pattern for rule in _RULES))
