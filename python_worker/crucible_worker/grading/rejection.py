@@ -56,9 +56,10 @@ _NONE_BUT = re.compile(
 )
 
 
-# Values before another one in a list: "$3$, $" and "3 or ".
+# Values before another one in a list: "$3$, $" and "3, 4 or ".
 _LISTED = re.compile(
-    r"(?:\$[^$\n]{1,20}\$\s?(?:,\s?(?:(?:and|or|nor)\s)?|(?:and|or|nor)\s)|-?[0-9][0-9./]{0,11},?\s(?:and|or|nor)\s){1,8}"
+    r"(?:\$[^$\n]{1,20}\$\s?(?:,\s?(?:(?:and|or|nor)\s)?|(?:and|or|nor)\s)"
+    r"|(?:-?[0-9][0-9./]{0,11},\s){0,8}-?[0-9][0-9./]{0,11},?\s(?:and|or|nor)\s){1,8}"
     r"\\?\$?\Z"
 )
 

@@ -154,7 +154,7 @@ def _species(text: str, at: int) -> tuple[_Species, int] | None:
                 return None
             elements = True
         counted = count is not None and text[part.start(2) - 1] != "_" and (not formula or count in _LARGE_CHARGES)
-        formula.append(name + (letter or ("" if count in (None, "1") else count)))
+        formula.append(name + (f"_{letter}" if letter else "" if count in (None, "1") else count))
         at = part.end()
     if not elements or at == start:
         return None

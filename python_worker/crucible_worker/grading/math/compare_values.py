@@ -26,6 +26,7 @@ _DEGREE = Product((Constant("pi"), Power(Number(Fraction(180)), Number(Fraction(
 _GUARD_DIGITS = 10
 _MAX_UNIT_LETTERS = 4
 _MICRO = Symbol("mu")
+_OHM = Symbol("Omega")
 _LEFT_OUT = Symbol("...")
 _INFINITY = Constant("infinity")
 
@@ -35,10 +36,12 @@ def compare_values(target: Node, answer: Node, scope: Scope) -> Outcome:
     target_value, target_unit = _measured(target)
     answer_value, answer_unit = _measured(answer)
     if bool(target_unit) != bool(answer_unit):
-        if _is_lone_prefix(target_value) and _is_lone_prefix(answer_value):
+        if _has_lone_prefix(target_value, answer_value, target_unit or answer_unit):
             return different("structure", "a prefix without its unit")
         target_value = _without_letter(target_value, answer_unit)
         answer_value = _without_letter(answer_value, target_unit)
+        if target_value == answer_value == _MICRO:
+            return different("structure", "a friction is no prefix")
     if target_unit == answer_unit:
         return compare_numbers(target_value, answer_value, scope)
     if target_unit and answer_unit and not _same_unit(target_unit, answer_unit):
@@ -73,13 +76,19 @@ def _without_letter(value: Node, unit: str) -> Node:
     return value
 
 
-def _is_lone_prefix(value: Node) -> bool:
-    """Whether a micro sign stands behind a number, or alone: next to a unit it is no factor."""
+def _has_lone_prefix(left: Node, right: Node, unit: str) -> bool:
+    r"""Whether both end with a letter that on one side is a prefix or has one: `5 \mu\text{m}`, `3 \text{m}\Omega`."""
+    last = _last_factor(left)
+    return last == _last_factor(right) and (last == _MICRO or (last == _OHM and unit == "meter"))
+
+
+def _last_factor(value: Node) -> Node:
+    """The letter behind a number; a value that has another letter as well is returned as it is."""
     match value:
-        case Product((*_, last)):
-            return last == _MICRO and not any(isinstance(factor, Symbol) for factor in value.factors[:-1])
+        case Product((*before, last)) if not any(isinstance(factor, Symbol) for factor in before):
+            return last
         case _:
-            return value == _MICRO
+            return value
 
 
 def _unit_of_letters(node: Node) -> str:

@@ -22,6 +22,7 @@ __all__ = ["ends_with", "may_drop"]
 _REACH = 400
 """Characters on either side of an answer in which its sentence is looked for."""
 
+_MAX_LISTED = 64
 _MAX_BOUNDED = 24
 """Characters before an answer in which a bound of its equation is looked for."""
 
@@ -30,6 +31,7 @@ _NEGATIONS = spelled(
     " incorrect anything false undefined impossible infinite infinitely infinity hardly nicht kein"
     " keine pas non não не нет"
 )
+_OFFERS = frozenset({"or", "either"})  # which a list of values may have
 _BEFORE = spelled(
     "least most more less greater fewer larger smaller bigger higher lower over under above below up between beyond"
     " than from of times divided multiplied multiple multiples half double triple twice thrice root square cube log"
@@ -59,6 +61,11 @@ _BOUNDED = re.compile(
     r"\b(?:than|least|most|over|under|above|below|exceeds?|beyond|up to)[\s$]{1,3}[A-Za-z]\w{0,2}\s?=\s?\Z",
     re.IGNORECASE,
 )
+# A relation whose other side is not there: `\\neq $5$`.
+_RELATED = re.compile(
+    r"(?:(?:^|\s)[<>]|[\u2260\u2264\u2265]|\\(?:neq?|not|[lg](?:eq?|t)(?:slant|q)?)(?![A-Za-z])\s?=?)[\s$({\\\[]{0,8}\Z"
+)
+_LINK = re.compile(r", | (?:and|or) ")
 # A number and a word before the answer: one of two, a range, odds.
 _JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
 # What a number is a part of: an operator, a command, a function, a fraction or a group.
@@ -91,21 +98,24 @@ def may_drop(text: str, answer: str) -> bool:
             A numeral must not be a part of a formula either.
     """
     start = _last_place(text, answer)
+    end, offers = start + len(answer), frozenset[str]()
     if start < 0:
-        return True
-    before = text[max(0, start - _REACH) : start]
-    behind = text[start + len(answer) : start + len(answer) + _REACH]
+        place = _place_of_list(text, answer)
+        if place is None:
+            return True
+        (start, end), offers = place, _OFFERS
+    before, behind = text[max(0, start - _REACH) : start], text[end : end + _REACH]
     ends = [end.end() for end in _SENTENCE_END.finditer(before)]
     sentence = before[ends[-1] :] if ends else before
     if end := _CLAUSE_END.search(behind):
         behind = behind[: end.start()]
     if _NUMERAL.fullmatch(answer) and (_is_operand(sentence, behind) or _is_in_formula(before, sentence)):
         return False
-    if _EXCLUSION.search(sentence) or _EXCLUSION.search(behind):
+    if _EXCLUSION.search(sentence) or _EXCLUSION.search(behind) or _RELATED.search(sentence[-_MAX_BOUNDED:]):
         return False
     if end := _EXPLANATION.search(behind):
         behind = behind[: end.start()]
-    return _words_allow(sentence, behind)
+    return _words_allow(sentence, behind, offers)
 
 
 def ends_with(text: str, answer: str) -> bool:
@@ -114,9 +124,19 @@ def ends_with(text: str, answer: str) -> bool:
     return start < 0 or not any(character.isdigit() for character in text[start + len(answer) :])
 
 
-def _last_place(text: str, answer: str) -> int:
+def _place_of_list(text: str, answer: str) -> tuple[int, int] | None:
+    """From where to where the values of a list stand that was put together; None where that is not known."""
+    values = _LINK.split(answer, maxsplit=_MAX_LISTED)
+    if len(values) < 2 or not (values[0] and values[-1]):
+        return None
+    end = _last_place(text, values[-1])
+    start = _last_place(text, values[0], end) if end > 0 else -1
+    return None if start < 0 else (start, end + len(values[-1]))
+
+
+def _last_place(text: str, answer: str, end: int | None = None) -> int:
     """Where the answer stands last, not within a word or a numeral; -1 where it does not."""
-    end = len(text)
+    end = len(text) if end is None else end
     while (start := text.rfind(answer, 0, end)) >= 0:
         joined = answer[0].isalnum() and text[start - 1 : start].isalnum()
         if not joined or start == 0:
@@ -125,7 +145,7 @@ def _last_place(text: str, answer: str) -> int:
     return -1
 
 
-def _words_allow(sentence: str, behind: str) -> bool:
+def _words_allow(sentence: str, behind: str, offers: frozenset[str]) -> bool:
     resets = list(_RESETS.finditer(sentence))
     near = sentence[resets[-1].end() :] if resets else sentence
     if resets and resets[-1][0] == "=" and _CONDITION.search(sentence[: resets[-1].start()]):
@@ -138,7 +158,7 @@ def _words_allow(sentence: str, behind: str) -> bool:
     if _NEGATED.search(sentence) or _NEGATED.search(behind):
         return False
     return (
-        _NEGATIONS.isdisjoint(words | words_behind)
+        _NEGATIONS.isdisjoint((words | words_behind) - offers)
         and _BEFORE.isdisjoint(words_near)
         and _BEHIND.isdisjoint(words_behind)
     )

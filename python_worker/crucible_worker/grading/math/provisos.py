@@ -22,7 +22,9 @@ _COUNTED = re.compile(
     r"([A-Za-z])\s*(?:\\in(?![a-z])|\u2208)\s*(?:\\(?:mathbb|Bbb|mathbf))?[\s{]*\\?([ZNQ\u2124\u2115\u211a])(?![A-Za-z])"
 )
 _CONDITION = re.compile(r"\b(?:for|when|where|if)\b(?:[\s{}$~]|\\[ ,;:]|\\text\b|\\q?quad\b)*")
-_INEQUALITY = re.compile(r"[<>\u2264\u2265]|\\[lg](?:eq?|t)\b|\\(?:leq|geq)slant")
+_INEQUALITY = re.compile(
+    r"[<>\u2260\u2264\u2265]|\\(?:neq?|[lg](?:eq?|t)|(?:leq|geq)slant)(?![A-Za-z])|\\in\s?(?:\\left)?\s?(?:[\[(]|\\\{)"
+)
 _MAX_CONDITION_CHARS = 60
 
 
@@ -49,7 +51,7 @@ def counted(text: str) -> frozenset[str]:
 
 
 def condition(text: str) -> str | None:
-    """The one inequality at the end of a text behind "for", "when", "where" or "if"; None where there is none."""
+    """The one inequality or interval at the end of a text behind "for", "when", "where" or "if"; None without one."""
     found = None if "\\begin" in text else _CONDITION.search(text[-_MAX_CONDITION_CHARS:])
     if found is None:
         return None

@@ -31,6 +31,8 @@ _CHOICE_BEHIND = re.compile(
 _EXTRACTED_LATELY = 4
 _CHOICE_ENDS = (")", "}", ").", "}.")
 _MAX_CHOICE_BEHIND = 40
+# What is no text of a choice: a sign alone, or what bounds something that follows.
+_UNFINISHED = re.compile(r"\A\W+\Z|(?<![A-Za-z])(?:than|least|most|of|from)[\s}]{0,4}\Z", re.IGNORECASE)
 _MAX_BEHIND_LETTER = 4  # characters from the bracket of that choice to the end
 _NUMERAL = re.compile(r"-?[0-9][0-9.,/]*+")
 _UNIT_BEHIND = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<unit>[A-Za-z]{2,20})(?![A-Za-z])")
@@ -121,6 +123,7 @@ def choice(text: str) -> tuple[str, str] | None:
         match is None
         or not value
         or not (match["marked"] or _NUMERAL.fullmatch(value))
+        or _UNFINISHED.search(value)
         or rejected(value.replace("}", " ") + " ", "")
     ):
         return None
