@@ -1,15 +1,22 @@
-"""Parsing large foreign text, in a thread, without what the garbage collector adds to it."""
+"""Reading and writing large foreign JSON in a thread, so that the worker's other calls go on.
+
+Python's parser and its writer let no other thread run, and a line of a data set may hold millions of values.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-__all__ = ["LARGE_BYTES", "uncollected"]
+__all__ = ["LARGE_BYTES", "uncollected", "written"]
 
 LARGE_BYTES = 256 * 1024
 """Text from here on is worth it."""
+_RUN = 10_000
+"""Values that are written at once: about a millisecond."""
 
 
 @contextlib.contextmanager
@@ -30,3 +37,59 @@ def uncollected(size: int) -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def written(value: Any, size: int) -> str:
+    """JSON as `json.dumps(value, ensure_ascii=False)` writes it; if it is large, in steps between which others run.
+
+    Written at once, a list of three million numbers stopped the worker for 0.5 s.
+
+    Args:
+        value: as `json.loads` gives it.
+        size: of the text that it was read from, in bytes.
+    """
+    return "".join(_pieces(value)) if size >= LARGE_BYTES else _dumps(value)
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    open_: list[tuple[Iterator[tuple[str, Any]], str]] = [(_members([value]), "")]
+    while open_:
+        members, end = open_[-1]
+        for text, container in members:
+            yield text
+            if container is not None:
+                open_.append((_entries(container), "}") if isinstance(container, dict) else (_members(container), "]"))
+                yield "{" if isinstance(container, dict) else "["
+                break
+        else:
+            open_.pop()
+            yield end
+
+
+def _members(values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Texts of a list's members, each with the list or object that comes behind it, or None."""
+    between = ""
+    for start in range(0, len(values), _RUN):
+        run = values[start : start + _RUN]
+        if any(isinstance(value, list | dict) for value in run):
+            yield from _one_by_one((("", value) for value in run), between)
+        else:
+            yield between + _dumps(run)[1:-1], None
+        between = ", "
+
+
+def _entries(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return _one_by_one(((f"{_dumps(key)}: ", value) for key, value in values.items()), "")
+
+
+def _one_by_one(values: Iterable[tuple[str, Any]], between: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values:
+        if isinstance(value, list | dict):
+            yield between + name, value
+        else:
+            yield between + name + _dumps(value), None
+        between = ", "
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,10 +1,23 @@
-"""Parsing without the garbage collector: it is paused for large texts alone, and runs again in every case."""
+"""Large JSON: the garbage collector is paused while it is read, and other threads run while it is written."""
 
 import gc
+import json
+import sys
+import threading
+import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from crucible_worker.parsing import LARGE_BYTES, uncollected
+from crucible_worker import parsing
+from crucible_worker.parsing import LARGE_BYTES, uncollected, written
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=30,
+)
 
 
 @pytest.mark.parametrize(("size", "runs"), [(LARGE_BYTES - 1, True), (LARGE_BYTES, False)])
@@ -33,3 +46,39 @@ def test_a_collector_that_was_off_stays_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@given(JSON)
+def test_what_is_written_in_steps_is_what_json_writes(value: object):
+    """The text is the same, wherever the steps end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "_RUN", 3)
+        assert written(value, LARGE_BYTES) == json.dumps(value, ensure_ascii=False)
+
+
+def test_other_threads_run_while_much_is_written():
+    """A million numbers far down in lists are written in many steps."""
+    value: list[object] = list(range(1_000_000))
+    for _ in range(500):
+        value = [value]
+    turns, done, before = 0, threading.Event(), sys.getswitchinterval()
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            time.sleep(0)
+
+    other = threading.Thread(target=take_turns)
+    sys.setswitchinterval(1e-4)
+    try:
+        other.start()
+        turns = 0
+        text = written(value, LARGE_BYTES)
+        seen = turns
+    finally:
+        done.set()
+        other.join()
+        sys.setswitchinterval(before)
+    assert text.startswith("[" * 501 + "0, 1, 2")
+    assert seen >= 10

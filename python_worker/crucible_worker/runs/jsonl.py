@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.types import ChatMessage, Conversation, Sample
 from crucible_worker.below_roots import LeadsOut, find_below
-from crucible_worker.parsing import uncollected
+from crucible_worker.parsing import uncollected, written
 
 __all__ = [
     "LINE_PROBLEM",
@@ -132,7 +132,7 @@ def read_lines(path: Path, field: str, go_on: Callable[[], None] = lambda: None)
 def line_of(number: int, raw: bytes | None) -> Line:
     """What a line of `bounded_lines` says."""
     try:
-        return Line(number=number, sample=_sample(parsed_line(raw)))
+        return Line(number=number, sample=_sample(parsed_line(raw), len(raw or b"")))
     except MalformedLine as error:
         return Line(number=number, problem=str(error))
     except RecursionError:  # it could be read, and cannot be written again
@@ -219,7 +219,7 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
         raise MalformedLine(f"is {kind_of(record)}, not an object")
     if not any_bytes and _HALF.search(text):
         # Only such escapes can say what UTF-8 cannot.
-        _refuse_surrogates(record)
+        _refuse_surrogates(record, len(raw))
     return record
 
 
@@ -250,14 +250,14 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse_surrogates(record: dict[str, Any]) -> None:
+def _refuse_surrogates(record: dict[str, Any], size: int) -> None:
     try:
-        json.dumps(record, ensure_ascii=False).encode("utf-8")
+        written(record, size).encode("utf-8")
     except UnicodeEncodeError as error:
         raise MalformedLine("holds half a surrogate pair, which is no text") from error
 
 
-def _sample(record: dict[str, Any]) -> Sample:
+def _sample(record: dict[str, Any], size: int) -> Sample:
     for key in record:
         if key not in _KEYS:
             raise MalformedLine(
@@ -277,7 +277,7 @@ def _sample(record: dict[str, Any]) -> Sample:
         input=_input(record["input"]),
         targets=_targets(record),
         choices=_texts(record.get("choices", []), "choices"),
-        metadata=_metadata(record.get("metadata", {})),
+        metadata=_metadata(record.get("metadata", {}), size),
     )
 
 
@@ -315,10 +315,10 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _metadata(value: Any) -> dict[str, str]:
+def _metadata(value: Any, size: int) -> dict[str, str]:
     if not isinstance(value, dict):
         raise MalformedLine(f'has "metadata" that is {kind_of(value)}, not an object')
-    return {key: item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for key, item in value.items()}
+    return {key: item if isinstance(item, str) else written(item, size) for key, item in value.items()}
 
 
 def kind_of(value: Any) -> str:
