@@ -62,15 +62,20 @@ _POINTED_GROUPS = r"(?<![0-9.])[1-9][0-9]{0,2}(?>(?:\.[0-9]{3}(?![0-9])){2,})(?!
 _PLAIN_GROUPS = r"(?<![0-9],)[1-9][0-9]{0,2}(?>(?:,[0-9]{3}(?![0-9]))+)(?!,[0-9])"
 _BASE = r"_(?:\{ ?(?:[12][0-9]|3[0-6]|[2-9]) ?\}|(?:[12][0-9]|3[0-6]|[2-9])(?![0-9]))"
 _BLOCK = r"(?:\{ ?[0-9]++ ?\}|[0-9])"
+_HEXADECIMAL = r"(?=[0-9]{0,20}[A-Fa-f]{1,20}[0-9])[0-9A-Fa-f]{2,60}+_\{ ?1[1-6] ?\}"
+# Alternatives that begin alike stand together, and those of one character first: each is tried at few of the tokens.
 _TOKEN = re.compile(
     r"\s*+("
-    r"\\(?:begin|end)\s{0,3}\{[A-Za-z]{1,12}\*?\}(?:\s{0,3}\{[clr|@ ]{1,40}\})?"
-    r"|\\(?:hspace|vspace|hphantom|vphantom|phantom|color|textcolor|label|tag)\*?\s?\{[^{}]{0,80}+\}"
-    rf"|\\(?:text|mathrm)\{{ ?[0-9][0-9A-Za-z]{{0,60}}\}}{_BASE}"
-    r"|\\operatorname\*|\\not=|\\not\\in(?![A-Za-z])"
-    r"|\\(?:left|right)\s{0,3}\.|\\[A-Za-z]++|\\\\(?:\s?\[-?[0-9.]{1,6} ?[a-z]{2}\])?|\\."
-    rf"|(?<!\^)[0-9]++(?>(?:\.[0-9]++)?){_BASE}|[0-9]++[A-Z][0-9A-Z]{{0,60}}+_\{{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\}}"
-    r"|(?=[0-9]{0,20}[A-Fa-f]{1,20}[0-9])[0-9A-Fa-f]{2,60}+_\{ ?1[1-6] ?\}|US\\?\$(?=[0-9.])"
+    r"[{}()\[\],^_&$|]"
+    r"|\\(?:"
+    r"(?:begin|end)\s{0,3}\{[A-Za-z]{1,12}\*?\}(?:\s{0,3}\{[clr|@ ]{1,40}\})?"
+    r"|(?:hspace|vspace|hphantom|vphantom|phantom|color|textcolor|label|tag)\*?\s?\{[^{}]{0,80}+\}"
+    rf"|(?:text|mathrm)\{{ ?[0-9][0-9A-Za-z]{{0,60}}\}}{_BASE}"
+    r"|operatorname\*|not=|not\\in(?![A-Za-z])"
+    r"|(?:left|right)\s{0,3}\.|[A-Za-z]++|\\(?:\s?\[-?[0-9.]{1,6} ?[a-z]{2}\])?|.)"
+    r"|(?=[0-9.])(?:"
+    rf"(?<!\^)[0-9]++(?>(?:\.[0-9]++)?){_BASE}|[0-9]++[A-Z][0-9A-Z]{{0,60}}+_\{{ ?(?:1[1-9]|2[0-9]|3[0-6]) ?\}}"
+    rf"|{_HEXADECIMAL}"
     rf"|[0-9]*+\.[0-9]*+\\(?:overline|bar) ?{_BLOCK}"
     rf"|[0-9]*+\.[0-9]*+(?:\\dot ?{_BLOCK}[0-9]*+){{1,2}}"
     r"|[0-9]++\.[0-9]*+\([0-9]++\)"
@@ -78,16 +83,17 @@ _TOKEN = re.compile(
     rf"|{_POINTED_GROUPS}"
     rf"|(?:{_PLAIN_GROUPS}|[1-9][0-9]{{0,2}}(?>(?:{_GROUP})+))(?>(?:\.[0-9]++)?)"
     r"|[0-9]++\{,\}[0-9]++"
-    r"|(?:[0-9]++(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][+-]?[0-9]++)?)"
-    r"|Rs\.|[^\W\d_]++"
+    r"|(?:[0-9]++(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][+-]?[0-9]++)?))"
+    rf"|{_HEXADECIMAL}"
+    r"|US\\?\$(?=[0-9.])|Rs\.|[^\W\d_]++"
     r"|\*\*|\+/-|\.\.\.|\'\'|[<>=:!]=|=>|->"
     r"|.)",
     re.DOTALL,
 )
 # A digit right behind a letter is its index, b1 and x2; but 2x2 and 1.5x10^3 multiply, and e2, i2 are products.
 _INDEXED = re.compile(
-    r"(?<![A-Za-z\\])(?<!frac )([a-df-hj-wyz])([0-9]++)(?![._A-Z])"
-    r"|(?<![A-Za-z0-9\\])(?<!frac )([A-DF-HJ-Zx])(?!10\s?\^)([0-9]++)(?![._A-Z])"
+    r"([A-DF-HJ-Za-df-hj-z])(?=[0-9])(?<![A-Za-z\\].)(?<!frac .)(?:(?<=[a-wyz])|(?<![0-9].)(?!10\s?\^))"
+    r"([0-9]++)(?![._A-Z])"
 )
 # {}_6C_3, in how many ways 3 of 6 can be chosen.
 _CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
@@ -136,13 +142,17 @@ def tokenize(text: str) -> Tokens:
     if ("\\" in text or "~" in text) and text.count("=") > 1:
         text = _WIDE.sub(",", text)
     text = marked_lines(text.strip())
-    found = _TOKEN.findall(_INDEXED.sub(r"\g<1>\g<3>_{\g<2>\g<4>}", text))
+    found = _TOKEN.findall(_INDEXED.sub(_with_index, text))
     if len(found) > MAX_TOKENS:
         raise TooLarge(f"more than {MAX_TOKENS:,} tokens")
     tokens = _Lexer(found).run()
     if len(tokens.kinds) > MAX_TOKENS + 1:
         raise TooLarge(f"more than {MAX_TOKENS:,} tokens")
     return tokens
+
+
+def _with_index(found: re.Match[str]) -> str:
+    return f"{found[1]}_{{{found[2]}}}"
 
 
 class _Lexer:
