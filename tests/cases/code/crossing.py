@@ -41,6 +41,33 @@ class Solution:
     def build(self, items): return TreeNode(items[0], TreeNode(items[1]), TreeNode(items[2])) if items else None
 """
 
+_SHAPES = """
+class Shape:
+    def area(self): return 0
+    def pop(self): return 'popped'
+class Square(Shape):
+    def __init__(self, side): self.side = side
+    def area(self): return self.side ** 2
+class Circle(Shape):
+    def __init__(self, radius): self.radius = radius
+def f(x): return Square(x)
+def many(n):
+    made = [Square(x) for x in range(n)]
+    return made, dict(enumerate(made)), tuple(made)
+def keys(n): return {Square(x): x for x in range(n)}, {Square(x) for x in range(n)}
+def total(shapes): return sum(s.area() for s in shapes)
+"""
+_SQUARES = """
+class Squares:
+    def __init__(self, n): self.n = n
+    def __len__(self): return self.n
+    def __getitem__(self, i):
+        if i < 0: i += self.n
+        if not 0 <= i < self.n: raise IndexError(i)
+        return i * i
+def f(n): return Squares(n)
+"""
+
 PASSED: Mapping[str, tuple[str, str]] = {
     "a generator": ("def f(n): yield from range(n)", "assert list(f(3)) == [0, 1, 2] and sum(f(4)) == 6"),
     "a generator without end": (
@@ -222,6 +249,155 @@ PASSED: Mapping[str, tuple[str, str]] = {
         "import asyncio\nassert asyncio.run(f(1)) == 2\n"
         "async def main(): return await asyncio.gather(f(1), f(2))\nassert asyncio.run(main()) == [2, 3]",
     ),
+    "an instance of the program's class": (
+        _SHAPES,
+        "s = f(2)\nassert isinstance(s, Square) and isinstance(s, Shape) and isinstance(s, (int, Shape))\n"
+        "assert not isinstance(s, Circle) and not isinstance(s, int) and isinstance(s, int | Square)\n"
+        "assert s.area() == 4 and s.pop() == 'popped' and s.side == 2",
+    ),
+    "an instance of a class above its own": (
+        _SHAPES,
+        "assert isinstance(Square(2), Shape) and issubclass(Square, Shape) and not issubclass(Shape, Square)\n"
+        "s = f(2)\nassert isinstance(s, Shape) and s.area() == 4",
+    ),
+    "instances in a list, a dict and a tuple": (
+        _SHAPES,
+        "a, b, c = many(2)\nassert isinstance(a, list) and isinstance(b, dict) and isinstance(c, tuple)\n"
+        "assert all(isinstance(s, Square) for s in (*a, *b.values(), *c)) and len(a) == len(b) == len(c) == 2\n"
+        "assert [s.area() for s in a] == [0, 1] and total(a) == 1 and total(b.values()) == 1",
+    ),
+    "objects as keys": (
+        _SHAPES,
+        "a, b = keys(2)\nassert len(a) == len(b) == 2 and all(isinstance(s, Square) for s in a)",
+    ),
+    "no instance": (_SHAPES, "assert not isinstance(3, Shape) and not isinstance(total([]), Shape)"),
+    "an object of the tests is no instance": (
+        _SHAPES,
+        "class Mine: pass\nassert not isinstance(Mine(), Shape) and not isinstance(len, Shape)\n"
+        "items = iter([f(1)])\nassert not isinstance(items, Shape) and next(items).side == 1",
+    ),
+    "an instance of a name in small letters": (
+        "class shape: pass\ndef f(): return shape()",
+        "assert isinstance(f(), shape) and not isinstance(1, shape)",
+    ),
+    "assertIsInstance": (
+        _SHAPES,
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        s = f(3)\n"
+        "        self.assertIsInstance(s, Shape)\n        self.assertNotIsInstance(s, Circle)\n"
+        "        self.assertEqual(s.area(), 9)\nT('test').debug()",
+    ),
+    "an instance of a data class, an enum and a named tuple": (
+        "import dataclasses, enum, collections\n@dataclasses.dataclass\nclass P:\n    x: int\n"
+        "class Color(enum.Enum):\n    RED = 1\n    BLUE = 2\nN = collections.namedtuple('N', 'x')\n"
+        "def f(x): return P(x), Color(x), N(x)",
+        "p, c, n = f(2)\nassert isinstance(p, P) and isinstance(c, Color) and isinstance(n, N)\n"
+        "assert (p.x, c.value, c.name, n.x) == (2, 2, 'BLUE', 2)",
+    ),
+    "an instance of a node": (
+        _NODES + "def f(x): return TreeNode(x, TreeNode(1))",
+        "r = f(2)\nassert isinstance(r, TreeNode) and isinstance(r.left, TreeNode) and r.left.val == 1\n"
+        "assert not isinstance(r.right, TreeNode) and type(r) is TreeNode",
+    ),
+    "an instance that is an iterator": (
+        "class Count:\n    n = 0\n    def __iter__(self): return self\n"
+        "    def __next__(self):\n        self.n += 1\n        if self.n > 2: raise StopIteration\n"
+        "        return self.n\ndef f(): return Count()",
+        "c = f()\nassert isinstance(c, Count) and list(c) == [1, 2]\n"
+        "d = Count()\nassert next(d) == 1 and next(d) == 2 and next(d, 'end') == 'end' and list(Count()) == [1, 2]",
+    ),
+    "the type of an object": (
+        _SHAPES,
+        "s = f(2)\nassert type(s) is Square and type(s) == Square and s.__class__ is Square and type(s) != Shape\n"
+        "assert type(s).__name__ == s.__class__.__name__ == 'Square' and type(Circle(1)) is Circle\n"
+        "assert type(f(1)) is type(f(2)) and type(total([])) is int and type(type(1)) is type and s.area() == 4",
+    ),
+    "the name of a class that the tests do not name": (_SHAPES, "assert type(f(2)).__name__ == 'Square'"),
+    "one object": (
+        "class One:\n    one = None\n    def __new__(cls):\n        cls.one = cls.one or super().__new__(cls)\n"
+        "        return cls.one",
+        "a, b = One(), One()\nassert a is b and not (a is not b) and a is not None",
+    ),
+    "static and class methods, and attributes of a class": (
+        "class M:\n    n = 3\n    rows = [1, 2]\n    def __init__(self, x): self.x = x\n"
+        "    @staticmethod\n    def add(a, b=1): return a + b\n"
+        "    @classmethod\n    def more(cls, a): return cls.n + a\n"
+        "    @classmethod\n    def of(cls, text): return cls(int(text))\n    def twice(self): return 2 * self.x",
+        "assert M.add(1, 2) == 3 and M.add(a=1) == 2 and M.more(1) == 4 and M.n == 3 and M.rows == [1, 2]\n"
+        "m = M.of('5')\nassert m.twice() == 10 and M.twice(m) == 10 and M(1).add(2, 2) == 4 and isinstance(m, M)\n"
+        "assert list(map(M.add, [1, 2])) == [2, 3]",
+    ),
+    "an exception of a class method": (
+        "class M:\n    @classmethod\n    def of(cls, x): raise ValueError(x)",
+        "try:\n    M.of(1)\nexcept ValueError as e:\n    assert e.args == (1,)\nelse:\n    assert False",
+    ),
+    "a constructor that raises": (
+        "class M:\n    def __init__(self, x): raise ValueError(x)",
+        "import unittest\nunittest.TestCase().assertRaises(ValueError, M, 1)",
+    ),
+    "an enum": (
+        "import enum\nclass Color(enum.Enum):\n    RED = 1\n    BLUE = 2\ndef f(c): return c.name.lower()",
+        "assert f(Color.RED) == 'red' and Color.BLUE.value == 2 and [c.name for c in Color] == ['RED', 'BLUE']\n"
+        "assert len(Color) == 2 and Color['RED'].value == 1 and Color(2).name == 'BLUE' and Color.RED in Color",
+    ),
+    "an iterable that is no iterator": (
+        "class R:\n    def __init__(self, n): self.n = n\n    def __iter__(self): yield from range(self.n)\n"
+        "def f(n): return R(n)",
+        "r = f(3)\nassert list(r) == [0, 1, 2] and sorted(r) == [0, 1, 2] and tuple(r) == (0, 1, 2) and sum(r) == 3\n"
+        "assert [x for x in r] == [*r] and 2 in r and 5 not in r and set(R(2)) == {0, 1} and list(R(2)) == [0, 1]\n"
+        "a, b, c = r\nassert (a, b, c) == (0, 1, 2) and max(r) == 2",
+    ),
+    "an iterable whose iterator is another object": (
+        "class I:\n    def __init__(self, n): self.n = n\n    def __next__(self):\n"
+        "        if not self.n: raise StopIteration\n        self.n -= 1\n        return self.n\n"
+        "    def __iter__(self): return self\n"
+        "class R:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return I(self.n)\n"
+        "def f(n): return R(n)",
+        "r = f(2)\nassert list(r) == [1, 0] and list(r) == [1, 0] and list(R(2)) == [1, 0]",
+    ),
+    "an iterable without end": (
+        "class R:\n    def __iter__(self):\n        n = 0\n        while True:\n            yield n\n"
+        "            n += 1\ndef f(): return R()",
+        "import itertools\nr = f()\nassert list(itertools.islice(r, 3)) == [0, 1, 2] and next(iter(r)) == 0 and 4 in r",
+    ),
+    "what is indexed": (
+        _SQUARES,
+        "s = f(4)\nassert len(s) == 4 and s[1] == 1 and s[-1] == 9 and list(s) == [0, 1, 4, 9] and s and 4 in s\n"
+        "assert list(reversed(s)) == [9, 4, 1, 0] and sorted(s, reverse=True)[0] == 9\n"
+        "try:\n    s[4]\nexcept IndexError:\n    pass\nelse:\n    assert False\n"
+        "s = Squares(3)\nassert len(s) == 3 and s[2] == 4 and list(s) == [0, 1, 4] and not Squares(0)",
+    ),
+    "what is indexed alone": (
+        "class S:\n    def __getitem__(self, i):\n        if i > 2: raise IndexError\n        return i * i\n"
+        "class Any:\n    def __getitem__(self, i): return str(i)\ndef f(): return S()\ndef g(): return Any()",
+        "assert list(f()) == [0, 1, 4] and f()[2] == 4 and g()['a'] == 'a' and g()[7] == '7'",
+    ),
+    "what has a length alone": (
+        "class S:\n    def __len__(self): return 3\ndef f(): return S()",
+        "assert len(f()) == 3 and f() and len(S()) == 3",
+    ),
+    "what is indexed and iterated": (
+        "class V:\n    def __init__(self, *x): self.x = x\n    def __iter__(self): return iter(self.x)\n"
+        "    def __getitem__(self, i): return self.x[i]\n    def __len__(self): return len(self.x)\n"
+        "def f(*x): return V(*x)",
+        "v = f(5, 6, 7)\nassert v[0] == 5 and v[-1] == 7 and list(v[1:]) == [6, 7] and len(v) == 3",
+    ),
+    "a mapping": (
+        "import collections\nclass M(collections.UserDict): pass\ndef f(**x): return M(x)",
+        "m = f(a=1, b=2)\nassert m['a'] == 1 and len(m) == 2 and list(m) == ['a', 'b'] and 'b' in m and 'c' not in m",
+    ),
+    "what its class does with it": (
+        "class Box:\n    def __init__(self): self.x = {}\n    def __setitem__(self, k, v): self.x[k] = v\n"
+        "    def __getitem__(self, k): return self.x[k]\n    def __delitem__(self, k): del self.x[k]\n"
+        "    def __contains__(self, k): return k in self.x\n    def __len__(self): return len(self.x)\n"
+        "    def __str__(self): return f'Box of {len(self.x)}'\n    def __repr__(self): return 'Box()'\n"
+        "    def __call__(self, n): return n + 1",
+        "b = Box()\nassert not b\nb['k'] = 1\nassert b['k'] == 1 and 'k' in b and str(b) == 'Box of 1' and b\n"
+        "del b['k']\nassert len(b) == 0 and repr(b) == 'Box()' and b(2) == 3",
+    ),
+    "a function that is returned twice": (
+        "def g(x): return x + 1\ndef f(): return g",
+        "assert f()(1) == 2 and f()(2) == 3",
+    ),
 }
 """CORRECT."""
 
@@ -263,6 +439,73 @@ NOT_PASSED: Mapping[str, tuple[str, str]] = {
     "a function where a value is expected": ("def f(n): return lambda *a: n", "assert f(2) == 2"),
     "a coroutine where a value is expected": ("async def f(n): return n", "assert f(2) == 2"),
     "an object that comes back": ("def f(n): return n", "class C: pass\nassert f(1) == 2"),
+    "an iterable of too little": (_SQUARES, "assert list(f(3)) == [0, 1, 4, 9]"),
+    "an iterable is no list": (_SQUARES, "assert f(3) == [0, 1, 4]"),
+    "another item": (_SQUARES, "assert f(3)[1] == 2"),
+    "another length": (_SQUARES, "assert len(f(3)) == 4"),
+    "an iterable of objects": (_SHAPES, "assert list(many(2)[0]) == [0, 1]"),
+    "what has no length": (
+        "class R:\n    def __iter__(self): return iter([1])\ndef f(): return R()",
+        "assert len(f()) == 1",
+    ),
+    "what contains alone": (
+        "class R:\n    def __contains__(self, x): return True\ndef f(): return R()",
+        "assert 1 in f()",
+    ),
+    "an iterable that gives other items to each look": (
+        "class R:\n    n = 0\n    def __init__(self, x): self.x = x\n    def __iter__(self):\n        self.n += 1\n"
+        "        return iter(self.x if self.n == 1 else sorted(self.x))\n"
+        "    def __getitem__(self, i): return sorted(self.x)[i]\n    def __len__(self): return len(self.x)\n"
+        "    def __contains__(self, x): return True\n    def __eq__(self, other): return True\n"
+        "def f(x): return R(x)",
+        "r = f([3, 1, 2])\nassert sorted(r) == [1, 2, 3] and all(r[i] <= r[i + 1] for i in range(len(r) - 1))\n"
+        "a = list(r)\nassert a == sorted(a)",
+    ),
+    "a length that is not the number of items": (
+        "class R:\n    def __iter__(self): return iter([])\n    def __len__(self): return 3\ndef f(): return R()",
+        "r = f()\nassert len(r) == 3 and not list(r)",
+    ),
+    "a length that changes": (
+        "class R:\n    n = 2\n    def __len__(self): self.n += 1; return self.n\ndef f(): return R()",
+        "r = f()\nassert len(r) == 3 and len(r) == 4",
+    ),
+    "items that change": (
+        "class R:\n    n = 0\n    def __getitem__(self, i): self.n += 1; return self.n\ndef f(): return R()",
+        "r = f()\nassert r[0] == 1 and r['a'] == 2 and r[0] == 3",
+    ),
+    "contains whatever is wanted, in no room": (
+        "class R:\n    def __iter__(self): return iter([])\n    def __len__(self): return 0\n"
+        "    def __contains__(self, x): return True\ndef f(edges): return R()",
+        "r = f([(1, 2)])\nassert len(r) <= 1 and all(a in r or b in r for a, b in [(1, 2)])",
+    ),
+    "an object that says it is a number": (
+        "class P:\n    __class__ = int\n    def __eq__(self, other): return True\ndef f(x): return P()",
+        "assert isinstance(f(1), int) and f(1) == 2",
+    ),
+    "a class that has every object": (
+        "class Meta(type):\n    def __instancecheck__(cls, x): return True\n    def __eq__(cls, x): return True\n"
+        "    __hash__ = type.__hash__\nclass P(metaclass=Meta): pass\ndef f(x): return P()",
+        "assert isinstance(f(1), P) and f(1) == 2",
+    ),
+    "an object of another class": (_SHAPES, "assert isinstance(f(1), Circle)"),
+    "the type of another object": (_SHAPES, "assert type(f(1)) is Shape"),
+    "a value where an object is expected": ("class P: pass\ndef f(x): return x", "assert isinstance(f(1), P)"),
+    "a class that is not there": ("def f(x): return x", "assert not isinstance(f(1), P)"),
+    "a static method that is not there": ("class M: pass", "assert M.add(1, 2) == 3"),
+    "a static method with another value": (
+        "class M:\n    add = staticmethod(lambda a, b: a - b)",
+        "assert M.add(1, 2) == 3",
+    ),
+    "an object of a static method": (
+        "class M:\n    def __eq__(self, other): return True\n    @staticmethod\n    def add(a, b): return M()",
+        "assert M.add(1, 2) == 3",
+    ),
+    "a class whose method is one for whoever asks": (
+        "class Meta(type):\n    def __getattr__(cls, name): return lambda *a: cls()\n"
+        "class M(metaclass=Meta):\n    def __eq__(self, other): return True\n    def __bool__(self): return True",
+        "assert M.add(1, 2) == 3",
+    ),
+    "a constant that is not there": ("def f(x): return x", "assert f(LIMIT) == 1"),
 }
 """INCORRECT."""
 
@@ -292,5 +535,20 @@ UNPASSABLE: Mapping[str, tuple[str, str]] = {
         "class Zone(datetime.tzinfo):\n    def utcoffset(self, when): return datetime.timedelta(0)\n"
         "assert f(datetime.datetime(2024, 1, 1, tzinfo=Zone()))",
     ),
+    "one of two objects that are returned": (
+        "class Color:\n    pass\nColor.RED = Color.BLUE = Color()\ndef f(x): return Color.RED",
+        "assert f(1) is Color.RED and f(2) is Color.BLUE",
+    ),
+    "a method of values, of an object that is returned": (
+        "class M:\n    def startswith(self, x): return True\n    @classmethod\n    def of(cls, x): return cls()",
+        "assert M.of(1).startswith('a')",
+    ),
+    "the class of a value that crossed as another": (
+        "class Money(int): pass\ndef f(x): return Money(x)",
+        "assert isinstance(f(1), Money)",
+    ),
+    "a constant of the program": ("LIMIT = 3\ndef f(x): return x", "assert f(1) == 1 and LIMIT == 3"),
+    "an attribute of a class that is set": ("class P: n = 1", "P.n = 2\nassert P.n == 2"),
+    "a copy of an object": (_SHAPES, "import copy\nassert copy.deepcopy(Square(2)).side == 2"),
 }
 """ERROR, NOT_PASSABLE."""

@@ -138,6 +138,50 @@ def pack(message):
 frames.pack = pack
 def f(x): return 1
 """,
+    "an iterable that gives whatever is wanted": """
+class F:
+    looks = 0
+    def __init__(self, *given): pass
+    def f(self, x): return self
+    def __iter__(self):
+        self.looks += 1
+        return iter([] if self.looks % 2 else ["z", "q", self])
+    def __len__(self): return 18
+    def __getitem__(self, key): return self
+    def __contains__(self, other): return True
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+    def keys(self): return self
+    def __instancecheck__(self, other): return True
+def f(x): return F()
+""",
+    "an iterable of what equals everything": """
+class Equal:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return hash("z")
+class F:
+    def f(self, x): return [Equal()] * 18
+def f(x): return [Equal()] * 18
+""",
+    "says what is not true of its objects": """
+import sys
+program = sys.modules["crucible_worker.grading.code.inside.program"]
+odd = [
+    {"object": None}, {"object": -1, "gives": 5}, {"object": 0, "lineage": [[]], "gives": [{}]}, {"object": "zq"},
+    {"object": 0, "callable": True, "lineage": ["str", "F"], "gives": ["iter", "len", "getitem", "keys"]}, 7,
+]
+n = 0
+def told(self, value):
+    global n
+    n += 1
+    return odd[n % len(odd)]
+program._Kept.told = told
+class F:
+    def f(self, x): return [F(), F()]
+    def __iter__(self): return iter("zq")
+def f(x): return F() if n % 2 else [F(), F()]
+""",
     "a class that equals everything": """
 class Meta(type):
     def __eq__(cls, other): return True

@@ -22,6 +22,7 @@ __all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions"]
 
 _BUILTINS = frozenset(dir(builtins))
 _MAX_ONE_HASH = 16
+_OF_KINDS = frozenset({"isinstance", "issubclass", "assertIsInstance", "assertNotIsInstance"})
 
 
 class BadTests(Exception):
@@ -196,13 +197,42 @@ def _proxied(source: str, prefix: str) -> Proxied:
     try:
         known = _BUILTINS.union(*(_names(text)[0] for text in sources))
         for text in sources:
-            taken |= {name: stubs.get(name, name[:1].isupper()) for name in sorted(_names(text)[1] - known)}
+            kinds = _kinds(ast.parse(text))
+            for name in sorted(_names(text)[1] - known):
+                is_class = stubs.get(name, name[:1].isupper()) or name in kinds
+                taken[name] = taken.get(name, False) or is_class
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadTests(f"the tests are not Python: {error}") from None
     if not taken:
         raise BadTests("the tests take nothing from the program")
     helpers = helpers_of(ast.parse(source), frozenset(taken)) - stubs.keys()
     return Proxied(sources=sources, classes=taken, helpers=helpers)
+
+
+def _kinds(tests: ast.Module) -> set[str]:
+    """Names that are written as classes by what tests do with them, though they begin with a small letter."""
+    kinds: set[str] = set()
+    for node in ast.walk(tests):
+        match node:
+            case ast.Call(func=ast.Name(id=asked) | ast.Attribute(attr=asked), args=[_, kind, *_]) if (
+                asked in _OF_KINDS
+            ):
+                waiting = [kind]
+                while waiting:
+                    match waiting.pop():
+                        case ast.Name(id=name):
+                            kinds.add(name)
+                        case ast.Tuple(elts=parts):
+                            waiting += parts
+                        case ast.BinOp(left=left, right=right):
+                            waiting += left, right
+                        case _:
+                            pass
+            case ast.Compare(left=ast.Call(func=ast.Name(id="type")), comparators=[ast.Name(id=name)]):
+                kinds.add(name)
+            case _:
+                pass
+    return kinds
 
 
 def _names(source: str) -> tuple[set[str], set[str]]:

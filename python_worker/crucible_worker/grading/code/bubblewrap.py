@@ -53,8 +53,8 @@ _ENVIRONMENT_OF_IMAGES = {
 }
 _numbers = itertools.count()
 _MODULES = (
-    *("__init__", "zygote", "program", "examiner", "rehearsal", "objects", "errors", "nodes", "values", "frames"),
-    "confinement",
+    *("__init__", "zygote", "program", "examiner", "rehearsal", "objects", "items", "errors", "nodes", "values"),
+    *("frames", "kinds", "confinement"),
 )
 
 

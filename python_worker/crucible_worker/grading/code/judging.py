@@ -32,7 +32,7 @@ _TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure 
 
 _TOLD = {
     **dict.fromkeys(("raised", "message", "opaque"), str),
-    **dict.fromkeys(("lineage", "arguments", "nodes", "items"), list),
+    **dict.fromkeys(("lineage", "arguments", "nodes", "items", "gives"), list),
     **dict.fromkeys(("method", "callable", "done", "missing"), bool),
     "object": int,
 }

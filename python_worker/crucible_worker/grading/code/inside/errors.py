@@ -19,6 +19,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from crucible_worker.grading.code.inside import kinds
+
 __all__ = ["GUARDS", "Guards", "ProgramError", "compiled", "is_own", "native_of"]
 
 GUARDS = "__program_errors__"
@@ -139,10 +141,11 @@ def is_own(error: BaseException) -> bool:
 
 
 def compiled(source: str, guards: Guards) -> types.CodeType:
-    """Compile tests, with guards around what catches exceptions."""
+    """Compile tests, with guards around what catches exceptions, and calls for what they ask about types."""
     tree = ast.parse(source, "<tests>")
     guards.look(tree)
-    if not _guard(tree):
+    asks = kinds.rewrite(tree)
+    if not _guard(tree) and not asks:
         return compile(source, "<tests>", "exec")
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(_RECURSION)
@@ -203,7 +206,8 @@ def _guard_name(at: ast.stmt | ast.expr, guard: str) -> ast.expr:
 
 
 def _guarded(argument: Any, guarded: Callable[[Any], Any]) -> Any:
-    return guarded(argument) if callable(argument) and not isinstance(argument, type) else argument
+    wanted = isinstance(argument, type) and issubclass(argument, BaseException)
+    return guarded(argument) if callable(argument) and not wanted else argument
 
 
 def _builtin_kinds(lineage: Sequence[str]) -> list[type[BaseException]]:

@@ -15,11 +15,22 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from crucible_worker.grading.code.inside import errors, frames, nodes, rehearsal, values
-from crucible_worker.grading.code.inside.objects import Failed, Function, Instance, Opaque, Unpassable
+from crucible_worker.grading.code.inside import errors, frames, kinds, nodes, rehearsal, values
+from crucible_worker.grading.code.inside.objects import (
+    Failed,
+    Function,
+    Instance,
+    Opaque,
+    ProgramClass,
+    ProgramObject,
+    Unpassable,
+    become,
+    program_class,
+)
 
 __all__ = ["examine"]
 
@@ -45,7 +56,8 @@ def examine(channel: socket.socket) -> None:
         codes = [errors.compiled(source, guards) for source in order["sources"]]
         for name, is_class in order["names"].items():
             setattr(module, name, guards.classes.get(name) or caller.proxy(name, is_class=is_class))
-        setattr(module, errors.GUARDS, guards)
+        for name, given in ((errors.GUARDS, guards), (kinds.TYPE_OF, caller.type_of), (kinds.SAME, caller.same)):
+            setattr(module, name, given)
         for code in codes:
             exec(code, module.__dict__)
         told: dict[str, Any] = {"passed": True}
@@ -74,7 +86,11 @@ class _Caller:
     ) -> None:
         self._channel, self._nonce, self._guards, self._module = channel, nonce, guards, module
         self._helpers = helpers
-        self._nodes = nodes.Nodes(module, first=0)
+        self._nodes = nodes.Nodes(self.named, first=0)
+        self._classes: dict[str, ProgramClass] = {}
+        self._other_classes: dict[str, type[Any]] = {}  # that the tests do not name
+        self._held: dict[str, int] = {}  # the numbers of classes
+        self._iterators: weakref.WeakKeyDictionary[Iterator[Any], int] = weakref.WeakKeyDictionary()
         self._verdict: Mapping[str, Any] | None = None
         self._turn = threading.Lock()  # tests may have threads
 
@@ -84,10 +100,12 @@ class _Caller:
             frames.send(self._channel, {"nonce": self._nonce, **(self._verdict or verdict)})
 
     def proxy(self, name: str, *, is_class: bool) -> Any:
-        """What stands for a function of the program."""
+        """What stands for a function or a class of the program."""
+        if is_class:
+            return self._classes.setdefault(name, program_class(self, name))
 
         def call(*arguments: Any, **named: Any) -> Any:
-            return self.call(name, arguments, named, is_class=is_class)
+            return self.call(name, arguments, named)
 
         def refuse(bases: object) -> NoReturn:
             self.give_up(f"the tests define a class below {name}, and classes cannot pass")
@@ -95,6 +113,47 @@ class _Caller:
         call.__name__ = call.__qualname__ = name
         vars(call)["__mro_entries__"] = refuse
         return call
+
+    def held(self, name: str) -> int:
+        """The number of a class of the program."""
+        if name not in self._held:
+            answer = self._asked(name, {"object": None, "held": name})
+            if answer.get("missing"):
+                self._fail_without(name)
+            if type(answer.get("object")) is not int:
+                self.fail(f"{name} sent what is no class")
+            self._held[name] = answer["object"]
+        return self._held[name]
+
+    def class_of(self, lineage: Sequence[str]) -> ProgramClass | None:
+        """The first of these classes that the tests name."""
+        return next((self._classes[name] for name in lineage if name in self._classes), None)
+
+    def is_instance(self, kind: ProgramClass, value: Any) -> bool:
+        """Whether a value of the tests is an instance of a class of the program, as `isinstance` there has it."""
+        name, number = kind.__name__, self.held(kind.__name__)
+        if isinstance(value, Iterator) and not isinstance(value, ProgramObject):  # whose items are not to be taken
+            if (of_program := self._iterators.get(value) if isinstance(value, Generator) else None) is None:
+                return False
+            value = Opaque(self, name, "an iterator", of_program)
+        try:
+            written = values.encode(value, 0, self)
+        except values.NotPlain:
+            return False  # of a class of the tests
+        found = self.operate(name, number, "is_instance", value)
+        if found is None and not (isinstance(written, dict) and written.keys() <= {"object", "node"}):
+            self.give_up(f"the tests want to know whether {type(value).__name__} was {name} before it passed")
+        if found is True and isinstance(value, Opaque):
+            become(value, self.class_of(value._proxy_lineage) or kind)
+        return found is True
+
+    def operate(self, owner: str, number: int, operation: str, *arguments: Any) -> Any:
+        """Have the program do something to an object of its."""
+        return self.call(operation, arguments, {}, of=number, operation=owner)
+
+    def rest(self, number: int) -> Iterator[Any]:
+        """The items that an iterator of the program still has."""
+        return self._items(number)
 
     def attribute(self, owner: str, number: int, name: str) -> Any:
         """What an object of the program has under a name: a value, or a proxy of a method."""
@@ -109,8 +168,10 @@ class _Caller:
 
     def write(self, value: Any) -> Any:
         """Iterators cross with all of their items; see `values.Kept`."""
-        if isinstance(value, Opaque | Instance):
-            return {"object": value._number}
+        if isinstance(value, ProgramObject):
+            return {"object": value._proxy_number}
+        if isinstance(value, ProgramClass):
+            return {"object": self.held(value.__name__)}
         if nodes.is_node(value):
             return {"node": self._nodes.write(value)}
         if isinstance(value, Iterator):
@@ -125,14 +186,17 @@ class _Caller:
         if mark == "node":
             return self._nodes.find(content)
         if mark == "iterator" and type(content) is int:
-            return self._items(content)
-        if mark == "object" and type(content) is int:
-            return Opaque(self, "the program", "an object", content)
+            items = self._items(content)
+            self._iterators[items] = content
+            return items
+        if mark == "object" and isinstance(content, dict):
+            return self._opaque("the program", "an object", content)
         raise ValueError(f"no written value has the mark {mark!r:.20}")
 
     def named(self, name: str) -> Any:
         """What the tests have under a name."""
-        return vars(self._module).get(name)
+        known = vars(self._module).get(name)
+        return None if isinstance(known, ProgramClass) else known
 
     def fail(self, reason: str) -> NoReturn:
         """The program fails, for good."""
@@ -153,6 +217,7 @@ class _Caller:
         of: int | None = None,
         itself: bool = False,
         is_class: bool = False,
+        operation: str = "",
     ) -> Any:
         """Have the program call one of its functions.
 
@@ -163,6 +228,7 @@ class _Caller:
             of: an object that the program keeps, whose method it is.
             itself: whether it is this object that is called, or awaited.
             is_class: whether objects come of it.
+            operation: where it is an operation on the object and no method, what the object came of.
         """
         outer = self._nodes.begin()  # what is written may be an iterator that calls the program
         try:
@@ -173,9 +239,11 @@ class _Caller:
         finally:
             self._nodes.end(outer)
         asked = values.asking(None if itself else name, *written, of=of, keep=is_class, changes=True)
+        asked["operation"] = bool(operation)
+        name = operation or name
         answer = self._asked(name, {**asked, "nodes": table})
         if is_class and "object" in answer and "opaque" not in answer:
-            return Instance(self, name, answer["object"])
+            return become(Opaque(self, name, "an object", answer["object"]), self._classes[name])
         try:
             value = self._value(name, answer)
         finally:
@@ -231,16 +299,44 @@ class _Caller:
         except (ValueError, TypeError, RecursionError) as error:
             self.fail(f"{name} sent what is no plain value: {type(error).__name__}")
 
+    def _opaque(self, name: str, kind: str, told: Mapping[str, Any]) -> Opaque:
+        """What stands for an object of which a program has told this."""
+        number = told.get("object")
+        lineage, gives = ([str(each) for each in told.get(key, ())] for key in ("lineage", "gives"))
+        shown = Function if told.get("callable") is True else Opaque
+        return shown(self, name, kind, number if type(number) is int else None, lineage, gives)
+
+    def type_of(self, value: Any) -> type[Any]:
+        """What `type(value)` is for the tests."""
+        if isinstance(value, Opaque) and value._proxy_lineage:
+            name = value._proxy_lineage[0]
+            if name in self._classes:
+                become(value, self._classes[name])
+            else:
+                return self._other_classes.setdefault(name, type(name, (), {}))
+        bare = self._nodes.is_met(value) and self._classes.get(type(value).__name__)
+        return bare or type(value)
+
+    def same(self, value: Any, other: Any) -> bool:
+        """What `value is other` is for the tests."""
+        if value is other or not (isinstance(value, ProgramObject) and isinstance(other, ProgramObject)):
+            return value is other
+        if value._proxy_number != other._proxy_number:
+            return False
+        if not (isinstance(value, Instance) and isinstance(other, Instance)):
+            self.give_up(f"the tests want to know whether what {value._proxy_name} returned is another object")
+        return True
+
     def _without_value(self, name: str, answer: Mapping[str, Any]) -> Any:
         if "raised" in answer:
             raise self._guards.error(answer, _arguments(answer))
         if answer.get("missing"):
             self._fail_without(name)
         if "opaque" in answer:
-            kind, number = str(answer["opaque"])[:_MAX_MESSAGE_CHARS], answer.get("object")
+            kind = str(answer["opaque"])[:_MAX_MESSAGE_CHARS]
             if kind == "coroutine":
-                return _awaited(self, name, number)
-            return (Function if answer.get("callable") is True else Opaque)(self, name, kind, number)
+                return _awaited(self, name, answer.get("object"))
+            return self._opaque(name, kind, answer)
         return self.fail(f"{name} returned more than may pass")
 
 

@@ -10,7 +10,6 @@ On either side a node is an instance of the class that has its name there, or of
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,12 +23,12 @@ class Nodes:
     """The nodes that have crossed.
 
     Args:
-        module: has the classes of this side.
+        named: what has a name on this side; its classes, or None.
         first: the number of the first node that is met here; 0 or 1, the other for the other side.
     """
 
-    def __init__(self, module: types.ModuleType, first: int) -> None:
-        self._module, self._next = module, first
+    def __init__(self, named: Callable[[str], Any], first: int) -> None:
+        self._named, self._next = named, first
         self._objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}  # by identity; `_objects` keeps them alive
         self._reached: set[int] = set()
@@ -94,6 +93,10 @@ class Nodes:
             raise ValueError("a node that no table has")
         return self._objects[number]
 
+    def is_met(self, value: Any) -> bool:
+        """Whether a value is a node that has crossed."""
+        return id(value) in self._numbers
+
     def _remember(self, number: Any, node: Any) -> None:
         if type(number) is not int:
             raise ValueError("a node's number is an integer")
@@ -103,7 +106,7 @@ class Nodes:
     def _class(self, name: Any) -> type[Any]:
         if name not in _CLASSES:
             raise ValueError("a class that no node has")
-        known = vars(self._module).get(name)
+        known = self._named(name)
         return known if isinstance(known, type) else self._bare.setdefault(name, type(name, (), {}))
 
 

@@ -1,17 +1,33 @@
-"""What stands in the tests for objects that stay with the program.
+"""What stands in the tests for objects and classes that stay with the program.
 
-`Opaque` is what a function returned that is no plain value: its word is worth nothing, so that it has none. `Instance`
-is an object that the tests made of a class of the program's: its methods are the program's, and that is all there is to
-it. Both can be handed back to the program.
+`Opaque` is what a function returned that is no plain value: its word is worth nothing, so that it has none. If it can
+be iterated or indexed, it has `Items`, which are taken once. `Instance` is an object that the tests expect to be one:
+they made it of a class of the program's, found by `isinstance` that it is of one, or use what no plain value has. Its
+methods are the program's, and so are its length and its items. All can be handed back to the program.
+
+`ProgramClass` is the type of the classes, which are types for the tests as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from crucible_worker.grading.code.inside import values
+from crucible_worker.grading.code.inside.errors import ProgramError
+from crucible_worker.grading.code.inside.items import Items
 
-__all__ = ["Failed", "Function", "Instance", "Opaque", "Unpassable"]
+__all__ = [
+    "Failed",
+    "Function",
+    "Instance",
+    "Opaque",
+    "ProgramClass",
+    "ProgramObject",
+    "Unpassable",
+    "become",
+    "program_class",
+]
 
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range)
 _PLAIN_ATTRIBUTES = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
@@ -31,6 +47,11 @@ class _Caller(values.Kept, Protocol):
     def fail(self, reason: str) -> NoReturn: ...
     def give_up(self, reason: str) -> NoReturn: ...
     def attribute(self, owner: str, number: int, name: str) -> Any: ...
+    def held(self, name: str) -> int: ...
+    def operate(self, owner: str, number: int, operation: str, *arguments: Any) -> Any: ...
+    def rest(self, number: int) -> Iterator[Any]: ...
+    def class_of(self, lineage: Sequence[str]) -> ProgramClass | None: ...
+    def is_instance(self, kind: ProgramClass, value: Any) -> bool: ...
     def call(
         self,
         name: str,
@@ -43,33 +64,95 @@ class _Caller(values.Kept, Protocol):
     ) -> Any: ...
 
 
-class Opaque:
+class ProgramObject:
+    """An object that stays with the program. Tests may use any name of its, so that the slots have a prefix."""
+
+    __slots__ = (
+        "_proxy_caller",
+        "_proxy_gives",
+        "_proxy_items",
+        "_proxy_kind",
+        "_proxy_lineage",
+        "_proxy_name",
+        "_proxy_number",
+    )
+
+    def __init__(
+        self,
+        caller: _Caller,
+        name: str,
+        kind: str,
+        number: int | None,
+        lineage: Sequence[str] = (),
+        gives: Sequence[str] = (),
+    ) -> None:
+        given = (caller, gives, None, kind, lineage, name, number)
+        for slot, value in zip(ProgramObject.__slots__, given):
+            object.__setattr__(self, slot, value)
+
+
+class Opaque(ProgramObject):
     """What a program returned that is no plain value."""
 
-    __slots__ = ("_caller", "_function", "_kind", "_number")
+    __slots__ = ()
 
-    def __init__(self, caller: _Caller, function: str, kind: str, number: int | None) -> None:
-        for name, value in zip(Opaque.__slots__, (caller, function, kind, number)):
-            object.__setattr__(self, name, value)
+    def _proxy_fail(self, *arguments: object) -> Any:
+        self._proxy_caller.fail(f"{self._proxy_name} returned {self._proxy_kind}, which is no plain value")
 
-    def _fail(self, *arguments: object) -> Any:
-        self._caller.fail(f"{self._function} returned {self._kind}, which is no plain value")
+    def _proxy_give_up(self, *arguments: object) -> Any:
+        self._proxy_caller.give_up(
+            f"{self._proxy_name} returned {self._proxy_kind}, of which the tests need more than a value"
+        )
 
-    def _give_up(self, *arguments: object) -> Any:
-        self._caller.give_up(f"{self._function} returned {self._kind}, of which the tests need more than a value")
-
-    def _compared(self, other: object) -> Any:
+    def _proxy_compared(self, other: object) -> Any:
         # A plain value is never equal to it; what is none either might be.
-        return self._fail() if _is_plain(other) else self._give_up()
+        return self._proxy_fail() if _is_plain(other) else self._proxy_give_up()
+
+    def _proxy_taken(self, *needed: str) -> Items:
+        """Its items, if its class has one of these methods."""
+        if not any(name in self._proxy_gives for name in needed):
+            self._proxy_fail()
+        items: Items | None = self._proxy_items
+        if items is None:
+            items = Items(self._proxy_caller, self._proxy_name, self._proxy_number, self._proxy_gives)
+            object.__setattr__(self, "_proxy_items", items)
+        return items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._proxy_taken("iter", "getitem"))
+
+    def __len__(self) -> int:
+        if "len" not in self._proxy_gives and ("iter" in self._proxy_gives or "getitem" in self._proxy_gives):
+            raise TypeError(f"{self._proxy_kind} has no len()")  # which list() wants to know
+        return self._proxy_taken("len").length()
+
+    def __bool__(self) -> bool:
+        return self._proxy_taken("len").length() > 0
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._proxy_taken("getitem").at(key)
+
+    def __contains__(self, item: object) -> bool:
+        return any(each is item or each == item for each in self._proxy_taken("iter", "getitem"))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed([*self._proxy_taken("reversed", "len")])
 
     def __getattr__(self, name: str) -> Any:
         # No plain value has it: then the tests want an object, and it is not the program that is to blame.
-        if name not in _PLAIN_ATTRIBUTES and not name.startswith("__"):
-            self._caller.give_up(f"the tests use .{name} of what {self._function} returned, and objects cannot pass")
-        return self._fail()
+        wanted = name not in _PLAIN_ATTRIBUTES and not name.startswith("__")
+        kind = self._proxy_caller.class_of(self._proxy_lineage)
+        if wanted and kind is not None:
+            become(self, kind)
+            return getattr(self, name)
+        if wanted or (kind is not None and not name.startswith("__")):
+            self._proxy_caller.give_up(
+                f"the tests use .{name} of what {self._proxy_name} returned, and objects cannot pass"
+            )
+        return self._proxy_fail()
 
-    __setattr__ = __delattr__ = _give_up
-    __hash__ = _fail
+    __setattr__ = __delattr__ = _proxy_give_up
+    __hash__ = _proxy_fail
 
 
 class Function(Opaque):
@@ -79,34 +162,135 @@ class Function(Opaque):
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Have the program call it."""
-        return self._caller.call(self._function, arguments, named, of=self._number, itself=True)
+        return self._proxy_caller.call(self._proxy_name, arguments, named, of=self._proxy_number, itself=True)
 
 
-class Instance:
-    """An object that the tests made of a class of the program's."""
+class Instance(ProgramObject):
+    """An object that the tests expect to be one of a class of the program's."""
 
-    __slots__ = ("_caller", "_class", "_number")
+    __slots__ = ()
 
-    def __init__(self, caller: _Caller, name: str, number: int) -> None:
-        for slot, value in zip(Instance.__slots__, (caller, name, number)):
-            object.__setattr__(self, slot, value)
-
-    def _give_up(self, *arguments: object) -> Any:
-        self._caller.give_up(f"the tests use an object of {self._class} for more than its methods")
+    def _proxy_give_up(self, *arguments: object) -> Any:
+        self._proxy_caller.give_up(f"the tests use an object of {self._proxy_name} for more than its methods")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            return self._give_up()
-        return self._caller.attribute(self._class, self._number, name)
+            return self._proxy_give_up()
+        return self._proxy_caller.attribute(self._proxy_name, self._proxy_number, name)
 
-    def _compared(self, other: object) -> Any:
+    def _proxy_compared(self, other: object) -> Any:
         # Where a plain value is expected, an object is as wrong as what any function returns that is none.
         if _is_plain(other):
-            self._caller.fail(f"{self._class} gave an object, which is no plain value")
-        return self._give_up()
+            self._proxy_caller.fail(f"{self._proxy_name} gave an object, which is no plain value")
+        return self._proxy_give_up()
 
-    __setattr__ = __delattr__ = _give_up
-    __hash__ = _give_up
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Have the program call it."""
+        return self._proxy_caller.call(self._proxy_name, arguments, named, of=self._proxy_number, itself=True)
+
+    def __len__(self) -> int:
+        try:
+            return self._proxy_caller.operate(self._proxy_name, self._proxy_number, "len")
+        except ProgramError as error:
+            if isinstance(error.native, TypeError):
+                raise error.native from None  # list() takes this to mean that there is no length
+            raise
+
+    def __next__(self) -> Any:
+        if self._proxy_items is None:
+            object.__setattr__(self, "_proxy_items", self._proxy_caller.rest(self._proxy_number))
+        return next(self._proxy_items)
+
+    __setattr__ = __delattr__ = _proxy_give_up
+    __hash__ = _proxy_give_up
+
+
+class ProgramClass(type):
+    """The type of the program's classes, which `program_class` makes. What tests ask of one is asked of the program."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> ProgramClass:
+        """Tests that define a class below one cannot be run."""
+        if bases != (Instance,):
+            base = next(base for base in bases if isinstance(base, ProgramClass))
+            base._class_caller().give_up(f"the tests define a class below {base.__name__}, and classes cannot pass")
+        caller = namespace.pop("_class_caller")
+        made = super().__new__(mcs, name, bases, namespace)
+        type.__setattr__(made, "_class_of", caller)
+        return made
+
+    def __init__(cls, *given: Any) -> None:
+        """Nothing is left to do."""
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        """Have the program make an object."""
+        return cls._class_caller().call(cls.__name__, arguments, named, is_class=True)
+
+    def __getattr__(cls, name: str) -> Any:
+        """An attribute of the class, or a static or class method."""
+        if name.startswith("__"):
+            raise AttributeError(f"the tests have no {name} of {cls.__name__}")
+        caller = cls._class_caller()
+        return caller.attribute(cls.__name__, caller.held(cls.__name__), name)
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        cls._class_give_up(f"the tests set .{name} of {cls.__name__}, which stays with the program")
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if type(instance) is cls:
+            return True
+        return cls._class_caller().is_instance(cls, instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        if subclass is cls or not isinstance(subclass, ProgramClass):
+            return subclass is cls
+        return cls._class_operate("is_subclass", subclass) is True
+
+    def __iter__(cls) -> Iterator[Any]:
+        return cls._class_operate("iter")
+
+    def __len__(cls) -> int:
+        return cls._class_operate("len")
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls._class_operate("getitem", key)
+
+    def __contains__(cls, item: Any) -> bool:
+        return cls._class_operate("contains", item)
+
+    def __bool__(cls) -> bool:
+        return True
+
+    def __eq__(cls, other: object) -> bool:
+        if cls is not other and not isinstance(other, type):
+            cls._class_give_up(f"the tests use {cls.__name__} as a value, and only classes and functions can pass")
+        return cls is other
+
+    __hash__ = type.__hash__
+
+    def _class_caller(cls) -> _Caller:
+        return type.__getattribute__(cls, "_class_of")
+
+    def _class_operate(cls, operation: str, *arguments: Any) -> Any:
+        caller = cls._class_caller()
+        return caller.operate(cls.__name__, caller.held(cls.__name__), operation, *arguments)
+
+    def _class_give_up(cls, reason: str) -> NoReturn:
+        caller = cls._class_caller()
+        caller.held(cls.__name__)  # a program that lacks it fails
+        caller.give_up(reason)
+
+
+def program_class(caller: _Caller, name: str) -> ProgramClass:
+    """The class that has a name in the program."""
+    return ProgramClass(name, (Instance,), {"__slots__": (), "_class_caller": caller})
+
+
+def become(value: Opaque, kind: ProgramClass) -> Any:
+    """Have an object be one of a class for the tests from here on; the object."""
+    object.__setattr__(value, "_proxy_items", None)
+    object.__setattr__(value, "_proxy_name", kind.__name__)
+    object.__setattr__(value, "__class__", kind)
+    return value
 
 
 def _is_plain(value: object) -> bool:
@@ -120,20 +304,32 @@ def _is_plain(value: object) -> bool:
 
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_OF_OBJECTS = ("enter", "exit", "await", "aenter", "aexit", "aiter", "anext")  # no plain value has them
+_OF_OBJECTS = ("enter", "exit", "await", "aenter", "aexit", "aiter", "anext", "copy", "deepcopy")  # of no plain value
+_BY_PROGRAM = ("iter", "getitem", "setitem", "delitem", "contains", "reversed", "bool", "str", "repr")
 _OTHERS = (
-    *("bool", "len", "iter", "next", "contains", "getitem", "setitem", "delitem", "reversed"),
+    *("next", "setitem", "delitem", "str", "repr"),
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
     *("pow", "rpow", "divmod", "rdivmod", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift"),
-    *("rrshift", "neg", "pos", "abs", "invert", "int", "float", "complex", "index", "round", "str", "repr", "format"),
-    "bytes",
+    *("rrshift", "neg", "pos", "abs", "invert", "int", "float", "complex", "index", "round", "format", "bytes"),
 )
+
+
+def _operated(operation: str) -> Any:
+    def operate(self: Instance, *arguments: Any) -> Any:
+        return self._proxy_caller.operate(self._proxy_name, self._proxy_number, operation, *arguments)
+
+    return operate
+
+
 for _name in _COMPARISONS:
-    setattr(Opaque, f"__{_name}__", Opaque._compared)
-    setattr(Instance, f"__{_name}__", Instance._compared)
+    setattr(Opaque, f"__{_name}__", Opaque._proxy_compared)
+    setattr(Instance, f"__{_name}__", Instance._proxy_compared)
 for _name in _OF_OBJECTS:
-    setattr(Opaque, f"__{_name}__", Opaque._give_up)
-    setattr(Instance, f"__{_name}__", Instance._give_up)
+    setattr(Opaque, f"__{_name}__", Opaque._proxy_give_up)
+    setattr(Instance, f"__{_name}__", Instance._proxy_give_up)
 for _name in _OTHERS:
-    setattr(Opaque, f"__{_name}__", Opaque._fail)
-    setattr(Instance, f"__{_name}__", Instance._give_up)
+    setattr(Opaque, f"__{_name}__", Opaque._proxy_fail)
+    if _name not in ("next", *_BY_PROGRAM):
+        setattr(Instance, f"__{_name}__", Instance._proxy_give_up)
+for _name in _BY_PROGRAM:
+    setattr(Instance, f"__{_name}__", _operated(_name))

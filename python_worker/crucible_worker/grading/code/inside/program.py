@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
+import operator
 import random
 import socket
 import sys
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_worker.grading.code.inside import frames, nodes, values
@@ -28,6 +30,10 @@ _MAX_MESSAGE_CHARS = 300
 _MAX_NAME_CHARS = 60
 _MAX_LINEAGE = 16  # classes above that of an exception
 _MAX_ARGUMENTS_BYTES = 4096  # of an exception
+_GIVES = {
+    **{name: f"__{name}__" for name in ("iter", "len", "getitem", "reversed")},
+    "keys": "keys",
+}
 _ITEMS_BYTES = 64 * 1024  # of items of an iterator that are sent at once, about
 
 
@@ -69,6 +75,16 @@ class _Kept:
             self._objects.append(value)
         return number
 
+    def told(self, value: Any) -> Mapping[str, Any]:
+        """Keep an object; what tests are told of it."""
+        bases = type(value).__mro__[:_MAX_LINEAGE]
+        return {
+            "object": self.add(value),
+            "callable": callable(value),
+            "lineage": [_name(value), *(base.__name__ for base in bases if self.named(base.__name__) is base)],
+            "gives": [name for name, method in _GIVES.items() if hasattr(type(value), method)],
+        }
+
     def find(self, number: int) -> Any:
         """An object that is kept."""
         return self._objects[number]
@@ -90,7 +106,7 @@ class _Kept:
 
     def _known(self) -> nodes.Nodes:
         if self._nodes is None:
-            self._nodes = nodes.Nodes(self._module, first=1)
+            self._nodes = nodes.Nodes(self.named, first=1)
         return self._nodes
 
     def write(self, value: Any) -> Any:
@@ -99,9 +115,7 @@ class _Kept:
             return {"node": self._known().write(value)}
         if hasattr(type(value), "__next__") and hasattr(type(value), "__iter__"):
             return {"iterator": self.add(value)}
-        if id(value) in self._numbers:
-            return {"object": self._numbers[id(value)]}
-        raise values.NotPlain(type(value).__name__[:_MAX_NAME_CHARS])
+        return {"object": self.told(value)}
 
     def read(self, mark: str, content: Any) -> Any:
         """Iterators of the tests come with all of their items."""
@@ -172,11 +186,18 @@ def _loaded(module: types.ModuleType, source: str) -> Mapping[str, Any]:
 def _answered(module: types.ModuleType, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Do what is asked of the program, or of an object of it that is kept for the tests."""
     holder = module if asked["object"] is None else kept.find(asked["object"])
+    if "held" in asked:
+        return _held(module, kept, asked["held"])
     if "attribute" in asked:
         return _attribute(holder, kept, asked["attribute"])
     if "next" in asked:
         return _items(holder, kept, asked["next"])
     return _called(holder, kept, asked)
+
+
+def _held(module: types.ModuleType, kept: _Kept, name: str) -> Mapping[str, Any]:
+    """The number of what has a name in the program."""
+    return {"object": kept.add(getattr(module, name))} if hasattr(module, name) else {"missing": True}
 
 
 def _attribute(holder: Any, kept: _Kept, name: str) -> Mapping[str, Any]:
@@ -217,7 +238,7 @@ def _called(holder: Any, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, 
     if asked["object"] is None and not _defined(holder, asked):
         return {"missing": True}
     try:
-        called = holder if asked["function"] is None else _function(holder, asked)
+        called = _callable(holder, asked)
         value = called(*arguments, **named) if callable(called) else _awaited(called)
         answer = _made(value, kept) if asked["keep"] else _written(value, kept)
     except BaseException as error:
@@ -246,9 +267,16 @@ def _changes(
 def _written(value: Any, kept: _Kept) -> Mapping[str, Any]:
     """A value, or what is to be known of one that does not cross."""
     try:
-        return {"value": values.encode(value, 0, kept), **kept.table()}
+        written = values.encode(value, 0, kept)
     except values.NotPlain as error:
-        return {"opaque": str(error), "object": kept.add(value), "callable": callable(value)}
+        return {"opaque": f"{_name(value)} with {error}", **kept.told(value)}
+    if isinstance(written, dict) and "object" in written:
+        return {"opaque": _name(value), **kept.told(value)}
+    return {"value": written, **kept.table()}
+
+
+def _name(value: Any) -> str:
+    return type(value).__name__[:_MAX_NAME_CHARS]
 
 
 def _awaited(coroutine: Any) -> Any:
@@ -269,12 +297,36 @@ def _defined(module: types.ModuleType, asked: Mapping[str, Any]) -> bool:
     return any(hasattr(module, name) for name in names)
 
 
+def _callable(holder: Any, asked: Mapping[str, Any]) -> Any:
+    """What is called, or awaited: an object, an operation on it, or a function by its name."""
+    if asked.get("operation"):
+        return functools.partial(_OPERATIONS[asked["function"]], holder)
+    return holder if asked["function"] is None else _function(holder, asked)
+
+
 def _function(holder: Any, asked: Mapping[str, Any]) -> Any:
     """What is called: a function, or a method of LeetCode's class where that may be meant."""
     name = asked["function"]
     if asked["solution"] and not hasattr(holder, name) and hasattr(holder, values.SOLUTION):
         holder = getattr(holder, values.SOLUTION)()
     return getattr(holder, name)
+
+
+def _is_instance(kind: Any, value: Any) -> bool | None:
+    """Whether a value is an instance; None where its class is no longer known, after it crossed as its base class."""
+    if isinstance(value, kind):
+        return True
+    return None if isinstance(kind, type) and kind is not type(value) and issubclass(kind, type(value)) else False
+
+
+_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "iter": lambda holder: (item for item in holder),
+    "is_instance": _is_instance,
+    "is_subclass": lambda kind, other: issubclass(other, kind),
+    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains")},
+    **{kind.__name__: kind for kind in (len, reversed, bool, str, repr)},
+}
+"""What tests do to an object without naming a method of it."""
 
 
 def _raised(error: BaseException) -> Mapping[str, Any]:

@@ -134,7 +134,7 @@ def encode(value: Any, depth: int = 0, kept: Kept | None = None) -> Any:
         return _encode_tuple(value, below, kept)
     for kind, name in ((set, "s"), (frozenset, "z")):
         if isinstance(value, kind):
-            return {name: [encode(item, below, kept) for item in value]}
+            return {name: [_encode_key(item, below, kept) for item in value]}
     if isinstance(value, dict):
         return _encode_dict(value, below, kept)
     if (written := _encode_rare(value)) is None and (written := _encode_container(value, below, kept)) is None:
@@ -177,7 +177,7 @@ def _encode_tuple(value: tuple[Any, ...], below: int, kept: Kept | None) -> Any:
 
 
 def _encode_dict(value: dict[Any, Any], below: int, kept: Kept | None) -> Any:
-    items = [[encode(key, below, kept), encode(item, below, kept)] for key, item in value.items()]
+    items = [[_encode_key(key, below, kept), encode(item, below, kept)] for key, item in value.items()]
     if isinstance(value, collections.Counter):
         return {"counter": items}
     if isinstance(value, collections.OrderedDict):
@@ -188,16 +188,29 @@ def _encode_dict(value: dict[Any, Any], below: int, kept: Kept | None) -> Any:
     return {"d": items}
 
 
+def _encode_key(value: Any, below: int, kept: Kept | None) -> Any:
+    """A key of a dict or an element of a set. An object cannot be one on the other side: it has no hash there."""
+    written = encode(value, below, kept)
+    waiting = [written] if isinstance(written, dict) else []
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict) and "object" in part:
+            raise NotPlain(_name(value))
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return written
+
+
 def _encode_container(value: Any, below: int, kept: Kept | None) -> Any:
     if isinstance(value, collections.deque):
         return {"deque": [[encode(item, below, kept) for item in value], value.maxlen]}
     if isinstance(value, array.array):
         return {"array": [value.typecode, [encode(item) for item in value]]}
-    for kind, mark in ((_KEYS, "keys"), (_VALUES, "values")):
-        if isinstance(value, kind):
-            return {mark: [encode(item, below, kept) for item in value]}
+    if isinstance(value, _KEYS):
+        return {"keys": [_encode_key(item, below, kept) for item in value]}
+    if isinstance(value, _VALUES):
+        return {"values": [encode(item, below, kept) for item in value]}
     if isinstance(value, _ITEMS):
-        return {"items": [[encode(key, below, kept), encode(item, below, kept)] for key, item in value]}
+        return {"items": [[_encode_key(key, below, kept), encode(item, below, kept)] for key, item in value]}
     return None
 
 
