@@ -79,7 +79,13 @@ async def _unless_stopped(running: Coroutine[Any, Any, list[EvalLog]], line: Lin
     """The logs of a run; None if the worker stopped it before, which leaves what was scored in a file."""
     evaluating, stopping = asyncio.create_task(running), asyncio.create_task(line.stopped.wait())
     try:
-        await asyncio.wait({evaluating, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({evaluating, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # A step has exited: asyncio ends its loop with SystemExit, and cancels every task, this one too.
+            with contextlib.suppress(asyncio.CancelledError, SystemExit):
+                await evaluating
+            return []
         if evaluating.done():
             return evaluating.result()
         evaluating.cancel()
