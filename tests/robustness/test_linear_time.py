@@ -222,6 +222,14 @@ ROWS = {
     "extract: markers": Row(make=lambda n: "the answer is " * n, run=extract, size=2_000),
     "extract: markers in text": Row(make=lambda n: r"\text{Answer: " * n, run=extract, size=2_000),
     "extract: tags": Row(make=lambda n: "'<answer>5</answer>'" * n, run=extract, size=2_000),
+    "extract: joined tags": Row(make=lambda n: "<answer>5</answer> and " * n, run=extract, size=4_000),
+    "extract: joined objects": Row(make=lambda n: '{"answer": 5}\n' * n, run=extract, size=4_000),
+    "extract: joined markers": Row(make=lambda n: "Answer: 5\n" * n, run=extract, size=4_000),
+    "extract: joined signs of answers": Row(make=lambda n: "#### 5\n" * n, run=extract, size=4_000),
+    "extract: answers that are taken back": Row(
+        make=lambda n: r"<answer>5</answer> is wrong. \boxed{5} is wrong. " * n, run=extract, size=1_000
+    ),
+    "extract: objects that are taken back": Row(make=lambda n: "{" * n + "} is wrong. " * n, run=extract, size=4_000),
     "extract: tags that do not end": Row(make=lambda n: "<answer>" * n, run=extract, size=4_000),
     "extract: objects": Row(make=lambda n: '{"answer":' * n + "1" + "}" * n, run=extract, size=4_000),
     "extract: commands in an object": Row(make=lambda n: '{"answer":"' + r"\\" * n + '"}', run=extract, size=20_000),

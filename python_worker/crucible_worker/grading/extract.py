@@ -18,6 +18,9 @@ The first of these that a response has, and of its kind the last:
 8. `whole`: the response itself, where it is one short line of at most four words.
 9. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
 
+An answer that the response takes back (`<answer>41</answer> is wrong`) is none, as
+`crucible_worker.grading.retraction` says.
+
 Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
 no answers, nor are formulas and numbers that the text rules out ("it is not 5").
 
@@ -33,30 +36,32 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.formulas import last_formulas, listed_below
-from crucible_worker.grading.joined import MAX_JOINED, numbers_joined
+from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, written
 from crucible_worker.grading.json_answer import json_answer
+from crucible_worker.grading.markers import has_marker, last_marked
 from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
-    is_placeholder,
     judges,
     phrase,
     says_something,
     undelimited,
+    without_bold,
     words,
 )
-from crucible_worker.grading.rejection import MAX_RULED_OUT, list_start, ruled_out_in_line
+from crucible_worker.grading.rejection import MAX_RULED_OUT, is_retracted, list_start, ruled_out_in_line
 from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_rows_in_one_line
-from crucible_worker.grading.tagged import Tagged, last_tagged
-from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped, without_special_tokens
+from crucible_worker.grading.retraction import is_taken_back, without_retracted
+from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged
+from crucible_worker.grading.wrapped import without_special_tokens
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
@@ -69,36 +74,6 @@ MAX_WHOLE_WORDS = 4
 """A response of one line that has more words is a sentence, not an answer."""
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-# "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
-_WORDS = (
-    *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
-    *("ответ", "ответом", "відповідь", "cevap", "jawaban", "jibu", "đáp án", "đáp số", "ìdáhùn", "idahun"),
-    *("答案", "答え", "答", "回答", "解答", "正解", "答复", "답", "답변", "정답", "उत्तर", "উত্তর", "సమాధానం", "คำตอบ"),
-    *("الإجابة", "إجابة", "الجواب", "جواب"),
-)
-_LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # looked at first: most characters are none of them
-# This and the next read a reversed text: the first match is the last one of the text.
-_MARKER = re.compile(
-    rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
-)
-# The same where the text holds no word but the English one: one character of eight may end a marker.
-_ENGLISH_MARKER = re.compile(r"[#:rRsS](?:(?<=#)###|(?<=:)A(?=[\s*]|\Z)|(?i:(?<=r)ewsna|(?<=s)rewsna))")
-_OTHER_WORDS = tuple(word for word in _WORDS if not word.startswith("answer"))
-_OTHER_ASCII_WORDS = tuple(filter(str.isascii, _OTHER_WORDS))
-# What must follow such a word, forwards: at most some characters are read.
-_MARKED = re.compile(
-    r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
-    r"(?:</?\w{1,6}>){0,2}[*_`}\xa0 ]{0,4}"
-    r"(?:[:=\uff1a\uff1d\u0983\u2192\u21d2]>?|[-\u2013\u2014](?=\s)"
-    r"|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
-    r"|(?:est|es|ist|lautet|é|è|sind|som|är|är|равен|равно|является|будет|هي|هو)(?!\w)"
-    r"|[应應]?[该該]?是|[选選]择?|为|為|等于|等於|는|은|は"
-    r"|(?:to|of|for|auf) [^\n.:]{1,80}?(?::| (?:is|are|ist)\b))",
-    re.IGNORECASE,
-)
-# A line that says no more than "Final answer", and the answer below it.
-_HEADING = re.compile(r"[*_` ]{0,4}\n")
-_BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
@@ -131,12 +106,35 @@ def extract(text: str) -> Extraction:
     said = with_rows_in_one_line(without_special_tokens(spoken(text)))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
+    found = _extracted(said, len(text))
+    if not _may_be_taken_back(said, found):
+        return found
+    kept = without_retracted(said)
+    steps = found.steps + kept.steps
+    if kept.retracted:
+        found = _extracted(kept.text, 0)
+        steps += found.steps
+    if found.answer in kept.retracted:
+        return Extraction(reason="the response takes its answer back", steps=steps)
+    return dataclasses.replace(found, steps=steps)
+
+
+def _may_be_taken_back(said: str, found: Extraction) -> bool:
+    """Whether what follows an answer may take it back, or an object before it was no answer as it is taken back."""
+    if found.how not in ("box", "tag"):
+        return 'nswer"' in said and is_retracted(said)
+    at = said.rfind(found.answer)
+    return is_retracted(said[at + len(found.answer) :] if at >= 0 else said)
+
+
+def _extracted(said: str, steps: int) -> Extraction:
+    """What is found in a response without its thinking, after so many steps."""
     answer, looked = json_answer(_tail(said))
     if answer is not None:
         found = _in_content(answer, "json") if answer else Extraction(reason="the JSON object gives no answer")
-        return dataclasses.replace(found, steps=found.steps + looked + len(text))
+        return dataclasses.replace(found, steps=steps + found.steps + looked)
     tagged, tags = last_tagged(said)
-    steps = looked + len(text) + tags
+    steps += looked + tags
     return _found(said, _STAGES, steps) if tagged is None else _between(said, tagged, steps)
 
 
@@ -152,13 +150,26 @@ def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int
 
 
 def _between(said: str, tagged: Tagged, before: int) -> Extraction:
-    """The answer of a tag: a box in it or behind it, or what its content is."""
-    box, steps = _box(said[tagged.start :])
+    """The answer of a tag: a box in it or behind it, or what its content is; of joined tags, those of all."""
+    joined = joined_tags(tagged)
+    box, steps = _box(said[tagged.end if len(joined) > 1 else tagged.start :])
     if box:
         return Extraction(answer=box, how="box", steps=before + steps)
+    found = [_of_tag(each) for each in joined]
+    steps += before + sum(each.steps for each in found)
+    if len(found) == 1 or not all(each.answer for each in found):
+        return dataclasses.replace(found[-1], steps=steps)
+    answers = [
+        f"{tag.name} = {each.answer}" if tag.name and "=" not in each.answer else each.answer
+        for tag, each in zip(joined, found, strict=True)
+    ]
+    return Extraction(answer=written(answers, [tag.link for tag in joined[1:]]), how="tag", steps=steps)
+
+
+def _of_tag(tagged: Tagged) -> Extraction:
     answer, looked = json_answer(tagged.content)
     found = _in_content(tagged.content if answer is None else answer, "tag")
-    return dataclasses.replace(found, steps=before + found.steps + steps + looked)
+    return dataclasses.replace(found, steps=found.steps + looked)
 
 
 def _in_content(content: str, how: str) -> Extraction:
@@ -221,54 +232,6 @@ def _box(text: str) -> tuple[str, int]:
     return answer or "", steps
 
 
-def _marker(text: str) -> tuple[str, int]:
-    size = later = len(text)
-    marks = 0
-    for start, begin, marks in _marks(text):
-        if begin > later:
-            continue
-        said = unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
-        answer = listed_below(said) or phrase(said)
-        # "Answer: correct" is an answer, "the answer is correct" is none.
-        judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
-        if says_something(answer) and not is_placeholder(answer) and not judged:
-            return answer, 2 * (size - start) + marks
-        later = start
-    return "", 2 * size + marks
-
-
-def _marks(text: str) -> Iterator[tuple[int, int, int]]:
-    """Where each marker begins, from the last one on, where its answer begins, and how many were looked at so far."""
-    size = len(text)
-    last_line = text.rstrip().rfind("\n") + 1
-    for marks, mark in enumerate(_marker_in(text).finditer(text[::-1]), 1):
-        start = size - mark.end()
-        begin = _marked(text, start, size - mark.start(), last_line)
-        if begin is not None:
-            yield start, begin, marks
-
-
-def _marker_in(text: str) -> re.Pattern[str]:
-    """The expression that finds the markers of a text."""
-    lowered = text.lower()
-    words = _OTHER_ASCII_WORDS if text.isascii() else _OTHER_WORDS
-    return _MARKER if any(word in lowered for word in words) else _ENGLISH_MARKER
-
-
-def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
-    """Where the answer of a marker begins; None where it is no marker."""
-    if text[start] == "#":
-        return end if start >= last_line else None  # elsewhere it is a heading
-    line = text[max(0, start - 24) : start].rpartition("\n")
-    if text[end - 1] == ":":
-        return end if not line[2].strip(_DECORATION) else None
-    if match := _MARKED.match(text, end):
-        return match.end()
-    heads = bool(line[1] or start <= 24) and _BEFORE_HEADING.fullmatch(line[2])
-    heading = _HEADING.match(text, end) if heads else None
-    return heading.end() if heading else None
-
-
 def _math(text: str) -> tuple[str, int]:
     answer, steps = last_formulas(text)
     if answer:
@@ -282,7 +245,7 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     end = text.rstrip()[-_MAX_LINES_CHARS:]
     above, lines = end.splitlines(), collections.deque[str]()
     while above and len(lines) < MAX_JOINED:
-        line = _ITEM.sub("", above[-1], count=1).strip(_DECORATION)
+        line = without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION)
         if line:
             if len(line) > MAX_WHOLE_CHARS or boxes.opens_box(line) or has_words(line) or not says_something(line):
                 break
@@ -295,14 +258,14 @@ def _whole(text: str) -> tuple[str, int]:
     line = text.strip()
     if len(line) > MAX_WHOLE_CHARS or "\n" in line or boxes.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
         return "", 0
-    if next(_marks(line), None):
+    if has_marker(line):
         return "", 2 * len(line)  # it was looked at as a marker, which gives none: "the answer is not 5"
     answer = phrase(line)
     if not says_something(answer) or judges(answer):
         return "", 2 * len(line)
     numbers = last_numerals(answer, 1)
     denied = bool(numbers) and ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
-    return ("" if denied else answer), 3 * len(line)
+    return ("" if denied or is_taken_back(line, answer) else answer), 3 * len(line)
 
 
 def _number(text: str) -> tuple[str, int]:
@@ -320,7 +283,7 @@ def _number(text: str) -> tuple[str, int]:
 
 
 _STAGES = (
-    *(("box", _box), ("marker", _marker), ("sentence", stated), ("math", _math), ("sentence", ending)),
+    *(("box", _box), ("marker", last_marked), ("sentence", stated), ("math", _math), ("sentence", ending)),
     *(("whole", _whole), ("number", _number)),
 )
 _IN_TAIL = frozenset({"marker", "sentence", "math", "number"})

@@ -34,6 +34,7 @@ MAX_BETWEEN = 80
 
 _MARKUP = re.compile(
     r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|q?quad)(?![A-Za-z])|\\[()\[\],;:! \\]|\\n(?![A-Za-z])|[${}*&~]"
+    r"|</?[A-Za-z][A-Za-z_ -]{0,15}>|<\|[A-Za-z_]{1,20}\|>"
 )
 # What may open a line of a list: a bullet, or a letter or number of its own.
 _BULLET = re.compile(r"\n\s*+(?:[-+\u2022]\s|\(?[A-Za-z0-9][.)]\s)|\([a-h]\)")

@@ -12,11 +12,13 @@ import json
 import re
 from typing import Any
 
+from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, written
 from crucible_worker.grading.phrase import is_placeholder
 
 __all__ = ["json_answer"]
 
 _FENCE = re.compile(r"\s*+(?:```|~~~)\s*+\Z")
+_FENCES = re.compile(r"(?:```|~~~)(?:json)?")
 _BRACE = re.compile(r"[{}]")
 _KEY = re.compile(r'"\s?(?:final)?[_ -]?answer\s?"\s*+:', re.IGNORECASE)
 _JOINTS = str.maketrans("", "", "_- ")
@@ -32,23 +34,49 @@ _MAX_FENCE = 20
 def json_answer(text: str) -> tuple[str | None, int]:
     """The answer that an object at the end of a text gives, empty if it gives none; None where there is no such object.
 
-    Also the work done. Linear.
+    Objects that follow each other are one answer, as `crucible_worker.grading.joined` says, and so are those of an
+    array. Also the work done. Linear.
     """
+    end = _without_fence(text)
+    array = end.endswith("]")
+    if array:
+        end = end[:-1].rstrip()
+    if not end.endswith("}"):
+        return None, 0
+    answers: list[str] = []
+    links: list[str] = []
+    later = len(end)
+    depth = marks = 0
+    for brace in _BRACE.finditer(end[::-1]):
+        marks += 1
+        if depth == 0:
+            behind = len(end) - brace.start()
+            how = link(_FENCES.sub(" ", end[behind:later])) if later - behind <= MAX_BETWEEN else None
+            if answers and (how is None or brace[0] == "{" or len(answers) == MAX_JOINED):
+                break
+            links.append(how or "")
+            last = behind
+        depth += 1 if brace[0] == "}" else -1
+        if depth == 0:
+            answer = _answer_of(end[len(end) - brace.end() : last])
+            if answer is None or (answers and not answer):
+                break
+            later = len(end) - brace.end()
+            answers.append(answer)
+            if not answer:
+                break
+    if not answers or (array and not end[:later].rstrip().endswith("[")):
+        return None, len(end) + marks
+    return written(answers[::-1], links[1 : len(answers)][::-1]), len(end) - later + marks
+
+
+def _without_fence(text: str) -> str:
     end = text.rstrip()
     if end.endswith(("```", "~~~")) and (
         fence := _FENCE.search(end, len(end) - _MAX_FENCE if len(end) > _MAX_FENCE else 0)
     ):
-        end = end[: fence.start()].rstrip()
-    if not end.endswith("}"):
-        return None, 0
-    depth = marks = 0
-    for brace in _BRACE.finditer(end[::-1]):
-        marks += 1
-        depth += 1 if brace[0] == "}" else -1
-        if depth == 0:
-            written = end[len(end) - brace.end() :]
-            return _answer_of(written), brace.end() + marks
-    return None, len(end) + marks
+        return end[: fence.start()].rstrip()
+    return end
 
 
 def _answer_of(written: str) -> str | None:

@@ -28,6 +28,7 @@ __all__ = [
     "phrase",
     "says_something",
     "undelimited",
+    "without_bold",
     "words",
 ]
 
@@ -94,7 +95,7 @@ _ONLY_NUMERAL = re.compile(r"([-+\u2212]?[0-9]++(?>(?:[.,/:][0-9]++)*)%?)\.?\s*"
 
 def phrase(text: str) -> str:
     """The answer at the start of a text that follows a marker; empty where there is none. Linear."""
-    text = text.lstrip(_LEAD)
+    text = without_bold(text).lstrip(_LEAD)
     if numeral := _ONLY_NUMERAL.fullmatch(text):
         return numeral[1]
     opening = next((mark for mark in _CLOSERS if text.startswith(mark)), "")
@@ -115,7 +116,7 @@ def phrase(text: str) -> str:
     if verbs and (rest := line[verbs[0].end() :].strip(_LEAD)):
         line = rest
     line = _COPULA.sub("", line.strip(_TAIL))
-    line = _APART.sub(r"\1, \2", _BOLD.sub(r"\1", line))
+    line = _APART.sub(r"\1, \2", line)
     line = without_condition(_INNER.sub(lambda span: span[span.lastindex or 0].strip(), line)).strip(_TAIL)
     if adverbs := _ADVERBS.match(line):
         line = line[adverbs.end() :] or line
@@ -163,6 +164,11 @@ def undelimited(text: str) -> str:
         if text == opening + inner + closing and opening not in inner and closing not in inner:
             return inner.strip()
     return text
+
+
+def without_bold(text: str) -> str:
+    """A text without the asterisks of what is bold in it."""
+    return _BOLD.sub(r"\1", text) if "**" in text else text
 
 
 def says_something(text: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_RULED_OUT", "REACH", "list_start", "rejected", "ruled_out_in_line"]
+__all__ = ["MAX_RULED_OUT", "REACH", "is_retracted", "list_start", "rejected", "retraction_at", "ruled_out_in_line"]
 
 REACH = 60
 """Characters on either side of a choice in which it may be ruled out."""
@@ -48,6 +48,46 @@ _BEHIND = re.compile(
 )
 
 
+# What takes an answer back that precedes: "is wrong", ", which is wrong", ". No, that is not right."
+_QUALIFIED = (
+    r"(?:(?:also|clearly|definitely|obviously|actually|certainly|simply|still|however|indeed|just|in fact)\s+){0,2}"
+)
+_RIGHT = r"(?:right|correct|valid|(?:the\s+)?(?:(?:right|correct|final|actual|true)\s+)?(?:answer|solution|result))"
+_WRONG = (
+    rf"(?:(?:is|was|are|were|seems|looks|['\u2019]s)\s+{_QUALIFIED}(?:wrong|incorrect|mistaken|erroneous|a\s+mistake"
+    rf"|an\s+error|not\s+{_RIGHT})|(?:is|was)\s?n\s?['\u2019]\s?t\s+{_RIGHT})"
+)
+_EXCLAMATION = r"(?:(?:no|wait|hmm|oops|sorry|actually|but|however|well|unfortunately)\b[\s,.!:\u2014-]{0,4}){0,3}"
+_POINTED = (
+    r"(?:that|this|it|(?:the|my)\s(?:(?:above|previous|first|last|initial)\s)?(?:answer|result|value)(?:\sabove)?)"
+)
+_RETRACTION = re.compile(
+    r"(?:\s{0,2}(?:```|~~~)\s{0,2})?[ \t*_`$\"'\u201d\u2019)\]}\\]{0,12}"
+    rf"(?:{_WRONG}|,?\s{{0,2}}(?:which|(?:but|and)\s(?:that|this|it))\s?{_WRONG}"
+    rf"|[\s.,;:!\u2014\u2013-]{{0,6}}{_EXCLAMATION}(?:{_POINTED}\s?{_WRONG}|(?:wrong|incorrect)\s?[.!]"
+    r"|I\s(?:made|see|notice|found)\s(?:a|an|my)\s(?:mistake|error))"
+    r"|[\s\u3002\uff0c,.]{0,4}(?:[这這]?是?(?:错误?的|錯誤?的|错了|錯了|不对|不對|不正确|不正確)))"
+    r"(?!\w)(?!\s(?:if|unless|when|only|to|about|for|in)\b)(?![^.!?\n]{0,80}\?)",
+    re.IGNORECASE,
+)
+# One of these is in every text that takes an answer back.
+_SAYS_WRONG = (
+    *(
+        "wrong",
+        "Wrong",
+        "ncorrect",
+        "mistake",
+        "error",
+        "rroneous",
+        "\u9519",
+        "\u932f",
+        "\u4e0d\u5bf9",
+        "\u4e0d\u5c0d",
+        "\u4e0d\u6b63",
+    ),
+    *("not right", "not correct", "not valid", "not the", "not answer", "sn't", "sn\u2019t", "n \u2019", "n '"),
+)
+
 # "no solution other than 3" names 3.
 _NONE_BUT = re.compile(
     r"\b(?:no|none|nothing|never|not|n['\u2019]t)\b[^.;\n]{0,50}\b(?:other than|except(?: for)?|but|besides)\W{0,8}"
@@ -81,4 +121,14 @@ def ruled_out_in_line(text: str, start: int, end: int) -> bool:
     before = text[max(0, start - REACH) : start].rpartition("\n")[2]
     if _NONE_BUT.search(before):
         return False
-    return rejected(before, text[end : end + REACH].partition("\n")[0])
+    return rejected(before, text[end : end + REACH].partition("\n")[0]) or retraction_at(text, end) is not None
+
+
+def is_retracted(text: str) -> bool:
+    """Whether a text may take an answer back: without the words for it, it does not."""
+    return any(word in text for word in _SAYS_WRONG)
+
+
+def retraction_at(text: str, end: int) -> re.Match[str] | None:
+    """What takes back the answer that ends somewhere; None if nothing does. Bounded work."""
+    return _RETRACTION.match(text, end)

@@ -48,7 +48,8 @@ _MAX_NAME = 24
 _MAY_HAVE_ROWS = ("\\\\", "newline", "\\linebreak", "quad", "\\hspace", "\\cr", "\\par", "\\break")
 # And in mathematics also one of these.
 _MAY_DIVIDE = (*_MAY_HAVE_ROWS, "\\begin", "\n", "&", "~", "\\;", "\\:", "\\ ")
-_SPACING = r"\\\\(?:\s?\[[-0-9. a-z]{2,10}\])?"
+# A command that was escaped twice begins no row.
+_SPACING = r"\\\\(?:\s?\[[-0-9. a-z]{2,10}\])?(?![A-Za-z]{2}|[,;:!()\[\]{}%$])"
 _LINE = r"\\(?:newline|linebreak|tabularnewline|break|cr|par|q?quad)(?![A-Za-z])"
 _ROW_ENDS = rf"(?>(?:(?:{_SPACING}|{_LINE}|{WIDE_SPACE})\s*+)+)"
 _ROW_END = re.compile(rf"(?:[,;][ \t]?|[ \t])?{_ROW_ENDS}(?:(?P<joint>and|or)(?:\s*+{_ROW_ENDS}|\s++))?")

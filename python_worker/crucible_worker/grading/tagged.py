@@ -3,9 +3,10 @@
 Tags are `answer`, `final_answer` and `solution` in angle brackets, in either case, `[ANSWER]` in brackets, and the
 special tokens `<|begin_of_box|>` and `<|end_of_box|>`. The last complete pair counts that holds an answer; a pair
 opened within another is the inner one. Pairs that only show the form hold none: `<answer>...</answer>`,
-`<answer>your answer</answer>`, `<answer> and </answer>`, and a pair in quotation marks that more words follow. Where no
-pair is complete, what follows the last opening tag is the answer, as in a response that was truncated or ended by a
-stop string; so is a short line before a closing tag whose opening tag was in the prompt.
+`<answer>your answer</answer>`, `<answer> and </answer>`, and a pair in quotation marks that more words follow. Pairs of
+one tag in one sentence are one answer, as `crucible_worker.grading.joined` says. Where no pair is
+complete, what follows the last opening tag is the answer, as in a response that was truncated or ended by a stop
+string; so is a short line before a closing tag whose opening tag was in the prompt.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from crucible_worker.grading.joined import MAX_JOINED, link, name_before
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, is_placeholder
 
-__all__ = ["Tagged", "last_tagged"]
+__all__ = ["Tagged", "joined_tags", "last_tagged"]
 
 _TAG = re.compile(
     r"<(?P<close>/?) ?(?P<name>answer|final[_ -]?answer|solution) ?>|\[(?P<end>/?)(?-i:ANSWER)\]"
@@ -38,12 +40,22 @@ class Tagged:
 
     start: int
     """Where its content begins."""
+    end: int
+    """Where what follows its closing tag begins."""
     content: str
     """What stands there, white space around it dropped."""
+    name: str = ""
+    """The name that the text before it gives it: `x` of `x = <answer>5</answer>`."""
+    tag: str = ""
+    """Its tag."""
+    before: Tagged | None = None
+    """The one that is one answer with it, as it stands before it in one sentence and has the same tag."""
+    link: str = ""
+    """What joins it with that one."""
 
 
 def last_tagged(text: str) -> tuple[Tagged | None, int]:
-    """The last answer between tags, if there is one, and how many tags were looked at. Linear."""
+    """The last answer between tags with those it is joined to, if there is one; and how many tags there are. Linear."""
     if not _may_hold_tag(text):
         return None, 0
     found: Tagged | None = None
@@ -57,11 +69,12 @@ def last_tagged(text: str) -> tuple[Tagged | None, int]:
             if marks == 1 and tag.start() <= MAX_WHOLE_CHARS:
                 found = _pair(text, 0, 0, tag)
         elif _name(opened) == _name(tag):
-            found = _pair(text, opened.start(), opened.end(), tag) or found
+            pair = _pair(text, opened.start(), opened.end(), tag)
+            found = _joined(text, found, pair, opened.start()) if pair else found
             opened = None
     if found is None and opened is not None and not _MENTIONED.match(text, opened.end()):
         content = text[opened.end() :].strip()
-        found = Tagged(opened.end(), content) if content and not is_placeholder(content) else None
+        found = Tagged(opened.end(), len(text), content) if content and not is_placeholder(content) else None
     return found, marks
 
 
@@ -75,7 +88,25 @@ def _pair(text: str, before: int, start: int, close: re.Match[str]) -> Tagged | 
     if not content or is_placeholder(content):
         return None
     shown = content.strip(_QUOTES + " ").casefold() in ("and", "or") or (before and text[before - 1] in _QUOTES)
-    return None if shown and _WORD.search(text, close.end()) else Tagged(start, content)
+    if shown and _WORD.search(text, close.end()):
+        return None
+    return Tagged(start, close.end(), content, name_before(text, before), _name(close))
+
+
+def _joined(text: str, earlier: Tagged | None, pair: Tagged, start: int) -> Tagged:
+    """A pair that begins somewhere, with the one before it if nothing but a joint stands between them."""
+    if earlier is None or earlier.tag != pair.tag:
+        return pair
+    how = link(text[earlier.end : start])
+    return pair if how is None else dataclasses.replace(pair, before=earlier, link=how)
+
+
+def joined_tags(last: Tagged) -> list[Tagged]:
+    """The answers that are one answer together, in their order."""
+    tags = [last]
+    while tags[-1].before is not None and len(tags) < MAX_JOINED:
+        tags.append(tags[-1].before)
+    return tags[::-1]
 
 
 def _name(tag: re.Match[str]) -> str:

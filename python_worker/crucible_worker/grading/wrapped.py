@@ -20,7 +20,9 @@ _CLOSES = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
 _HTML = r"</?(?:b|strong|em|i|u|p|span|div|h[1-6]|code|font|center)>"
 _OPENING_HTML = re.compile(rf"(?:[\s*_`:]{{0,8}}{_HTML})+[\s:]{{0,8}}", re.IGNORECASE)
 _END = re.compile(rf"{_HTML}|<br ?/?>|<\|", re.IGNORECASE)
-_SPECIAL = re.compile(r"(?:<\|[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>|<end_of_turn>|\s)+\Z")
+_SPECIAL = re.compile(
+    r"(?:<\|(?!end_of_(?:box|answer|solution)\|)[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>|<end_of_turn>|\s)+\Z"
+)
 _MAX_SPECIAL = 200
 
 

@@ -1,0 +1,180 @@
+r"""Answers behind markers: "the answer is 42", "Answer: 42", "#### 42", in about 20 languages.
+
+The last marker counts that says an answer. Markers of one kind that follow each other with nothing but their answers
+between them, "Answer: 8" over "Answer: 4", are one answer together, as `crucible_worker.grading.joined` says; after
+more reasoning, or behind a full stop, a marker corrects the one before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from crucible_worker.grading.formulas import listed_below
+from crucible_worker.grading.joined import MAX_JOINED, together, written
+from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, is_placeholder, judges, phrase, says_something
+from crucible_worker.grading.retraction import is_taken_back
+from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped
+
+__all__ = ["has_marker", "last_marked"]
+
+# "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
+_WORDS = (
+    *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
+    *("ответ", "ответом", "відповідь", "cevap", "jawaban", "jibu", "đáp án", "đáp số", "ìdáhùn", "idahun"),
+    *("答案", "答え", "答", "回答", "解答", "正解", "答复", "답", "답변", "정답", "उत्तर", "উত্তর", "సమాధానం", "คำตอบ"),
+    *("الإجابة", "إجابة", "الجواب", "جواب"),
+)
+_LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # looked at first: most characters are none of them
+# This and the next read a reversed text: the first match is the last one of the text.
+_MARKER = re.compile(
+    rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
+)
+# The same where the text holds no word but the English one: one character of eight may end a marker.
+_ENGLISH_MARKER = re.compile(r"[#:rRsS](?:(?<=#)###|(?<=:)A(?=[\s*]|\Z)|(?i:(?<=r)ewsna|(?<=s)rewsna))")
+_OTHER_WORDS = tuple(word for word in _WORDS if not word.startswith("answer"))
+_OTHER_ASCII_WORDS = tuple(filter(str.isascii, _OTHER_WORDS))
+# What must follow such a word, forwards: at most some characters are read.
+_MARKED = re.compile(
+    r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
+    r"(?:</?\w{1,6}>){0,2}[*_`}\xa0 ]{0,4}"
+    r"(?:[:=\uff1a\uff1d\u0983\u2192\u21d2]>?|[-\u2013\u2014](?=\s)"
+    r"|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
+    r"|(?:est|es|ist|lautet|é|è|sind|som|är|är|равен|равно|является|будет|هي|هو)(?!\w)"
+    r"|[应應]?[该該]?是|[选選]择?|为|為|等于|等於|는|은|は"
+    r"|(?:to|of|for|auf) [^\n.:]{1,80}?(?::| (?:is|are|ist)\b))",
+    re.IGNORECASE,
+)
+# A line that says no more than "Final answer", and the answer below it.
+_HEADING = re.compile(r"[*_` ]{0,4}\n")
+_BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
+_MAX_LEAD = 24
+# What belongs to the marker that follows: decoration, a bullet or number of its own, "my final".
+_LEAD = re.compile(
+    r"(?:(?:[-\s*_`>#\u2022]|\(?[a-z0-9][.)]\s|(?<!\w)(?:the|my|final|correct)(?!\w)){1,12})?\Z", re.IGNORECASE
+)
+_JOINT = re.compile(r"(?:[,;]?\s{0,2}(?P<word>and|or)|(?P<comma>[,;]))\Z")
+_DECORATION = " \t\r\f\v*_`"
+_WRONG = ("wrong", "incorrect")
+_LETTERS = 4  # of a marker, which another one of its kind begins with too
+
+
+def has_marker(text: str) -> bool:
+    """Whether there is a marker, also one that says no answer."""
+    return next(_marks(text), None) is not None
+
+
+def last_marked(text: str) -> tuple[str, int]:
+    """What the last marker says that says an answer, or the last ones together; and the work done."""
+    size = later = len(text)
+    marks = 0
+    for start, begin, marks in _marks(text):
+        if begin > later:
+            continue
+        said = unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
+        answer = _answer(text, begin, said)
+        if answer:
+            joined = _with_those_before(text, answer, start, begin)
+            return joined, 2 * (size - start) + marks
+        later = start
+    return "", 2 * size + marks
+
+
+def _answer(text: str, begin: int, said: str) -> str:
+    """The answer that a text behind a marker begins with; empty if it says none, or takes it back."""
+    answer = listed_below(said) or phrase(said)
+    # "Answer: correct" is an answer, "the answer is correct" is none.
+    judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
+    if not says_something(answer) or is_placeholder(answer) or judged or is_taken_back(said, answer):
+        return ""
+    # "Answer: 41 is wrong", but "Answer: wrong".
+    return "" if answer in _WRONG and any(map(str.isdigit, said[: said.find(answer)])) else answer
+
+
+def _with_those_before(text: str, last: str, start: int, begin: int) -> str:
+    """The answer of a marker with those of the markers before it that it is joined to."""
+    answers, links = [last], list[str]()
+    for _ in range(MAX_JOINED - 1):
+        floor = max(0, start - MAX_WHOLE_CHARS)
+        if text[start : min(begin, start + _LETTERS)].lower() not in text[floor:start].lower():
+            break
+        lead = _lead(text, start)
+        marks = _marks(text[floor:lead])
+        mark = next(marks, None)
+        if mark is None:
+            break
+        earlier, behind = floor + mark[0], floor + mark[1]
+        value, how = _joint(text[behind:lead])
+        answer = phrase(value) if "\n" not in value and not has_words(value) else ""
+        alike = _kind(text, earlier, behind) == _kind(text, start, begin)
+        if not answer or not alike or value.endswith((".", "?", "!")) or not together(answer, answers[-1], how or ","):
+            break
+        answers.append(answer)
+        links.append(how)
+        start, begin = earlier, behind
+    return written(answers[::-1], links[::-1]) if links else last
+
+
+def _lead(text: str, start: int) -> int:
+    """Where what belongs to a marker begins before it."""
+    before = text[max(0, start - _MAX_LEAD) : start]
+    lead = _LEAD.search(before)
+    return start - len(before) + lead.start() if lead else start
+
+
+def _kind(text: str, start: int, begin: int) -> str:
+    """The letters of a marker and of what belongs to it: "thefinalansweris"."""
+    return re.sub(r"[\W_]", "", text[_lead(text, start) : begin].lower()) or text[start]
+
+
+def _joint(between: str) -> tuple[str, str]:
+    """What a marker says up to the next one, and what joins the two: "and", "or", a comma or nothing."""
+    value = between.strip()
+    joint = _JOINT.search(value[-8:])
+    if joint is None:
+        return value, ""
+    return value[: len(value) - len(joint[0])].rstrip(), joint["word"] or ","
+
+
+def _marks(text: str) -> Iterator[tuple[int, int, int]]:
+    """Where each marker begins, from the last one on, where its answer begins, and how many were looked at so far."""
+    size = len(text)
+    last_line = _last_lines(text)
+    for marks, mark in enumerate(_marker_in(text).finditer(text[::-1]), 1):
+        start = size - mark.end()
+        begin = _marked(text, start, size - mark.start(), last_line)
+        if begin is not None:
+            yield start, begin, marks
+
+
+def _last_lines(text: str) -> int:
+    """Where the last line begins, or the last ones if each begins with the sign of an answer."""
+    start = text.rstrip().rfind("\n") + 1
+    for _ in range(MAX_JOINED if text.startswith("####", start) else 0):
+        above = text[: max(0, start - 1)].rstrip()
+        line = above.rfind("\n") + 1
+        if not text.startswith("#### ", line) or start - line > MAX_WHOLE_CHARS:
+            break
+        start = line
+    return start
+
+
+def _marker_in(text: str) -> re.Pattern[str]:
+    """The expression that finds the markers of a text."""
+    lowered = text.lower()
+    words = _OTHER_ASCII_WORDS if text.isascii() else _OTHER_WORDS
+    return _MARKER if any(word in lowered for word in words) else _ENGLISH_MARKER
+
+
+def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
+    """Where the answer of a marker begins; None where it is no marker."""
+    if text[start] == "#":
+        return end if start >= last_line else None  # elsewhere it is a heading
+    line = text[max(0, start - 24) : start].rpartition("\n")
+    if text[end - 1] == ":":
+        return end if not line[2].strip(_DECORATION) else None
+    if match := _MARKED.match(text, end):
+        return match.end()
+    heads = bool(line[1] or start <= 24) and _BEFORE_HEADING.fullmatch(line[2])
+    heading = _HEADING.match(text, end) if heads else None
+    return heading.end() if heading else None
