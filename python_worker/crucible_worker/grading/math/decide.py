@@ -26,6 +26,7 @@ from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.moments import compare_moments, other_clock
 from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal
 from crucible_worker.grading.math.parse import words_of
+from crucible_worker.grading.math.prefixes import written_out_units
 from crucible_worker.grading.math.prose import formulas_of
 from crucible_worker.grading.math.provisos import condition, counted, other_domains
 from crucible_worker.grading.math.reading import (
@@ -280,7 +281,7 @@ def _compare_rewritten(texts: _Texts, expected: Reading, policy: MathPolicy) -> 
     inner = read(texts.inner)
     if "," in texts.target or "," in texts.answer:
         yield from _with_other_commas(texts.target, expected, texts.answer, policy)
-    yield from _with_letter_unit(expected, texts.inner, policy)
+    yield from _with_letter_unit(texts.target, expected, texts.inner, policy)
     if Relation in expected.kinds or Relation in inner.kinds:
         yield from _approximated(expected, inner, policy)
 
@@ -334,11 +335,18 @@ def _with_other_commas(target: str, expected: Reading, answer: str, policy: Math
             yield _compare_readings(expected, candidate, policy)
 
 
-def _with_letter_unit(expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
-    """757 g is a quantity where a bare number is expected."""
+def _with_letter_unit(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
+    r"""757 g is a quantity where a bare number is expected, or one side has a unit in upright type, 757\text{ g}."""
     text = in_upright_type(answer)
-    if text is not None and is_bare_number(expected) and is_measured(said := read(text)):
-        yield _compare_readings(expected, said, policy)
+    if text is not None and (is_bare_number(expected) or is_measured(expected)):
+        said = read(written_out_units(text) if policy.unit_names else text)
+        if is_measured(said):
+            yield _compare_readings(expected, said, policy)
+    text = in_upright_type(boxed(target) or target)
+    if text is not None and is_measured(said := read(answer)):
+        wanted = read_target(written_out_units(text) if policy.unit_names else text)
+        if is_measured(wanted):
+            yield _compare_readings(wanted, said, policy)
 
 
 def _with_commas(

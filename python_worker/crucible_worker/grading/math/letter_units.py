@@ -1,7 +1,7 @@
-r"""Units of one letter in italics, `757 g` and `5 N m`: letters behind a number and a blank, at the end of an answer.
+r"""Units in italics, `757 g`, `5 N m` and `5 mV`: letters behind a number and a blank, at the end of an answer.
 
-They are products as well, of 757 and g, so that they are units only where the target is a bare number: nobody answers
-757 with a multiple of an unknown. Without a blank, `5m`, they stay a product.
+They are products as well, of 757 and g, so that they are units only where the target is a bare number, as nobody
+answers 757 with a multiple of an unknown, or has a unit in upright type. Without a blank, `5m`, they stay a product.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from crucible_worker.grading.math.reading import Reading
 from crucible_worker.grading.math.tree import Quantity, Relation, Sum
-from crucible_worker.grading.math.units import LETTER_UNITS, UNIT_ABBREVIATIONS
+from crucible_worker.grading.math.units import LETTER_UNITS, PREFIXED_UNITS, UNIT_ABBREVIATIONS, UPRIGHT_ABBREVIATIONS
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, walk
 
 __all__ = ["in_upright_type", "is_bare_number", "is_measured"]
@@ -18,7 +18,8 @@ __all__ = ["in_upright_type", "is_bare_number", "is_measured"]
 _MAX_CHARS = 80
 """Of the end of an answer, in which its unit is looked for."""
 
-_NO_FACTORS = frozenset({"in", "st", "nd", "rd", "th", "sq", "deg", "pts"})
+# Also other words: ordinals, a time of day.
+_NO_UNITS = frozenset({"in", "st", "nd", "rd", "th", "sq", "deg", "pts", "pm"})
 _OHM = "\\Omega"
 _UNIT = r"(?:[A-Za-z]{1,4}|\\Omega(?![A-Za-z]))(?:\^(?:-?[1-9]|\{ ?-?[1-9] ?\}))?"
 _TIMES = r"(?: ?(?:\*|\\cdot(?![A-Za-z])|\u00b7) ?|[ ~]|\\[ ,])"
@@ -48,7 +49,9 @@ def in_upright_type(answer: str) -> str | None:
 def _is_unit(name: str) -> bool:
     if name in (_OHM, "\\cdot"):
         return True
-    return name in LETTER_UNITS or (name in UNIT_ABBREVIATIONS and name not in _NO_FACTORS)
+    if name in LETTER_UNITS or name in PREFIXED_UNITS or name in UPRIGHT_ABBREVIATIONS:
+        return name not in _NO_UNITS
+    return name in UNIT_ABBREVIATIONS and name not in _NO_UNITS
 
 
 def is_bare_number(reading: Reading) -> bool:

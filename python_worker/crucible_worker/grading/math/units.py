@@ -18,10 +18,12 @@ __all__ = [
     "NO_COUNTED_WORDS",
     "NO_NOUNS",
     "NO_UNIT_WORDS",
+    "PREFIXED_UNITS",
     "SI_PREFIXES",
     "SI_UNITS",
     "UNITS",
     "UNIT_ABBREVIATIONS",
+    "UPRIGHT_ABBREVIATIONS",
     "is_unit",
     "powered",
     "singular",
@@ -131,6 +133,9 @@ _UPRIGHT_ABBREVIATIONS = (
     ("gigabyte", "GB"),
     ("cubic", "cu"),
 )
+UPRIGHT_ABBREVIATIONS = frozenset(name for _, names in _UPRIGHT_ABBREVIATIONS for name in names.split()) - {"cu"}
+"""Abbreviations that are a unit behind a blank too if nothing else can be meant: `5 mi`."""
+
 ENDING_UNITS = frozenset({"in", "min", "sec"})
 """Abbreviations that are something else where more follows: `x in [0, 1]`, `min(a, b)`, `sec x`."""
 
@@ -152,6 +157,11 @@ SI_UNITS: Mapping[str, str] = {
     "Ω": "ohm", "Ω": "ohm", "\\Omega": "ohm",
 }  # fmt: skip
 """Units that bear a prefix, by their symbol."""
+
+PREFIXED_UNITS = frozenset(prefix + symbol for prefix in SI_PREFIXES for symbol in SI_UNITS if symbol.isascii()) - {
+    "pH"
+}
+"""Symbols of units with their prefixes: mV."""
 
 UNITS: Mapping[str, str] = {
     # A prefix means what its case says: mPa is not MPa. Two small letters are left out: 2 PS is twice a segment.
