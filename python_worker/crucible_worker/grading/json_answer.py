@@ -45,7 +45,7 @@ def json_answer(text: str) -> tuple[str | None, int]:
         return None, 0
     answers: list[str] = []
     links: list[str] = []
-    later = len(end)
+    last = later = len(end)
     depth = marks = 0
     for brace in _BRACE.finditer(end[::-1]):
         marks += 1
