@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 
 from crucible_worker.grading.math.units import UNITS
+from crucible_worker.grading.numbers import is_negated
 from crucible_worker.grading.rejection import rejected
 from crucible_worker.grading.results import with_commas_for_rows
 
@@ -255,7 +256,9 @@ def _amount(sentence: str) -> str:
     if match is None:
         return ""
     units = _PART.findall(match[0])
-    return match[0] if units and all(unit in UNITS or unit.lower() in UNITS for unit in units) else ""
+    if not units or not all(unit in UNITS or unit.lower() in UNITS for unit in units):
+        return ""
+    return f"-{match[0]}" if is_negated(sentence, match.start()) else match[0]
 
 
 def _truth(sentence: str) -> str:

@@ -46,7 +46,7 @@ from crucible_worker.grading.formulas import last_formulas, listed_below
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, written
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.markers import has_marker, last_marked
-from crucible_worker.grading.numbers import last_numerals
+from crucible_worker.grading.numbers import is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
@@ -243,14 +243,18 @@ def _math(text: str) -> tuple[str, int]:
 def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     """The last lines, as far as they hold no words; whether nothing precedes or a colon does; and the work done."""
     end = text.rstrip()[-_MAX_LINES_CHARS:]
-    above, lines = end.splitlines(), collections.deque[str]()
+    above, lines, dashed = end.splitlines(), collections.deque[str](), collections.deque[bool]()
     while above and len(lines) < MAX_JOINED:
         line = without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION)
         if line:
             if len(line) > MAX_WHOLE_CHARS or boxes.opens_box(line) or has_words(line) or not says_something(line):
                 break
             lines.appendleft(line.rstrip("."))
+            dashed.appendleft(above[-1].lstrip().startswith("- "))
         above.pop()
+    if dashed.count(True) == 1:  # a list has several bullets: this is a minus
+        at = dashed.index(True)
+        lines[at] = f"-{lines[at]}"
     return list(lines), not above or above[-1].rstrip().endswith(":"), len(end)
 
 
@@ -278,7 +282,9 @@ def _number(text: str) -> tuple[str, int]:
         if ruled_out_in_line(text, number.start, end) or ruled_out_in_line(text, list_start(text, number.start), end):
             wrong.add(number.text)
         elif number.text not in wrong:
-            return numbers_joined(text, numbers[: at + 1]), len(text)
+            answer = numbers_joined(text, numbers[: at + 1])
+            negated = answer == number.text and is_negated(text, number.start)
+            return (f"-{answer}" if negated else answer), len(text)
     return "", len(text)
 
 

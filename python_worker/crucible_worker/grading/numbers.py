@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["MAX_MAGNITUDE", "Flaw", "Number", "Numeral", "last_numbers", "last_numerals"]
+__all__ = ["MAX_MAGNITUDE", "Flaw", "Number", "Numeral", "is_negated", "last_numbers", "last_numerals"]
 
 MAX_MAGNITUDE = 1_000
 """Values are exact between 10^-1000 and 10^1000."""
@@ -40,6 +40,13 @@ _NUMBER = re.compile(
     rf"(?P<parts>{_UNSIGNED}(?>(?:/{_UNSIGNED})*))(?>(?P<percent> ?\\?%)?)"
 )
 _PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE](?P<exponent>[-+]?[0-9]++))?)")
+
+
+# A sign with a blank behind it, or its word: no difference, and no "plus or minus".
+_MINUS = re.compile(
+    r"(?:[A-Za-z]{2}\s[-\u2212]|(?:^|(?<=[:,=])\s?|(?<!\bor)(?<=[A-Za-z]{2})\s)(?:minus|negative))\s\Z", re.IGNORECASE
+)
+_MINUS_REACH = 16
 
 
 class Flaw(enum.StrEnum):
@@ -81,6 +88,11 @@ def last_numbers(text: str, count: int) -> Sequence[Number]:
 def last_numerals(text: str, count: int) -> Sequence[Numeral]:
     """As `last_numbers`, unread."""
     return [Numeral(match[0], match.start()) for match in _last_matches(text, count)]
+
+
+def is_negated(text: str, start: int) -> bool:
+    """Whether what stands before a number that begins there makes it negative: "is - 5", "minus 5"."""
+    return _MINUS.search(text[max(0, start - _MINUS_REACH) : start]) is not None
 
 
 def _last_matches(text: str, count: int) -> Sequence[re.Match[str]]:

@@ -23,7 +23,7 @@ _OTHER_THAN = (
     r"|(?:any|every)(?:thing|one)? but|all but)"
 )
 _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
-_GAP = r"[\s\"'\u201c\u2018(*$\\}~]{0,8}"
+_GAP = r"(?:\\text(?:bf|it|rm)?\s?\{|[\s\"'\u201c\u2018(*$\\}~]){0,8}"
 # Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
 # "if option A is correct" says nothing of it.
