@@ -206,6 +206,9 @@ ROWS = {
     "extract: a box with braces in braces": Row(make=lambda n: r"\boxed{" + "{a}" * n + "{{", run=extract, size=4_000),
     "extract: a box that is never closed": Row(make=lambda n: r"\boxed{" + "{" * n, run=extract, size=8_000),
     "extract: joined numbers": Row(make=lambda n: "so we have 5 and " * n + "5", run=extract, size=4_000),
+    "extract: formulas in plain text": Row(make=lambda n: "we get x = 2 x 3 and " * n + "5", run=extract, size=4_000),
+    "extract: brackets in plain text": Row(make=lambda n: "we get (2" * n + " 5" + ")" * n, run=extract, size=4_000),
+    "extract: one formula in plain text": Row(make=lambda n: "we get " + "2x5 " * n, run=extract, size=8_000),
     "extract: lines": Row(make=lambda n: "we get\n" + "x = 1\n" * n, run=extract, size=8_000),
     # Of more lines the marker is not in the tail: another stage.
     "extract: lines behind a marker": Row(make=lambda n: "Answer:\n" + "- 1\n" * n, run=extract, size=3_000),

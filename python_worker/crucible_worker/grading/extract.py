@@ -16,7 +16,8 @@ The first of these that a response has, and of its kind the last:
    a last line that holds no word.
 7. `sentence`: what the last sentence ends with: a time, an amount with its unit, a name.
 8. `whole`: the response itself, where it is one short line of at most four words.
-9. `number`: the last number, as `crucible_worker.grading.numbers` reads it.
+9. `number`: the last number, as `crucible_worker.grading.numbers` reads it, or the formula in plain text that it stands
+   in, see `crucible_worker.grading.plain`.
 
 An answer that the response takes back (`<answer>41</answer> is wrong`) is none, as
 `crucible_worker.grading.retraction` says.
@@ -42,11 +43,11 @@ from crucible_worker.grading import boxes
 from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.formulas import last_formulas, listed_below
+from crucible_worker.grading.formulas import chosen, last_formulas, listed_below
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, written
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.markers import has_marker, last_marked
-from crucible_worker.grading.numbers import is_negated, last_numerals
+from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
@@ -57,6 +58,7 @@ from crucible_worker.grading.phrase import (
     without_bold,
     words,
 )
+from crucible_worker.grading.plain import formulas_around
 from crucible_worker.grading.rejection import MAX_RULED_OUT, is_retracted, list_start, ruled_out_in_line
 from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_rows_in_one_line
 from crucible_worker.grading.retraction import is_taken_back, without_retracted
@@ -273,7 +275,10 @@ def _whole(text: str) -> tuple[str, int]:
 
 
 def _number(text: str) -> tuple[str, int]:
-    """The last number that is not ruled out; what is ruled out is not the answer where it stands before, either."""
+    """The formula that the last number which is not ruled out stands in, with those that it is joined to.
+
+    What is ruled out is not the answer where it stands before, either.
+    """
     wrong: set[str] = set()
     text = before_condition(with_commas_for_rows(text))
     numbers = last_numerals(text, MAX_RULED_OUT + 1)
@@ -282,10 +287,20 @@ def _number(text: str) -> tuple[str, int]:
         if ruled_out_in_line(text, number.start, end) or ruled_out_in_line(text, list_start(text, number.start), end):
             wrong.add(number.text)
         elif number.text not in wrong:
-            answer = numbers_joined(text, numbers[: at + 1])
-            negated = answer == number.text and is_negated(text, number.start)
-            return (f"-{answer}" if negated else answer), len(text)
+            answer = _around(text, numbers[: at + 1])
+            if answer:
+                return answer, len(text)
+            wrong.add(number.text)
     return "", len(text)
+
+
+def _around(text: str, numbers: Sequence[Numeral]) -> str:
+    """The formula that the last of some numbers stands in, or the number with those that it is joined to."""
+    number = numbers[-1]
+    if formulas := list(formulas_around(text, number)):
+        return chosen(text, formulas)[0]
+    answer = numbers_joined(text, numbers)
+    return f"-{answer}" if answer == number.text and is_negated(text, number.start) else answer
 
 
 _STAGES = (

@@ -17,7 +17,7 @@ from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 from crucible_worker.grading.results import first_row, of_rows, result, side
 
-__all__ = ["MAX_FORMULAS", "last_formulas", "listed_below"]
+__all__ = ["MAX_FORMULAS", "Formula", "chosen", "last_formulas", "listed_below"]
 
 MAX_FORMULAS = 2 * MAX_JOINED
 """Formulas at the end that are looked at."""
@@ -53,11 +53,17 @@ _COLON = re.compile(r":[\s*_]*\Z")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Formula:
+class Formula:
+    """A formula of a text."""
+
     start: int
+    """Where it begins, with its delimiter if it has one."""
     end: int
+    """Where it ends, with its delimiter."""
     content: str
-    steps: int
+    """What is written in it."""
+    steps: int = 0
+    """Characters and marks that were looked at until it was found."""
 
 
 def last_formulas(text: str) -> tuple[str, int]:
@@ -73,26 +79,33 @@ def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
     """The answer by so many last formulas, the work done, and whether formulas before them cannot change it."""
     formulas = list(itertools.islice(_formulas(text), count))[::-1]
     steps, all_seen = (formulas[0].steps if formulas else 2 * len(text)), len(formulas) < count
+    answer, certain = chosen(text, formulas)
+    return answer, steps, certain or all_seen
+
+
+def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
+    """The answer that the last of some formulas are, empty if it is none, and whether it is found without the first.
+
+    Those that the text rules out are dropped from the list.
+    """
     _drop_ruled_out(text, formulas)
     if not formulas:
-        return "", steps, all_seen
+        return "", False
     last = _last_of_answer(text, formulas)
     first = _first_joined(text, formulas, last)
     if first < last and ruled_out_in_line(text, formulas[first].start, formulas[last].end):  # "not $a$, $b$"
         del formulas[first:]
         if not formulas:
-            return "", steps, all_seen
+            return "", False
         last = _last_of_answer(text, formulas)
         first = _first_joined(text, formulas, last)
     if first == last:
-        answer = _said_of(text, formulas[last]) or result(formulas[last].content)
-        return answer, steps, first > 0 or all_seen
+        return _said_of(text, formulas[last]) or result(formulas[last].content), first > 0
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
-    answer = written([side(formula.content) for formula in formulas[first : last + 1]], links)
-    return answer, steps, first > 0 or all_seen
+    return written([side(formula.content) for formula in formulas[first : last + 1]], links), first > 0
 
 
-def _drop_ruled_out(text: str, formulas: list[_Formula]) -> None:
+def _drop_ruled_out(text: str, formulas: list[Formula]) -> None:
     """Drop the last formulas as far as the text rules them out: "$5$ is not the answer"."""
     wrong: set[str] = set()
     while formulas and len(wrong) < MAX_RULED_OUT:
@@ -104,7 +117,7 @@ def _drop_ruled_out(text: str, formulas: list[_Formula]) -> None:
         formulas.pop()
 
 
-def _said_of(text: str, formula: _Formula) -> str:
+def _said_of(text: str, formula: Formula) -> str:
     """What plain text says that a name is: 5 of "the value of $x$ is 5."; empty if it says nothing."""
     if not _NAME.fullmatch(formula.content):
         return ""
@@ -133,13 +146,13 @@ def listed_below(text: str) -> str:
     return of_rows(lines, introduced=True)
 
 
-def _link(text: str, formulas: Sequence[_Formula], at: int) -> str | None:
+def _link(text: str, formulas: Sequence[Formula], at: int) -> str | None:
     """What joins a formula with the next one."""
     how = link(text[formulas[at].end : formulas[at + 1].start])
     return how if how is not None and together(formulas[at].content, formulas[at + 1].content, how) else None
 
 
-def _first_joined(text: str, formulas: Sequence[_Formula], last: int) -> int:
+def _first_joined(text: str, formulas: Sequence[Formula], last: int) -> int:
     """The first of the formulas that are joined up to one."""
     first = last
     while first > 0 and last - first < MAX_JOINED - 1 and _link(text, formulas, first - 1) is not None:
@@ -153,7 +166,7 @@ def _first_joined(text: str, formulas: Sequence[_Formula], last: int) -> int:
     return first
 
 
-def _first_named(text: str, formulas: Sequence[_Formula], last: int) -> int:
+def _first_named(text: str, formulas: Sequence[Formula], last: int) -> int:
     """Of values of several names below each other, `x = 3` and `y = 4`, the first one where they are announced."""
     first = last
     while first > 0 and named(formulas[first].content) and named(formulas[first - 1].content):
@@ -164,7 +177,7 @@ def _first_named(text: str, formulas: Sequence[_Formula], last: int) -> int:
     return first if introduced else last
 
 
-def _last_of_answer(text: str, formulas: Sequence[_Formula]) -> int:
+def _last_of_answer(text: str, formulas: Sequence[Formula]) -> int:
     """The last formula that is no condition of one before it."""
     last = len(formulas) - 1
     for at in range(last - 1, max(-1, last - 1 - _MAX_CLAUSE), -1):
@@ -181,12 +194,12 @@ def _last_of_answer(text: str, formulas: Sequence[_Formula]) -> int:
     return last
 
 
-def _is_said(text: str, formula: _Formula) -> bool:
+def _is_said(text: str, formula: Formula) -> bool:
     """Whether a formula is what something is said to be: "the minimum is $5$"."""
     return _COPULA.search(text[max(0, formula.start - _MAX_LEAD) : formula.start]) is not None
 
 
-def _formulas(text: str) -> Iterator[_Formula]:
+def _formulas(text: str) -> Iterator[Formula]:
     """The formulas from the last one on, empty ones left out."""
     size = len(text)
     ends, end, outer = "", 0, 0  # the delimiter that waits for its opening one, and where its formula ends
@@ -201,7 +214,7 @@ def _formulas(text: str) -> Iterator[_Formula]:
         opens = ends == {"\\(": "\\)", "\\[": "\\]"}.get(token)
         if opens or (ends == token and _hugs(text, behind, end)):
             if content := text[behind:end].strip():
-                yield _Formula(start, outer, content, 2 * mark.end() + marks)
+                yield Formula(start, outer, content, 2 * mark.end() + marks)
             ends = ""
         elif token.startswith("$") and ends in ("", "$", "$$"):
             ends, end, outer = token, start, behind

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["MAX_MAGNITUDE", "Flaw", "Number", "Numeral", "is_negated", "last_numbers", "last_numerals"]
+__all__ = ["MAX_MAGNITUDE", "UNSIGNED", "Flaw", "Number", "Numeral", "is_negated", "last_numbers", "last_numerals"]
 
 MAX_MAGNITUDE = 1_000
 """Values are exact between 10^-1000 and 10^1000."""
@@ -34,10 +34,11 @@ _FAR = 10**_MAX_EXPONENT_DIGITS
 
 # Possessive, and each group of thousands is checked by itself: no character is looked at more than a few times.
 _DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
-_UNSIGNED = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][-+\u2212]?[0-9]++)?)"
+UNSIGNED = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][-+\u2212]?[0-9]++)?)"
+"""The expression of a number without its sign."""
 _NUMBER = re.compile(
     rf"(?>(?P<sign>(?<![\w)\]}}])[-+\u2212])?)(?<![A-Za-z_0-9])(?<![0-9]\.)"
-    rf"(?P<parts>{_UNSIGNED}(?>(?:/{_UNSIGNED})*))(?>(?P<percent> ?\\?%)?)"
+    rf"(?P<parts>{UNSIGNED}(?>(?:/{UNSIGNED})*))(?>(?P<percent> ?\\?%)?)"
 )
 _PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE](?P<exponent>[-+]?[0-9]++))?)")
 

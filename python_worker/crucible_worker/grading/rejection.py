@@ -27,9 +27,8 @@ _GAP = r"(?:\\text(?:bf|it|rm)?\s?\{|[\s\"'\u201c\u2018(*$\\}~]){0,8}"
 # Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
 # "if option A is correct" says nothing of it.
-_SUPPOSED = (
-    r"(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))(?:\s+(?:that|the|an?|option|choice|answer|statement)){0,3}"
-)
+_IF = r"(?:(?<!only\s)if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))"
+_SUPPOSED = rf"{_IF}(?:\s+(?:that|the|an?|option|choice|answer|statement)){{0,3}}"
 # What is ruled out may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
 _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
 _BE = r"(?:\s+(?:to\s+)?be\b)?"
