@@ -34,6 +34,7 @@ from crucible_worker.grading.math.vectors import in_components
 
 __all__ = ["compare"]
 
+_NUMBERLESS = frozenset({Call, Sum})
 _VALUES = frozenset({Number, Constant, Sum, Product, Power, Call, Based, Quantity})
 
 
@@ -165,6 +166,8 @@ def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | Non
 
 def _compare_numberless(target: Node, answer: Node, scope: Scope) -> Outcome | None:
     """What is no number: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
+    if type(target) not in _NUMBERLESS and type(answer) not in _NUMBERLESS:
+        return None
     if (isinstance(target, Sum) or isinstance(answer, Sum)) and scope.policy.dates_and_times:
         duration = compare_durations(target, answer, scope)
         if duration is not None:

@@ -17,7 +17,7 @@ from crucible_worker.grading.math.tidy import MINUS_ONE, ONE
 from crucible_worker.grading.math.too_long import compare_by_size
 from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Symbol
 from crucible_worker.grading.math.units import LETTER_UNITS, UNITS, powered
-from crucible_worker.grading.math.walk import BINDING, arithmetic, free_symbols, walk
+from crucible_worker.grading.math.walk import BINDING, arithmetic, free_symbols, nodes_of
 
 __all__ = ["compare_numbers", "compare_values", "is_reduced"]
 
@@ -189,7 +189,7 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
             return equal("identity", "equal when rounded")
         if _written_out(target, answer) or _written_out(answer, target):
             return unknown("terms with indices on one side only", method="identity")
-        if (_LEFT_OUT in walk(target)) != (_LEFT_OUT in walk(answer)):
+        if (_LEFT_OUT in nodes_of(target)) != (_LEFT_OUT in nodes_of(answer)):
             return unknown("terms left out on one side only", method="identity")
         return different("identity", finding.reason)
     if order_key(target) == order_key(answer):
@@ -213,7 +213,7 @@ def _written_out(left: Node, right: Node) -> bool:
 
 def _infinite_alone(target: Node, answer: Node) -> bool:
     """Whether infinity is in one of them only; it says nothing as a bound of a sum or the place of a limit."""
-    parts, others = walk(target), walk(answer)
+    parts, others = nodes_of(target), nodes_of(answer)
     if any(isinstance(part, Call) and part.function in BINDING for part in (*parts, *others)):
         return False
     return (_INFINITY in parts) != (_INFINITY in others)
@@ -258,7 +258,7 @@ def _magnitude(value: Fraction) -> int:
 
 def is_reduced(node: Node) -> bool:
     """Whether no quotient of integers in it can be reduced: 2/4 can, as can 4/2."""
-    for part in walk(node):
+    for part in nodes_of(node):
         if not isinstance(part, Product):
             continue
         above = below = 1

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from crucible_worker.grading.math.tree import Call, Constant, Node, Power, Product, Relation, Sum, Symbol
-from crucible_worker.grading.math.walk import children, free_symbols, ordered_symbols, replaced, walk
+from crucible_worker.grading.math.walk import children, free_symbols, nodes_of, ordered_symbols, replaced
 
 __all__ = ["MAX_CONSTANTS", "constant_levels", "same_family"]
 
@@ -38,7 +38,7 @@ def same_family(target: Node, answer: Node, *, constants: bool) -> Iterator[Node
     own, others_own = names - others, others - names
     if len(own) == len(others_own) == 1:
         (name,), (other,) = own, others_own
-        integers = names | others <= _INTEGER_LETTERS and all(_PI in walk(node) for node in (target, answer))
+        integers = names | others <= _INTEGER_LETTERS and all(_PI in nodes_of(node) for node in (target, answer))
         if integers or (
             constants and _are_constants(name, other) and _is_added(target, name) and _is_added(answer, other)
         ):
@@ -93,7 +93,7 @@ def _is_added(node: Node, name: str) -> bool:
 
 def _is_combination(node: Node, names: frozenset[str]) -> bool:
     """Whether each constant is a factor of one term, and these are terms of one variable or solutions of equations."""
-    parts = walk(node)
+    parts = nodes_of(node)
     solution = any(
         (isinstance(part, Power) and part.base == Constant("e"))
         or (isinstance(part, Call) and part.function in _SOLUTIONS)
@@ -109,5 +109,5 @@ def _is_factor(node: Node, constant: Symbol) -> bool:
     while node != constant:
         if not isinstance(node, Sum | Product):
             return False
-        node = next(part for part in children(node) if constant in walk(part))
+        node = next(part for part in children(node) if constant in nodes_of(part))
     return True

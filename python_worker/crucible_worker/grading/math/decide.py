@@ -407,6 +407,8 @@ def _compare_readings(expected: Reading, said: Reading, policy: MathPolicy) -> O
         return different("structure", f"the answer {said.flaw}")
     if policy.require_reduced and not all(map(is_reduced, said.nodes)):
         return different("structure", "a fraction is not reduced")
+    if len(expected.nodes) == len(said.nodes) == 1:
+        return _compare_nodes(expected.nodes[0], said.nodes[0], policy)
     count = max(len(expected.nodes), len(said.nodes))
     pairs = zip(_padded(expected.nodes, count), _padded(said.nodes, count))
     return any_of(_compare_nodes(target, answer, policy) for target, answer in pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from crucible_worker.grading.math.tree import Call, Node, Number, Symbol
-from crucible_worker.grading.math.walk import rebuilt, replaced, walk
+from crucible_worker.grading.math.walk import nodes_of, rebuilt, replaced
 
 __all__ = ["MAX_EXPANDED_NODES", "MAX_EXPANDED_TERMS", "expanded", "stems", "with_index"]
 
@@ -52,7 +52,7 @@ def expanded(variable: str, low: Node, high: Node, body: Node) -> list[Node] | N
             return None
     if not 1 <= count <= MAX_EXPANDED_TERMS:
         return None
-    parts = walk(body)
+    parts = nodes_of(body)
     own = [part for part in parts if isinstance(part, Call) and _PLACE in part.function]
     own = [part for part in own if Symbol(variable) in part.arguments]
     if not own or len(parts) * count > MAX_EXPANDED_NODES or not all(map(_is_plain, own)):
@@ -88,5 +88,5 @@ def _term(node: Node, variable: str, value: Fraction) -> Node:
 
 def stems(node: Node) -> frozenset[str]:
     """The letters whose index is summed over: x of a sum of x_i."""
-    calls = (part for part in walk(node) if isinstance(part, Call) and _PLACE in part.function)
-    return frozenset(call.function.partition("_")[0] for call in calls)
+    calls = [part for part in nodes_of(node) if isinstance(part, Call) and _PLACE in part.function]
+    return frozenset([call.function.partition("_")[0] for call in calls])

@@ -11,7 +11,7 @@ import re
 from crucible_worker.grading.math.reading import Reading
 from crucible_worker.grading.math.tree import Quantity, Relation, Sum
 from crucible_worker.grading.math.units import LETTER_UNITS, PREFIXED_UNITS, UNIT_ABBREVIATIONS, UPRIGHT_ABBREVIATIONS
-from crucible_worker.grading.math.walk import arithmetic, free_symbols, walk
+from crucible_worker.grading.math.walk import arithmetic, free_symbols, nodes_of
 
 __all__ = ["in_upright_type", "is_bare_number", "is_measured"]
 
@@ -57,7 +57,7 @@ def _is_unit(name: str) -> bool:
 def is_bare_number(reading: Reading) -> bool:
     """Whether a text says a number, without a unit or a variable."""
     return bool(reading.nodes) and all(
-        arithmetic(node) and not free_symbols(node) and not any(isinstance(part, Quantity) for part in walk(node))
+        arithmetic(node) and not free_symbols(node) and not any(isinstance(part, Quantity) for part in nodes_of(node))
         for node in reading.nodes
     )
 

@@ -14,7 +14,7 @@ from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.canonical import exact_key
 from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, different, unknown
 from crucible_worker.grading.math.tree import Based, Call, Node, Number, Power, Product, Quantity, Sum
-from crucible_worker.grading.math.walk import walk
+from crucible_worker.grading.math.walk import nodes_of
 
 __all__ = ["MAX_UNLIKE", "covers", "match"]
 
@@ -106,7 +106,7 @@ def _size(node: Node, scope: Scope) -> float | None:
     if type(node) not in _PLAIN or scope.policy.rounding_digits:
         return None
     if node not in scope.sizes:
-        mixed = any(isinstance(part, Quantity | Based) for part in walk(node))
+        mixed = any(isinstance(part, Quantity | Based) for part in nodes_of(node))
         scope.sizes[node] = None if mixed else approximate(node)
     return scope.sizes[node]
 

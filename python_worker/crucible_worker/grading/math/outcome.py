@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.identity import Finding, Identity, examine
 from crucible_worker.grading.math.tree import Call, Node
-from crucible_worker.grading.math.walk import rebuilt, walk
+from crucible_worker.grading.math.walk import nodes_of, rebuilt
 
 __all__ = [
     "MAX_COMPARISONS",
@@ -139,7 +139,7 @@ class Scope:
 
 
 def _has_absolute(node: Node) -> bool:
-    return any(isinstance(part, Call) and part.function == "abs" for part in walk(node))
+    return any(isinstance(part, Call) and part.function == "abs" for part in nodes_of(node))
 
 
 def _without_log_abs(node: Node) -> Node:

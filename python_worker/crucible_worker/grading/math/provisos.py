@@ -21,7 +21,7 @@ _DOMAIN = re.compile(
 _COUNTED = re.compile(
     r"([A-Za-z])\s*(?:\\in(?![a-z])|\u2208)\s*(?:\\(?:mathbb|Bbb|mathbf))?[\s{]*\\?([ZNQ\u2124\u2115\u211a])(?![A-Za-z])"
 )
-_CONDITION = re.compile(r"\b(?:for|when|where|if)\b(?:[\s{}$~]|\\[ ,;:]|\\text\b|\\q?quad\b)*")
+_CONDITION = re.compile(r"(?:f(?<!\w.)or|w(?<!\w.)he(?:n|re)|i(?<!\w.)f)\b(?:[\s{}$~]|\\[ ,;:]|\\text\b|\\q?quad\b)*")
 _INEQUALITY = re.compile(
     r"[<>\u2260\u2264\u2265]|\\(?:neq?|[lg](?:eq?|t)|(?:leq|geq)slant)(?![A-Za-z])|\\in\s?(?:\\left)?\s?(?:[\[(]|\\\{)"
 )

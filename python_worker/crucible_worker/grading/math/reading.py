@@ -16,7 +16,7 @@ from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
 from crucible_worker.grading.math.spans import boxed, enclosed, has_words, last_amount, marked
 from crucible_worker.grading.math.tidy import ZERO, spread, tidy
 from crucible_worker.grading.math.tree import Call, Collection, Node, Number, PlusMinus, Power, Relation, Text
-from crucible_worker.grading.math.walk import free_symbols, walk
+from crucible_worker.grading.math.walk import free_symbols, nodes_of
 
 __all__ = ["EMPTY", "MAX_CACHED_CHARS", "WITHOUT_VALUE", "Reading", "in_words", "read", "read_target", "readings_of"]
 
@@ -123,7 +123,7 @@ def in_words(reading: Reading) -> bool:
     node = reading.nodes[0]
     if isinstance(node, Relation):
         return any(isinstance(operand, Text) for operand in node.operands)
-    return any(isinstance(part, Text) and (part is node or " " in part.words) for part in walk(node))
+    return any(isinstance(part, Text) and (part is node or " " in part.words) for part in nodes_of(node))
 
 
 @functools.lru_cache(maxsize=_CACHED_LATELY)
@@ -137,7 +137,7 @@ def read(text: str) -> Reading:
         return Reading((), f"is too large to be read: {error}", too_large=True, digits=digits_of(text))
     except Unreadable as error:
         return Reading((), f"cannot be read: {error}")
-    kinds = frozenset(map(type, walk(node)))
+    kinds = frozenset(map(type, nodes_of(node)))
     if kinds & _MAY_LACK_VALUE and not _has_value(node):
         return Reading((), WITHOUT_VALUE)
     if PlusMinus not in kinds:
@@ -149,7 +149,7 @@ def read(text: str) -> Reading:
 
 def _has_value(node: Node) -> bool:
     """Whether no part of it is without a value, as 1/0 is."""
-    for part in walk(node):
+    for part in nodes_of(node):
         if isinstance(part, Text) and part.words in _NO_VALUE:
             return False
         if isinstance(part, Call):

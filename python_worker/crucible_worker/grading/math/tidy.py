@@ -23,7 +23,7 @@ from crucible_worker.grading.math.tree import (
     Sum,
     Symbol,
 )
-from crucible_worker.grading.math.walk import rebuilt, walk
+from crucible_worker.grading.math.walk import nodes_of, rebuilt
 
 __all__ = [
     "MAX_DETERMINANT_SIDE",
@@ -65,6 +65,7 @@ _COMPOUNDS = frozenset(
     for pair in itertools.combinations(series, count)
 )
 _SETS = (Relation, Collection, Interval, SetOperation, Symbol)
+_UNTIDY = frozenset({Quantity, Matrix, Collection, Call})
 _PURE_UNITS = frozenset({"degree", "percent"})
 
 
@@ -77,8 +78,7 @@ def negated(node: Node) -> Node:
 
 def tidy(node: Node) -> Node:
     """Units outside of arithmetic, matrices multiplied out, a:b as a/b, no list of one thing."""
-    kinds = {type(part) for part in walk(node)}
-    if not kinds & {Quantity, Matrix, Collection, Call}:
+    if _UNTIDY.isdisjoint(map(type, nodes_of(node))):
         return node
     return _tidied(node)
 
@@ -161,7 +161,7 @@ def _product(node: Node, factors: tuple[Node, ...]) -> Node:
         if len(result.rows[0]) != len(matrix.rows) or max(*_size(result), *_size(matrix)) > MAX_MATRIX_SIDE:
             return node
         result = _multiplied(result, matrix)
-        if len(walk(result)) > MAX_MATRIX_NODES:
+        if len(nodes_of(result)) > MAX_MATRIX_NODES:
             return node
     scalars = tuple(factor for factor in factors if not isinstance(factor, Matrix))
     if not scalars:
@@ -217,7 +217,7 @@ def _matrix(entries: list[Node], width: int) -> Matrix:
 
 def _has_plus_minus(node: Node) -> bool:
     """Whether a plus-minus sign is anywhere in it."""
-    return any(isinstance(part, PlusMinus) for part in walk(node))
+    return any(isinstance(part, PlusMinus) for part in nodes_of(node))
 
 
 def spread(node: Node, *, independent: bool) -> Node:
@@ -238,7 +238,7 @@ def spread(node: Node, *, independent: bool) -> Node:
 
 
 def _values(node: Node, independent: bool) -> tuple[Node, ...]:
-    count = sum(isinstance(part, PlusMinus) for part in walk(node))
+    count = sum(isinstance(part, PlusMinus) for part in nodes_of(node))
     if not count:
         return (node,)
     if count == 1 or not independent or count > MAX_SIGNS:

@@ -15,7 +15,7 @@ from crucible_worker.grading.math.outcome import Outcome, Scope, different, equa
 from crucible_worker.grading.math.reading import Reading
 from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
 from crucible_worker.grading.math.tree import Call, Node, Number, Power, Sum, Symbol
-from crucible_worker.grading.math.walk import free_symbols, walk
+from crucible_worker.grading.math.walk import free_symbols, nodes_of
 
 __all__ = [
     "MAX_SMALL_CHARS",
@@ -95,7 +95,7 @@ def is_small(target: Reading) -> bool:
 
 def is_longer(node: Node) -> bool:
     """Whether something in a tree may stand for a text, or for a number, that is much longer."""
-    return any(map(_is_longer, walk(node)))
+    return any(map(_is_longer, nodes_of(node)))
 
 
 def has_outsize(answer: Reading) -> bool:
@@ -106,7 +106,7 @@ def has_outsize(answer: Reading) -> bool:
         and (size := size_of(part)) is not None
         and size.outsize
         for node in answer.nodes
-        for part in walk(node)
+        for part in nodes_of(node)
     )
 
 

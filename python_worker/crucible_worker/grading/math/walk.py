@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_worker.grading.math.tree import (
@@ -32,6 +32,7 @@ __all__ = [
     "arithmetic",
     "children",
     "free_symbols",
+    "nodes_of",
     "ordered_symbols",
     "rebuilt",
     "replaced",
@@ -69,7 +70,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
     """The node with each part changed; the node itself where nothing did."""
     parts = children(node)
     changed = tuple(map(change, parts))
-    if all(new is old for new, old in zip(changed, parts)):
+    if all(map(operator.is_, changed, parts)):
         return node
     match node:
         case Sum():
@@ -113,11 +114,21 @@ def walk(node: Node) -> list[Node]:
     return found
 
 
+def nodes_of(node: Node) -> list[Node]:
+    """The node and everything in it, level by level: faster than `walk`, where the order does not matter."""
+    found = [node]
+    for current in found:  # which grows meanwhile
+        parts = _PARTS.get(type(current))
+        if parts is not None:
+            found.extend(parts(current))
+    return found
+
+
 def arithmetic(node: Node) -> bool:
     """Whether this is a number or a formula: nothing in it but arithmetic, degrees and percents."""
     return all(
         isinstance(part, _ARITHMETIC) or (isinstance(part, Quantity) and part.unit in ("degree", "percent"))
-        for part in walk(node)
+        for part in nodes_of(node)
     )
 
 
@@ -127,7 +138,20 @@ def ordered_symbols(node: Node) -> tuple[str, ...]:
     names = dict.fromkeys(part.name for part in parts if isinstance(part, Symbol))
     if not names:
         return ()
-    bound = {
+    bound = _bound(parts)
+    return tuple(name for name in names if name not in bound)
+
+
+def free_symbols(node: Node) -> frozenset[str]:
+    """Names of the variables, those that a sum or an integral binds left out."""
+    parts = nodes_of(node)
+    names = frozenset([part.name for part in parts if isinstance(part, Symbol)])
+    return names - _bound(parts) if names else names
+
+
+def _bound(parts: Sequence[Node]) -> set[str]:
+    """Names of the variables that a sum or an integral among these binds."""
+    return {
         part.arguments[0].name
         for part in parts
         if isinstance(part, Call)
@@ -135,12 +159,6 @@ def ordered_symbols(node: Node) -> tuple[str, ...]:
         and part.arguments
         and isinstance(part.arguments[0], Symbol)
     }
-    return tuple(name for name in names if name not in bound)
-
-
-def free_symbols(node: Node) -> frozenset[str]:
-    """Names of the variables, those that a sum or an integral binds left out."""
-    return frozenset(ordered_symbols(node))
 
 
 def replaced(node: Node, values: Mapping[str, Node]) -> Node:
