@@ -171,6 +171,11 @@ CASES = {
         f"{MODEL} {DATA} {NLL} --evaluator mine=accuracy --option accuracy.grader=numeric",
         "--option accuracy.grader is of no --evaluator; there are nll, mine",
     ),
+    "empty option of a grader": _evaluate(
+        f"{MODEL} {DATA} --evaluator accuracy --option accuracy.grader=exact_match"
+        " --option accuracy.grader_options.compare=",
+        "--option accuracy.grader_options[\"compare\"] is '', not one of: text, number, list",
+    ),
     "id without a journal": _evaluate(
         f"{MODEL} {DATA} {NLL} --id y",
         "--id needs --state-dir: without it there is nothing to resume later",

@@ -10,6 +10,7 @@ import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluateRequest, Sample, SamplingParams, Verdict
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel
 from tests.service.code_kit import needs_sandbox
 from tests.service.evaluation_kit import accuracy, asked, refused, rig, samples_of
@@ -79,3 +80,35 @@ def test_workers_on_two_event_loops_evaluate_at_the_same_time() -> None:
         found = [threads.submit(asyncio.run, evaluated()) for _ in range(2)]
 
         assert [each.result() for each in found] == [Verdict.CORRECT] * 2
+
+
+def test_workers_on_two_event_loops_grade_by_their_own_settings() -> None:
+    """Their processes start at the same time; the one that is left grades on, and neither loop reports an error."""
+    both, first_ended = threading.Barrier(2), threading.Event()
+    errors: list[object] = []
+
+    async def graded(first: bool) -> tuple[list[Verdict], int]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        limits = WorkerLimits(max_grading_items=2 if first else 5)
+        model = ScriptedModel(answer=lambda asked: asked.upper() if first else "no")
+        await asyncio.to_thread(both.wait)
+        async with rig(model, grading_processes=2, limits=limits) as r:
+            await r.evaluation.evaluate(_math())
+            found = [sample.verdict for sample in await samples_of(r.worker.bridge)]
+            await asyncio.to_thread(both.wait)
+            if not first:
+                await asyncio.to_thread(first_ended.wait)
+                grades = (await r.worker.bridge.grading.grade_math([("1/2", "0.5"), ("1/2", "0.6")])).grades
+                found += [grade.verdict for grade in grades]
+            items = dict((await r.worker.bridge.worker.get_info()).limits)["max_grading_items"]
+        if first:
+            first_ended.set()
+        return found, int(items)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(asyncio.run, graded(first)) for first in (True, False)]
+        (of_first, of_second) = [each.result() for each in running]
+
+    assert of_first == ([Verdict.CORRECT], 2)
+    assert of_second == ([Verdict.INCORRECT, Verdict.CORRECT, Verdict.INCORRECT], 5)
+    assert errors == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,26 @@ async def test_calls_and_errors_are_those_of_the_client(worker: CannedWorker, ad
     await in_a_thread(use)
 
     assert client_threads() == []
+
+
+async def test_every_method_shows_its_parameters(address: str):
+    """`help` and an editor show those of the asynchronous method, and its documentation, not `*args`."""
+
+    def use() -> None:
+        with crucible_bridge.connect_sync(address) as bridge:
+            seen = 0
+            for space, namespace in vars(bridge._bridge).items():
+                if space.startswith("_"):
+                    continue
+                for name in dir(getattr(bridge, space)):
+                    method, wanted = getattr(getattr(bridge, space), name), getattr(namespace, name)
+                    assert inspect.signature(method) == inspect.signature(wanted), name
+                    assert (method.__name__, method.__doc__) == (name, wanted.__doc__)
+                    seen += 1
+            assert seen > 20
+            assert "responses" in str(inspect.signature(bridge.grading.extract_code))
+
+    await in_a_thread(use)
 
 
 async def test_streams_become_blocking_iterators(worker: CannedWorker, address: str):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -139,11 +140,11 @@ def _proxied(thread: _LoopThread, attribute: Any) -> Any:
     if not callable(attribute):
         return attribute
 
+    @functools.wraps(attribute)  # its name, documentation and parameters
     def call(*args: Any, **kwargs: Any) -> Any:
         result = thread.run(_called(attribute, args, kwargs))
         return BlockingIterator(thread, result) if isinstance(result, AsyncIterator) else result
 
-    call.__name__, call.__doc__ = attribute.__name__, attribute.__doc__
     return call
 
 

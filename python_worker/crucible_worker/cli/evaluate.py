@@ -66,7 +66,9 @@ _Evaluators = Annotated[
 _Options = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", metavar="EVALUATOR.KEY=VALUE", help="An evaluator's option; VALUE is JSON or text; repeatable."
+        "--option",
+        metavar="EVALUATOR.KEY=VALUE",
+        help="An evaluator's option; VALUE is JSON or text; KEY.KEY sets an option within an option; repeatable.",
     ),
 ]
 _Suite = Annotated[

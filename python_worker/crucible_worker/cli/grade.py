@@ -115,9 +115,10 @@ def grade(
 
     With --code a gold is a test or a list of them: Python assertions, or an object {"stdin", "stdout"}, {"function",
     "arguments", "expected"}, {"inputs", "outputs"}, which holds several as APPS has them, or {"prefix"}, which is put
-    before the program. Objects with outputs may have "by_token", "absolute_tolerance" and "relative_tolerance". A
-    program that passes some of its tests is partial, and its score is their share. Bounds for --policy: timeout_ms,
-    memory_mb, output_bytes. --code-image names a folder that `pip install --target` has filled.
+    before the program. An object may also be JSON in a text. Objects with outputs may have "by_token",
+    "absolute_tolerance" and "relative_tolerance". A program that passes some of its tests is partial, and its score is
+    their share. Bounds for --policy: timeout_ms, memory_mb, output_bytes. --code-image names a folder that `pip install
+    --target` has filled.
     """
     from crucible_bridge.errors import BridgeError, InvalidField
     from crucible_worker.cli.batches import batches_of

@@ -103,32 +103,47 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
 
 
 def read_evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[EvaluatorSpec, ...]:
-    """Read "[NAME=]KIND" and "LABEL.KEY=VALUE"; the label is the name, or the kind where there is none.
+    """Read "[NAME=]KIND" and "LABEL.KEY=VALUE"; the label is the name, or the kind if there is none.
+
+    A key is `key.key` for an option within an option that is an object.
 
     Raises:
         InvalidField: an option is not of this form, or of no evaluator.
     """
+    parts = [text.rpartition("=") for text in texts]
+    labels = [name if separator else kind for name, separator, kind in parts]
     by_label: dict[str, dict[str, Any]] = {}
     for index, text in enumerate(options):
         place, separator, value = text.partition("=")
-        label, dot, key = place.rpartition(".")
-        if not (separator and dot and label and key):
+        label, dot, path = _split(place, labels)
+        if not (separator and dot and label and path):
             raise InvalidField(f"option[{index}]", f"is {text!r}, not EVALUATOR.KEY=VALUE")
-        given = by_label.setdefault(label, {})
-        if key in given:
-            raise InvalidField(f"--option {label}.{key}", "is given twice; only one value can count")
-        given[key] = _json_or_text(value)
-    specs = []
-    for text in texts:
-        name, separator, kind = text.rpartition("=")
-        label = name if separator else kind
-        specs.append(EvaluatorSpec(kind=kind, name=name if separator else None, options=by_label.pop(label, {})))
-    if by_label:
-        label, given = next(iter(by_label.items()))
-        labels = ", ".join(spec.name or spec.kind for spec in specs)
-        there_are = f"there are {labels}" if labels else "there is none"
-        raise InvalidField(f"--option {label}.{next(iter(given))}", f"is of no --evaluator; {there_are}")
-    return tuple(specs)
+        if label not in labels:
+            there_are = f"there are {', '.join(labels)}" if labels else "there is none"
+            raise InvalidField(f"--option {place}", f"is of no --evaluator; {there_are}")
+        _put(by_label.setdefault(label, {}), path, _json_or_text(value), f"--option {place}")
+    return tuple(
+        EvaluatorSpec(kind=kind, name=name if separator else None, options=by_label.pop(label, {}))
+        for (name, separator, kind), label in zip(parts, labels)
+    )
+
+
+def _split(place: str, labels: Sequence[str]) -> tuple[str, str, str]:
+    """A place of options at the dot behind an evaluator's label, which may have dots of its own."""
+    of = max((label for label in labels if place.startswith(f"{label}.")), key=len, default="")
+    return (of, ".", place[len(of) + 1 :]) if of else place.rpartition(".")
+
+
+def _put(options: dict[str, Any], path: str, value: Any, field: str) -> None:
+    """Set an option: `key`, or `key.key` of an option that is an object."""
+    *outer, key = path.split(".")
+    for step in outer:
+        options = options.setdefault(step, {})
+        if not isinstance(options, dict):
+            raise InvalidField(field, f"is inside of {step}, which is given a value that is no object")
+    if key in options:
+        raise InvalidField(field, "is given twice; only one value can count")
+    options[key] = value
 
 
 def _json_or_text(value: str) -> Any:

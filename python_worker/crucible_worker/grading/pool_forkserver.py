@@ -16,6 +16,7 @@ import multiprocessing.resource_tracker
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.children import FORKSERVER_VARIABLE
@@ -29,6 +30,8 @@ LOAD_SECONDS = 20.0
 # Not imported here: it ties the process that does to the life of its parent.
 _PRELOAD = "crucible_worker.grading.pool_preload"
 _news: socket.socket | None = None
+# The forkserver and its variable are the process's, and its event loops may start pools at the same time.
+_starting = threading.Lock()
 
 
 async def forkserver_loaded(modules: Sequence[str]) -> None:
@@ -36,6 +39,15 @@ async def forkserver_loaded(modules: Sequence[str]) -> None:
 
     To be called in a thread that lives as long as the children: it is a thread's end that they hear of and die.
     """
+    with _starting:
+        news = _start(modules)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOAD_SECONDS):
+            await _readable(news)
+
+
+def _start(modules: Sequence[str]) -> socket.socket:
+    """Start it where none runs; where it says that it has loaded its modules."""
     global _news
     if _news is None:
         _news = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -52,9 +64,7 @@ async def forkserver_loaded(modules: Sequence[str]) -> None:
             multiprocessing.forkserver.ensure_running()
     finally:
         del os.environ[FORKSERVER_VARIABLE]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LOAD_SECONDS):
-            await _readable(_news)
+    return _news
 
 
 @contextlib.contextmanager

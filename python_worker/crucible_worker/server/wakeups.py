@@ -9,6 +9,7 @@ kept single health probes waiting for 5 s and more, while the loop itself was ne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 from collections.abc import Callable
@@ -46,8 +47,13 @@ class Wakeups:
 
 
 def _with_one_byte(reader: socket.socket, handle: Callable[..., Any], *args: Any) -> None:
-    """Handle events with one byte in the socket, as the handler expects. Its event was queued before it was written."""
-    waiting = len(reader.recv(_MANY, socket.MSG_PEEK))
-    if waiting > 1:
-        reader.recv(waiting - 1)
-    handle(*args)
+    """Handle events with one byte in the socket, as the handler expects. Its event was queued before it was written.
+
+    Loops in other threads read from the same socket, and each handles the events of all: if one was faster, its bytes
+    and their events are gone.
+    """
+    with contextlib.suppress(BlockingIOError):
+        waiting = len(reader.recv(_MANY, socket.MSG_PEEK))
+        if waiting > 1:
+            reader.recv(waiting - 1)
+        handle(*args)

@@ -36,6 +36,36 @@ def test_options_find_their_evaluator_by_its_label():
     assert [spec.options for spec in specs] == [{"grader": "exact_match"}, {"grader": "contains"}]
 
 
+def test_an_option_within_an_option_is_set_by_its_path():
+    """Behind the evaluator's label, which may have dots of its own; beside others, and beside an object in JSON."""
+    options = [
+        "accuracy.grader_options.compare=number",
+        "accuracy.grader_options.policy.degrees=true",
+        'a.b.grader_options={"x": 1}',
+        "a.b.grader_options.y=2",
+    ]
+    specs = read_evaluators(["accuracy", "a.b=accuracy"], options)
+
+    assert [spec.options for spec in specs] == [
+        {"grader_options": {"compare": "number", "policy": {"degrees": True}}},
+        {"grader_options": {"x": 1, "y": 2}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["accuracy.grader_options.x=1", "accuracy.grader_options.x=2"], "grader_options.x is given twice"),
+        (["accuracy.grader_options.x=1", "accuracy.grader_options={}"], "grader_options is given twice"),
+        (["accuracy.grader=numeric", "accuracy.grader.x=1"], "is inside of grader, which is given a value"),
+    ],
+)
+def test_an_option_with_two_values_is_refused(options: list[str], says: str):
+    """At every level."""
+    with pytest.raises(InvalidField, match=says):
+        read_evaluators(["accuracy"], options)
+
+
 @pytest.mark.parametrize("option", ["grader=numeric", "accuracy.grader", ".grader=x", "accuracy.=x"])
 def test_an_option_that_cannot_be_read_is_refused(option: str):
     """The error shows what was written and the form that is wanted."""

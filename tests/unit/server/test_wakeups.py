@@ -64,6 +64,39 @@ async def test_all_bytes_are_read_in_one_turn():
     assert wakeups.readers == 1
 
 
+async def test_a_loop_that_comes_too_late_has_nothing_to_do():
+    """Loops in two threads share the socket: whoever reads the bytes handles the events, and the other raises nothing.
+
+    It may be late before it has looked, and between its look and the handler's.
+    """
+    loop = asyncio.get_running_loop()
+    raised: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: raised.append(context))
+    reader, writer = socket.socketpair()
+
+    class Late(Poller):
+        def _handle_events(self, loop: asyncio.AbstractEventLoop) -> None:
+            self.turns += 1
+            if self.turns == 1:
+                reader.recv(1)  # as the other loop does
+            assert reader.recv(1)
+
+    with reader, writer:
+        reader.setblocking(False)
+        late = Late(reader)
+        Wakeups.of(loop)
+        loop.add_reader(reader, functools.partial(late._handle_events, loop))
+        (key,) = [key for key in loop._selector.get_map().values() if key.fd == reader.fileno()]  # pyright: ignore[reportAttributeAccessIssue]: asyncio's own
+        try:
+            writer.send(b"1")
+            while not late.turns:
+                await asyncio.sleep(0)
+            key.data[0]._run()  # nothing waits
+        finally:
+            loop.remove_reader(reader)
+    assert (raised, late.turns) == ([], 1)
+
+
 async def test_other_readers_are_left_alone():
     """They read what they want; and a loop is looked at once, however many workers it has."""
     loop = asyncio.get_running_loop()
