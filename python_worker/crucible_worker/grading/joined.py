@@ -44,6 +44,7 @@ _NAME_BEFORE = re.compile(rf"(?<![\w\\])({_NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s
 _STARTS_WITH_NAME = re.compile(rf"({_NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
 # What changes nothing but how an answer looks; of a fraction, its size.
 _TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)[dt](?=frac)|[\s{}$]")
+_THOUSANDS = re.compile(r"-?[0-9]{1,3}(?>(?:,[0-9]{3})+)(?:\.[0-9]++)?")
 _INEQUALITY = re.compile(r"[<>\u2264\u2265\u2260]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
 _COMMAND = re.compile(r"\\(?:text|mathrm)\s?\{[^{}]*+\}|\\[A-Za-z]++")
 _VARIABLE = re.compile(r"[A-Za-df-hj-z]|(?<![A-Za-z])e(?![\^A-Za-z])")
@@ -194,4 +195,5 @@ def _alike(answer: str, other: str) -> bool:
 
 def _plain(answer: str) -> str:
     match = _STARTS_WITH_NAME.match(answer)
-    return _TYPE.sub("", answer[match.end() :] if match else answer)
+    plain = _TYPE.sub("", answer[match.end() :] if match else answer)
+    return plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain

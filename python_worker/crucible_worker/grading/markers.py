@@ -53,7 +53,10 @@ _MAX_LEAD = 24
 _LEAD = re.compile(
     r"(?:(?:[-\s*_`>#\u2022]|\(?[a-z0-9][.)]\s|(?<!\w)(?:the|my|final|correct)(?!\w)){1,12})?\Z", re.IGNORECASE
 )
-_JOINT = re.compile(r"(?:[,;]?\s{0,2}(?P<word>and|or)|(?P<comma>[,;]))\Z")
+_JOINT = re.compile(r"(?:[,;]?\s{0,2}(?P<word>and|or)|(?P<comma>[,;\uff0c\u3001\uff1b]))\Z")
+# What else may precede a marker on its line; of "step answer: 5" the answer is another one.
+_BEFORE_LEAD = re.compile(r"(?<!\w)(?:so|thus|hence|therefore|then)[\s,:]{0,3}\Z", re.IGNORECASE)
+_WORD_BEFORE = re.compile(r"\w[^\S\n]{0,3}\Z")
 _DECORATION = " \t\r\f\v*_`"
 _WRONG = ("wrong", "incorrect")
 _LETTERS = 4  # of a marker, which another one of its kind begins with too
@@ -107,7 +110,13 @@ def _with_those_before(text: str, last: str, start: int, begin: int) -> str:
         value, how = _joint(text[behind:lead])
         answer = phrase(value) if "\n" not in value and not has_words(value) else ""
         alike = _kind(text, earlier, behind) == _kind(text, start, begin)
-        if not answer or not alike or value.endswith((".", "?", "!")) or not together(answer, answers[-1], how or ","):
+        if (
+            not answer
+            or not alike
+            or _is_described(text, earlier)
+            or value.endswith((".", "?", "!"))
+            or not together(answer, answers[-1], how or ",")
+        ):
             break
         answers.append(answer)
         links.append(how)
@@ -120,6 +129,12 @@ def _lead(text: str, start: int) -> int:
     before = text[max(0, start - _MAX_LEAD) : start]
     lead = _LEAD.search(before)
     return start - len(before) + lead.start() if lead else start
+
+
+def _is_described(text: str, start: int) -> bool:
+    """Whether other words belong to a marker: "step answer: 5"."""
+    before = text[max(0, start - _MAX_LEAD) : _lead(text, start)]
+    return _WORD_BEFORE.search(before) is not None and not _BEFORE_LEAD.search(before)
 
 
 def _kind(text: str, start: int, begin: int) -> str:

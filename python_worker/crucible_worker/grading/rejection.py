@@ -66,7 +66,7 @@ _RETRACTION = re.compile(
     rf"|[\s.,;:!\u2014\u2013-]{{0,6}}{_EXCLAMATION}(?:{_POINTED}\s?{_WRONG}|(?:wrong|incorrect)\s?[.!]"
     r"|I\s(?:made|see|notice|found)\s(?:a|an|my)\s(?:mistake|error))"
     r"|[\s\u3002\uff0c,.]{0,4}(?:[这這]?是?(?:错误?的|錯誤?的|错了|錯了|不对|不對|不正确|不正確)))"
-    r"(?!\w)(?!\s(?:if|unless|when|only|to|about|for|in)\b)(?![^.!?\n]{0,80}\?)",
+    r"(?![\w-])(?!\s(?:if|unless|when|only|to|about|for|in|of)\b)(?![^.!?\n]{0,80}\?)",
     re.IGNORECASE,
 )
 # One of these is in every text that takes an answer back.

@@ -11,7 +11,8 @@ from crucible_worker.grading.extract import Extraction, extract
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.math.units import is_unit
 from crucible_worker.grading.numbers import last_numerals
-from crucible_worker.grading.rejection import rejected
+from crucible_worker.grading.rejection import is_retracted, rejected
+from crucible_worker.grading.retraction import without_retracted
 
 __all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_amount", "marked", "with_decimal_point"]
 
@@ -43,7 +44,11 @@ _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
 
 def boxed(text: str) -> str | None:
     r"""What is in the last `\boxed{}`, or in the last ones that are joined; None without one."""
-    return boxes.boxed(text)[0] if "boxed" in text or "fbox" in text else None
+    if "boxed" not in text and "fbox" not in text:
+        return None
+    if is_retracted(text):
+        text = without_retracted(text).text
+    return boxes.boxed(text)[0]
 
 
 def enclosed(text: str) -> str | None:
