@@ -206,6 +206,12 @@ ROWS = {
     "extract: a box with braces in braces": Row(make=lambda n: r"\boxed{" + "{a}" * n + "{{", run=extract, size=4_000),
     "extract: a box that is never closed": Row(make=lambda n: r"\boxed{" + "{" * n, run=extract, size=8_000),
     "extract: joined numbers": Row(make=lambda n: "so we have 5 and " * n + "5", run=extract, size=4_000),
+    "extract: conjunctions": Row(make=lambda n: "we get 2 as well as " * n + "5", run=extract, size=4_000),
+    "extract: formulas and numbers": Row(make=lambda n: "1, 2 and $3$, " * n, run=extract, size=4_000),
+    "extract: numbers around a formula": Row(
+        make=lambda n: "it is " + "1, " * n + "$2$" + ", 3" * n, run=extract, size=4_000
+    ),
+    "extract: boxes and operators": Row(make=lambda n: r"\boxed{2} to " * n + r"\boxed{3}", run=extract, size=4_000),
     "extract: formulas in plain text": Row(make=lambda n: "we get x = 2 x 3 and " * n + "5", run=extract, size=4_000),
     "extract: brackets in plain text": Row(make=lambda n: "we get (2" * n + " 5" + ")" * n, run=extract, size=4_000),
     "extract: one formula in plain text": Row(make=lambda n: "we get " + "2x5 " * n, run=extract, size=8_000),

@@ -42,9 +42,10 @@ from collections.abc import Callable, Sequence
 from crucible_worker.grading import boxes
 from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
+from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.formulas import chosen, last_formulas, listed_below
-from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, written
+from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, tied_number, written
 from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.markers import has_marker, last_marked
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
@@ -105,7 +106,7 @@ def extract(text: str) -> Extraction:
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-    said = with_rows_in_one_line(without_special_tokens(spoken(text)))
+    said = with_conjunctions(with_rows_in_one_line(without_special_tokens(spoken(text))))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
     found = _extracted(said, len(text))
@@ -299,6 +300,8 @@ def _around(text: str, numbers: Sequence[Numeral]) -> str:
     number = numbers[-1]
     if formulas := list(formulas_around(text, number)):
         return chosen(text, formulas)[0]
+    if tied := tied_number(text, number):
+        return tied
     answer = numbers_joined(text, numbers)
     return f"-{answer}" if answer == number.text and is_negated(text, number.start) else answer
 

@@ -44,6 +44,15 @@ _CONCLUDES = re.compile(
     r"[.?!](?:\s|\Z)|\n\s*\n|(?<!\w)(?:so|thus|hence|therefore|then|we|gives?|answer|result|implies|conclude)(?!\w)",
     re.IGNORECASE,
 )
+# A number in plain text that is joined to a formula next to it.
+_PLAIN = r"(?:[A-Za-z]\s?=\s?)?[-+\u2212]?[0-9][0-9,]{0,20}(?<![,])(?:\.[0-9]{1,20})?(?:/[0-9]{1,9})?%?"
+_JOINING = r"(?:,\s(?:and\s|or\s)?|;\s|\s(?:and|or)\s)"
+_PLAIN_BEFORE = re.compile(rf"(?<![\w.,$\\^=+*/-])(?<![=+*/^-]\s)(?P<item>{_PLAIN})(?P<joint>{_JOINING})\Z")
+_PLAIN_BEHIND = re.compile(
+    rf"{_JOINING}(?P<item>{_PLAIN})(?=[.;!?]?\s*(?:\Z|\n)|[.;!?]\s|{_JOINING}(?:\$|\\[(\[]|[0-9]))"
+)
+_LISTS = re.compile(r"(?:\b(?:are|were|be|either)|:)\s+\Z", re.IGNORECASE)
+_MAX_PLAIN = 60
 _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
@@ -79,7 +88,7 @@ def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
     """The answer by so many last formulas, the work done, and whether formulas before them cannot change it."""
     formulas = list(itertools.islice(_formulas(text), count))[::-1]
     steps, all_seen = (formulas[0].steps if formulas else 2 * len(text)), len(formulas) < count
-    answer, certain = chosen(text, formulas)
+    answer, certain = chosen(text, _with_plain(text, formulas))
     return answer, steps, certain or all_seen
 
 
@@ -103,6 +112,31 @@ def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
         return _said_of(text, formulas[last]) or result(formulas[last].content), first > 0
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
     return written([side(formula.content) for formula in formulas[first : last + 1]], links), first > 0
+
+
+def _with_plain(text: str, formulas: Sequence[Formula]) -> list[Formula]:
+    """Formulas with the numbers in plain text between and next to them that are joined to them."""
+    found: list[Formula] = []
+    for formula in formulas:
+        found += _plain_before(text, found[-1].end if found else 0, formula)
+        found.append(formula)
+        while len(found) < 2 * MAX_FORMULAS and (
+            behind := _PLAIN_BEHIND.match(text, found[-1].end, found[-1].end + _MAX_PLAIN)
+        ):
+            found.append(Formula(*behind.span("item"), behind["item"], formula.steps))
+    return found
+
+
+def _plain_before(text: str, begin: int, formula: Formula) -> list[Formula]:
+    """The numbers of a list that ends with a formula; with commas alone it must be announced."""
+    found: list[Formula] = []
+    start, in_words = formula.start, False
+    while len(found) < MAX_JOINED and (before := _PLAIN_BEFORE.search(text, max(begin, start - _MAX_PLAIN), start)):
+        found.append(Formula(*before.span("item"), before["item"], formula.steps))
+        in_words = in_words or before["joint"].strip(" ,;").isalpha()
+        start = before.start()
+    announced = in_words or _LISTS.search(text, max(0, start - _MAX_LEAD), start)
+    return found[::-1] if announced else []
 
 
 def _drop_ruled_out(text: str, formulas: list[Formula]) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "name_before",
     "named",
     "numbers_joined",
+    "tied_number",
     "together",
     "written",
 ]
@@ -56,6 +57,22 @@ _NUMBER_JOINT = re.compile(
 )
 _ANNOUNCES = re.compile(r"(?:\b(?:are|were|be)|:)\s+\\?\$?\Z", re.IGNORECASE)
 _MAX_NAME = 24
+# What stands before a number and makes it a part of something else: "2 followed by", "2 if n is odd, otherwise".
+_TIED = re.compile(
+    r"(?<![\w.])(?:[0-9][0-9.,/]{0,20}\s(?:followed by|plus|minus|times|over|divided by|through)"
+    r"|[0-9][0-9.,/]{0,20},?\s(?:if|when|for)\s[^.;\n0-9]{1,60}\s(?:otherwise|else)|first\s[0-9][0-9.,/]{0,20},?\ssecond"
+    r"|(?:zero|one|two|three|four|five|six|seven|eight|nine)\spoint),?\s\Z",
+    re.IGNORECASE,
+)
+_MAX_TIE = 100
+# Between two formulas of one line: what makes them one; on the next line it is a bullet.
+_OPERATOR = re.compile(
+    r"[ ]?(?:([-+/*\u2212\u2013])|(to|through|plus|minus|times|over|divided by|followed by)(?!\w))[ ]?"
+)
+OPERATORS = frozenset(
+    {"-", "+", "/", "*", "to", "through", "plus", "minus", "times", "over", "divided by", "followed by"}
+)
+"""Links of answers that are one answer as they stand, and no list: `\\boxed{2} to \\boxed{3}`."""
 # If one of these follows an answer, the next answer corrects it, follows from it, or answers something else.
 _DIVIDERS = spelled(
     "no not nor but wait hmm oops sorry actually rather instead wrong incorrect false mistake correction corrected"
@@ -67,9 +84,14 @@ _DIVIDERS = spelled(
 
 
 def link(between: str) -> str | None:
-    """What joins two answers with a text between them: ",", "and", "or", or "" for white space; None for nothing."""
+    """What joins two answers with a text between them; None for nothing.
+
+    It is ",", "and", "or", "" for white space, or one of `OPERATORS`.
+    """
     if len(between) > MAX_BETWEEN:
         return None
+    if operator := _OPERATOR.fullmatch(between):
+        return "-" if operator[1] in ("\u2212", "\u2013") else operator[1] or operator[2]
     rest = _MARKUP.sub(" ", _BULLET.sub(" ", with_joints(between))).strip()
     nouns: list[str] = []
     while rest and not _JOINT.match(rest) and (noun := _NOUN.match(rest)) and not _NAMED.match(rest):
@@ -120,6 +142,12 @@ def numbers_joined(text: str, numbers: Sequence[Numeral]) -> str:
     return (" or " if words == "or" else ", ").join(number.text for number in listed)
 
 
+def tied_number(text: str, number: Numeral) -> str:
+    """A number with what it is a part of, "2 followed by 3"; empty where it stands for itself."""
+    tie = _TIED.search(text, max(0, number.start - _MAX_TIE), number.start)
+    return text[tie.start() : number.start] + number.text if tie else ""
+
+
 def together(earlier: str, later: str, how: str) -> bool:
     r"""Whether two formulas that follow each other are two answers, and not steps of one computation.
 
@@ -133,13 +161,17 @@ def together(earlier: str, later: str, how: str) -> bool:
         how: their link.
     """
     kind, kind_later = kind_of(earlier), kind_of(later)
+    if how in OPERATORS:
+        return kind == kind_later == "value"
     if how == "or" and "equation" not in (kind, kind_later):
         return True  # x = 3 or x > 5
     if how in ("and", "or"):
         return kind == kind_later or (kind, kind_later) == ("name", "value")
+    constant, constant_later = _is_constant(earlier), _is_constant(later)
+    if how == "," and (kind, kind_later) == ("name", "value"):
+        return constant and constant_later
     if kind != kind_later or kind == "equation":
         return False
-    constant, constant_later = _is_constant(earlier), _is_constant(later)
     if how == ",":
         return kind != "name" or constant == constant_later or all("(" in _name(one) for one in (earlier, later))
     return constant and constant_later and (kind == "value" or _name(earlier) == _name(later))
@@ -182,8 +214,9 @@ def written(answers: Sequence[str], links: Sequence[str]) -> str:
     nested = any("," in answer for answer in answers)
     said = [answers[0]]
     for before, how, answer in zip(answers, links, answers[1:], strict=False):
-        if not _alike(before, answer):
-            said += [f" {how} " if how == "or" or (how == "and" and nested) else ", ", answer]
+        if how in OPERATORS or not _alike(before, answer):
+            in_full = how in OPERATORS or how == "or" or (how == "and" and nested)
+            said += [f" {how} " if in_full else ", ", answer]
     return "".join(said)
 
 

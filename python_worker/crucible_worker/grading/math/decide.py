@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, TOO_LONG
 from crucible_worker.grading.math.capitals import apart
 from crucible_worker.grading.math.chemistry import compare_formulas, has_number_inside
@@ -109,6 +110,7 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     """
     # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
     target, answer = restored(target[-MAX_SEARCHED_CHARS:]).strip(), restored(answer[-MAX_SEARCHED_CHARS:]).strip()
+    target, answer = with_conjunctions(target), with_conjunctions(answer)
     if not (target.isascii() and answer.isascii()):
         target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:

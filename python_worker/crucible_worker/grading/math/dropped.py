@@ -37,7 +37,7 @@ _BEFORE = spelled(
     " than from of times divided multiplied multiple multiples half double triple twice thrice root square cube log"
     " logarithm lim limit goes tends approaches reciprocal inverse negative minus plus opposite and if when where until"
     " while exceeds exceeding but before after next previous successor predecessor increase increased decrease"
-    " decreased"
+    " decreased followed addition otherwise else point first second"
 )
 _BEHIND = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
