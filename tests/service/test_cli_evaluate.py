@@ -197,7 +197,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path):
         (
             MODEL,
             ("--data=jsonl:absent.jsonl", "--evaluator=nll"),
-            "--data is 'absent.jsonl', and no data root has such a file; data roots: {cwd}",
+            "--data names 'absent.jsonl', and no data root has such a file; data roots: {cwd}",
             "NO_SUCH_FILE",
         ),
         (

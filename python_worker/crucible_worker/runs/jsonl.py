@@ -105,7 +105,7 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     except LeadsOut:
         raise PermissionDenied("leads out of the data roots", reason="OUTSIDE_ROOT", field=field) from None
     if found is None:
-        raise NotFound(f"is {path[:200]!r}, and no data root has such a file", reason="NO_SUCH_FILE", field=field)
+        raise NotFound(f"names {path[:200]!r}, and no data root has such a file", reason="NO_SUCH_FILE", field=field)
     return found
 
 
