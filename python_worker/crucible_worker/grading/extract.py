@@ -60,7 +60,7 @@ from crucible_worker.grading.phrase import (
     words,
 )
 from crucible_worker.grading.plain import formulas_around
-from crucible_worker.grading.rejection import MAX_RULED_OUT, is_retracted, list_start, ruled_out_in_line
+from crucible_worker.grading.rejection import MAX_RULED_OUT, is_retracted, number_ruled_out, ruled_out_in_line
 from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_rows_in_one_line
 from crucible_worker.grading.retraction import is_taken_back, without_retracted
 from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged
@@ -285,7 +285,7 @@ def _number(text: str) -> tuple[str, int]:
     numbers = last_numerals(text, MAX_RULED_OUT + 1)
     for at, number in reversed(list(enumerate(numbers))):
         end = number.start + len(number.text)
-        if ruled_out_in_line(text, number.start, end) or ruled_out_in_line(text, list_start(text, number.start), end):
+        if number_ruled_out(text, number.start, end):
             wrong.add(number.text)
         elif number.text not in wrong:
             answer = _around(text, numbers[: at + 1])

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_RULED_OUT", "REACH", "is_retracted", "list_start", "rejected", "retraction_at", "ruled_out_in_line"]
+__all__ = [
+    "MAX_RULED_OUT",
+    "REACH",
+    "is_retracted",
+    "number_ruled_out",
+    "rejected",
+    "retraction_at",
+    "ruled_out_in_line",
+]
 
 REACH = 60
 """Characters on either side of a choice in which it may be ruled out."""
@@ -103,10 +111,15 @@ _LISTED = re.compile(
 )
 
 
-def list_start(text: str, start: int) -> int:
-    """Where the list begins that a number stands in: what denies its first value denies all."""
+def number_ruled_out(text: str, start: int, end: int) -> bool:
+    """Whether a number is ruled out, or the first value of its list is, or the formula that it is in."""
+    if ruled_out_in_line(text, start, end):
+        return True
     match = _LISTED.search(text, max(0, start - REACH), start)
-    return match.start() if match else start
+    if match and ruled_out_in_line(text, match.start(), end):
+        return True
+    opening, closing = text.rfind("$", max(0, start - REACH), start), text.find("$", end, end + REACH)
+    return opening >= 0 and closing >= 0 and ruled_out_in_line(text, opening, closing + 1)
 
 
 def rejected(before: str, behind: str) -> bool:
