@@ -37,7 +37,7 @@ _BEFORE = spelled(
     " than from of times divided multiplied multiple multiples half double triple twice thrice root square cube log"
     " logarithm lim limit goes tends approaches reciprocal inverse negative minus plus opposite and if when where until"
     " while exceeds exceeding but before after next previous successor predecessor increase increased decrease"
-    " decreased followed addition otherwise else point first second"
+    " decreased followed addition otherwise else point"
 )
 _BEHIND = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
@@ -67,7 +67,7 @@ _RELATED = re.compile(
 )
 _LINK = re.compile(r", | (?:and|or) ")
 # A number and a word before the answer: one of two, a range, odds.
-_JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
+_JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|second|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
 # What a number is a part of: an operator, a command, a function, a fraction or a group.
 _OPERATOR_BEFORE = re.compile(
     r"(?:[-+/^_<>{}|\u00d7\u00f7\u00b7\u221a\u2264\u2265]|(?<!\*)\*|\w\()\s*$|\\[A-Za-z]+\s*$"
