@@ -206,6 +206,8 @@ ROWS = {
     "extract: a box with braces in braces": Row(make=lambda n: r"\boxed{" + "{a}" * n + "{{", run=extract, size=4_000),
     "extract: a box that is never closed": Row(make=lambda n: r"\boxed{" + "{" * n, run=extract, size=8_000),
     "extract: joined numbers": Row(make=lambda n: "so we have 5 and " * n + "5", run=extract, size=4_000),
+    "extract: numbers behind a marker": Row(make=lambda n: "Answer:\n" + "1\n" * n, run=extract, size=4_000),
+    "extract: values below each other": Row(make=lambda n: "They are:\n" + "$x+1$\n" * n, run=extract, size=4_000),
     "extract: conjunctions": Row(make=lambda n: "we get 2 as well as " * n + "5", run=extract, size=4_000),
     "extract: formulas and numbers": Row(make=lambda n: "1, 2 and $3$, " * n, run=extract, size=4_000),
     "extract: numbers around a formula": Row(

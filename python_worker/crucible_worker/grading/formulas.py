@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.condition import is_condition, says_where
-from crucible_worker.grading.joined import MAX_JOINED, link, named, together, written
+from crucible_worker.grading.joined import MAX_JOINED, kind_of, link, named, together, written
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 from crucible_worker.grading.results import first_row, of_rows, result, side
@@ -53,12 +53,14 @@ _PLAIN_BEHIND = re.compile(
 )
 _LISTS = re.compile(r"(?:\b(?:are|were|be|either)|:)\s+\Z", re.IGNORECASE)
 _MAX_PLAIN = 60
+_NUMBER = re.compile(r"[-+\u2212]?[0-9][0-9,]{0,40}(?:\.[0-9]{1,40})?(?:/[0-9]{1,20})?")
 _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _MAX_CLAUSE = 8  # formulas that say what letters are
 _COLON = re.compile(r":[\s*_]*\Z")
+_ARE = re.compile(r"\b(?:are|were)\s+\Z", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,6 +167,8 @@ def listed_below(text: str) -> str:
     written_lines = text[:_MAX_LIST_CHARS].splitlines()
     if len(written_lines) < 2:
         return ""
+    if numbers := _numbers_below(text):
+        return written(numbers, [""] * (len(numbers) - 1))
     lines: list[str] = []
     for line in written_lines:
         bare = _FENCE.sub("", line).strip(_AROUND)
@@ -178,6 +182,14 @@ def listed_below(text: str) -> str:
     if len(lines) < 2 or first_row(lines, introduced=True) > 0:
         return ""
     return of_rows(lines, introduced=True)
+
+
+def _numbers_below(text: str) -> list[str]:
+    """The numbers that a text is, each on a line of its own, without an empty line between; none for other texts."""
+    if len(text) > _MAX_LIST_CHARS:
+        return []
+    lines = [line.strip(_AROUND) for line in text.strip().splitlines()]
+    return lines if 1 < len(lines) <= MAX_JOINED and all(map(_NUMBER.fullmatch, lines)) else []
 
 
 def _link(text: str, formulas: Sequence[Formula], at: int) -> str | None:
@@ -201,14 +213,25 @@ def _first_joined(text: str, formulas: Sequence[Formula], last: int) -> int:
 
 
 def _first_named(text: str, formulas: Sequence[Formula], last: int) -> int:
-    """Of values of several names below each other, `x = 3` and `y = 4`, the first one where they are announced."""
-    first = last
-    while first > 0 and named(formulas[first].content) and named(formulas[first - 1].content):
+    """Of formulas below each other, values or those of several names, the first one where they are announced.
+
+    Values without a name are announced by a colon or a verb, or nothing precedes them.
+    """
+    first, of_names = last, named(formulas[last].content)
+    if not of_names and kind_of(formulas[last].content) != "value":
+        return last
+    while first > 0 and last - first < MAX_JOINED - 1:
+        before = formulas[first - 1].content
+        if not (named(before) if of_names else kind_of(before) == "value"):
+            break
         if link(text[formulas[first - 1].end : formulas[first].start]) != "":
             break
         first -= 1
-    introduced = first == 0 or _COLON.search(text[formulas[first - 1].end : formulas[first].start])
-    return first if introduced else last
+    lead = text[formulas[first - 1].end if first else 0 : formulas[first].start]
+    if of_names:
+        return first if first == 0 or _COLON.search(lead) else last
+    announced = _COLON.search(lead) or _ARE.search(lead) or (first == 0 and not lead.strip(_AROUND))
+    return first if announced else last
 
 
 def _last_of_answer(text: str, formulas: Sequence[Formula]) -> int:
