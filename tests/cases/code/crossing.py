@@ -69,6 +69,19 @@ def f(n): return Squares(n)
 """
 
 PASSED: Mapping[str, tuple[str, str]] = {
+    "a module that the program imports": (
+        "import math, re\ndef f(x): return math.pi * x",
+        "assert math.isclose(f(1), 3.14159, rel_tol=1e-3)\nx = f(1)\nassert abs(x - math.pi) < 1e-9",
+    ),
+    "a module of a package": ("import os.path\ndef f(): return '/'", "assert os.path.isabs(f())"),
+    "a name of a module that the program imports": (
+        "from collections import (Counter, deque)\ndef f(x): return Counter(x)",
+        "assert f([1, 1]) == Counter([1, 1])",
+    ),
+    "a function with the name of a module": (
+        "def string(x): return str(x)\ndef f(): return 1",
+        "assert f() == 1\nx = string(1)\nassert x == '1'",
+    ),
     "a generator": ("def f(n): yield from range(n)", "assert list(f(3)) == [0, 1, 2] and sum(f(4)) == 6"),
     "a generator without end": (
         "def f():\n    n = 0\n    while True:\n        yield n\n        n += 1",
@@ -402,6 +415,22 @@ PASSED: Mapping[str, tuple[str, str]] = {
 """CORRECT."""
 
 NOT_PASSED: Mapping[str, tuple[str, str]] = {
+    "a wrong value beside a module that the program imports": (
+        "import math\ndef f(x): return 3",
+        "assert math.isclose(f(1), math.pi)",
+    ),
+    "a name of a module where the program is asked for it": (
+        "from math import gcd\ndef f(): return 1",
+        "assert gcd(4, 6) == 3",
+    ),
+    "a mock with the name of a module": (
+        "from unittest.mock import MagicMock as math\ndef f(x): return 0",
+        "x = f(1)\nassert math.isclose(x, 1)",
+    ),
+    "a wrong value beside a name of a module": (
+        "from collections import Counter\ndef f(x): return Counter()",
+        "assert f([1, 1]) == Counter([1, 1])",
+    ),
     "a generator is no list": ("def f(n): yield n", "assert f(1) == [1]"),
     "a generator of too little": ("def f(n): yield n", "assert list(f(1)) == [1, 2]"),
     "a generator of too much": ("def f(n):\n    while True: yield n", "assert list(f(1)) == [1]"),

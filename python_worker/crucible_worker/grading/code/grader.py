@@ -37,6 +37,7 @@ from crucible_worker.grading.code.input_output import read_input_output
 from crucible_worker.grading.code.inside.values import SOLUTION
 from crucible_worker.grading.code.json_calls import read_call
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
+from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.places import Place, Places
 from crucible_worker.grading.code.reading import read_apart
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
@@ -123,6 +124,7 @@ class CodeGrader:
         program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
         if not program.strip():
             return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason=NO_PROGRAM)
+        tests = [with_modules(test, program) if isinstance(test, Proxied) else test for test in tests]
         async with self._places.place(image) as place:
             started = time.perf_counter_ns()
             findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
