@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from crucible_worker.grading.condition import is_condition, says_where
+from crucible_worker.grading.condition import MAX_CONDITION, is_condition, is_said_of_extreme, says_where
 from crucible_worker.grading.joined import MAX_JOINED, kind_of, link, named, together, written
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
@@ -37,7 +37,17 @@ _LEADS_IN = re.compile(
     r"(?<!\w)(?:with|for|when|if|at|since|because|given|let|letting|using|substituting|setting|where|as|from|while)\s*\Z",
     re.IGNORECASE,
 )
-_COPULA = re.compile(r"(?:(?<!\w)(?:is|are|be|was|equals?|equal to|exactly|only|just)|[:=])\s*\Z", re.IGNORECASE)
+_COPULA = re.compile(
+    r"(?:(?<!\w)(?:is|are|be|was|equals?|equal to|exactly|only|just)|[:=])"
+    r"(?:\s+(?:therefore|thus|hence|then|also|always|indeed|simply|again)){0,2}[\s*_]*\Z",
+    re.IGNORECASE,
+)
+_GIVES = re.compile(
+    r"(?<!\w)(?:gets?|gives?|giving|obtain|find|have|has|yields?|becomes?|equals?|value|answer|result)\s+\Z",
+    re.IGNORECASE,
+)
+_FUNCTION_VALUE = re.compile(r"[A-Za-z](?:_\w)?'{0,2}\([^()=]{1,20}\)\s*&?\s*=")
+_VANISHES = re.compile(r"(?:[A-Za-z](?:_\w)?'{0,2}\([a-z]\)\s*=\s*)?0")
 _MAX_LEAD = 20
 # With one of these between two formulas, the later one is no condition of the earlier.
 _CONCLUDES = re.compile(
@@ -47,6 +57,7 @@ _CONCLUDES = re.compile(
 # A number in plain text that is joined to a formula next to it.
 _PLAIN = r"(?:[A-Za-z]\s?=\s?)?[-+\u2212]?[0-9][0-9,]{0,20}(?<![,])(?:\.[0-9]{1,20})?(?:/[0-9]{1,9})?%?"
 _JOINING = r"(?:,\s(?:and\s|or\s)?|;\s|\s(?:and|or)\s)"
+_PLAIN_NUMBER = re.compile(rf"(?<![\w.,$\\^=+*/-]){_PLAIN}")
 _PLAIN_BEFORE = re.compile(rf"(?<![\w.,$\\^=+*/-])(?<![=+*/^-]\s)(?P<item>{_PLAIN})(?P<joint>{_JOINING})\Z")
 _PLAIN_BEHIND = re.compile(
     rf"{_JOINING}(?P<item>{_PLAIN})(?=[.;!?]?\s*(?:\Z|\n)|[.;!?]\s|{_JOINING}(?:\$|\\[(\[]|[0-9]))"
@@ -199,16 +210,22 @@ def _link(text: str, formulas: Sequence[Formula], at: int) -> str | None:
 
 
 def _first_joined(text: str, formulas: Sequence[Formula], last: int) -> int:
-    """The first of the formulas that are joined up to one."""
-    first = last
-    while first > 0 and last - first < MAX_JOINED - 1 and _link(text, formulas, first - 1) is not None:
-        first -= 1
+    """The first of the formulas that are one answer with one, up to it."""
+    first = _first_linked(text, formulas, last)
     if _LEADS_IN.search(text[max(0, formulas[first].start - _MAX_LEAD) : formulas[first].start]):
         # "for $x = 1$, $y = 2$": the answer begins after the last comma.
         commas = [at for at in range(first, last) if _link(text, formulas, at) == ","]
         return commas[-1] + 1 if commas else first
     if first == last:
         return _first_named(text, formulas, last)
+    return first
+
+
+def _first_linked(text: str, formulas: Sequence[Formula], last: int) -> int:
+    """The first of the formulas that are joined up to one."""
+    first = last
+    while first > 0 and last - first < MAX_JOINED - 1 and _link(text, formulas, first - 1) is not None:
+        first -= 1
     return first
 
 
@@ -234,8 +251,8 @@ def _first_named(text: str, formulas: Sequence[Formula], last: int) -> int:
     return first if announced else last
 
 
-def _last_of_answer(text: str, formulas: Sequence[Formula]) -> int:
-    """The last formula that is no condition of one before it."""
+def _last_of_answer(text: str, formulas: list[Formula]) -> int:
+    """The last formula that is no condition of one before it; a number in plain text is put into the list."""
     last = len(formulas) - 1
     for at in range(last - 1, max(-1, last - 1 - _MAX_CLAUSE), -1):
         between = text[formulas[at].end : formulas[at + 1].start]
@@ -243,12 +260,39 @@ def _last_of_answer(text: str, formulas: Sequence[Formula]) -> int:
             break
         if says_where(between) and ("," in between or _is_said(text, formulas[at])):
             return at
-    first = _first_joined(text, formulas, last)
-    if first > 0 and is_condition(text[formulas[first - 1].end : formulas[first].start]):
-        before = formulas[_first_joined(text, formulas, first - 1)]
-        if _is_said(text, before) or _NAME_OF.match(before.content):
-            return first - 1
-    return last
+    first = _first_linked(text, formulas, last)
+    begin = formulas[first - 1].end if first else 0
+    if plain := _plain_with_condition(text, begin, formulas[first]):
+        formulas.insert(first, plain)
+        return first
+    return first - 1 if first > 0 and _has_condition(text, formulas, first - 1) else last
+
+
+def _plain_with_condition(text: str, begin: int, condition: Formula) -> Formula | None:
+    """The number in plain text that a formula is the condition of: "the minimum is 5, attained at $x = 2$"."""
+    numbers = list(_PLAIN_NUMBER.finditer(text, max(begin, condition.start - MAX_CONDITION), condition.start))
+    if not numbers or not is_condition(numbers[-1][0], text[numbers[-1].end() : condition.start], condition.content):
+        return None
+    number = Formula(*numbers[-1].span(), numbers[-1][0], condition.steps)
+    return number if _is_said(text, number) or is_said_of_extreme(text, number.start, number.end) else None
+
+
+def _has_condition(text: str, formulas: Sequence[Formula], at: int) -> bool:
+    """Whether the formula behind another one is its condition, and that one is said to be something."""
+    between = text[formulas[at].end : formulas[at + 1].start]
+    if not is_condition(formulas[at].content, between, formulas[at + 1].content):
+        return False
+    before = formulas[_first_joined(text, formulas, at)]
+    if _is_said(text, before):
+        return True
+    if _VANISHES.fullmatch(before.content):
+        return False  # where a function is zero is what was asked
+    if _NAME_OF.match(before.content) or _FUNCTION_VALUE.match(before.content):
+        return True
+    if _NAME.fullmatch(before.content) or kind_of(before.content) != "value":
+        return False
+    given = _GIVES.search(text, max(0, before.start - _MAX_LEAD), before.start) is not None
+    return given or is_said_of_extreme(text, before.start, before.end)
 
 
 def _is_said(text: str, formula: Formula) -> bool:

@@ -18,6 +18,7 @@ from crucible_worker.grading.numbers import Numeral
 __all__ = [
     "MAX_BETWEEN",
     "MAX_JOINED",
+    "is_constant",
     "kind_of",
     "link",
     "name_before",
@@ -167,7 +168,7 @@ def together(earlier: str, later: str, how: str) -> bool:
         return True  # x = 3 or x > 5
     if how in ("and", "or"):
         return kind == kind_later or (kind, kind_later) == ("name", "value")
-    constant, constant_later = _is_constant(earlier), _is_constant(later)
+    constant, constant_later = is_constant(earlier), is_constant(later)
     if how == "," and (kind, kind_later) == ("name", "value"):
         return constant and constant_later
     if kind != kind_later or kind == "equation":
@@ -179,7 +180,7 @@ def together(earlier: str, later: str, how: str) -> bool:
 
 def named(answer: str) -> bool:
     """Whether an answer is the value of a name, `x = 3`, without letters in it."""
-    return kind_of(answer) == "name" and _is_constant(answer)
+    return kind_of(answer) == "name" and is_constant(answer)
 
 
 def kind_of(answer: str) -> str:
@@ -196,7 +197,7 @@ def _name(answer: str) -> str:
     return "".join(match[1].split()) if match else ""
 
 
-def _is_constant(answer: str) -> bool:
+def is_constant(answer: str) -> bool:
     """Whether there are no variables in an answer, but for the name that it is the value of."""
     match = _STARTS_WITH_NAME.match(answer)
     return _VARIABLE.search(_COMMAND.sub(" ", answer[match.end() :] if match else answer)) is None
