@@ -41,10 +41,11 @@ from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
-from crucible_worker.grading.code.assertions import read_assertions
+from crucible_worker.grading.code.assertions import Proxied
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
 from crucible_worker.grading.code.input_output import read_input_output
+from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.output import difference
 from crucible_worker.grading.direct import DirectGrader
 from crucible_worker.grading.extract import extract
@@ -65,6 +66,7 @@ from crucible_worker.rendering.thinking import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
 SCHEMA = JsonSchema.parse('{"uniqueItems": true}', "schema")
+TESTS = Proxied(sources=("assert math.isclose(f(1), 1)",), classes={"f": False, "math": False})
 KEY = "canary-0123456789"
 RESPONSE = metrics_pb2.ComputeTrajectoryMetricsResponse
 
@@ -122,7 +124,16 @@ def _tagged(tags: list[str]) -> object:
     return trajectory_metrics(batch)
 
 
+def _modules_imported(program: str) -> object:
+    return with_modules(TESTS, program)
+
+
 ROWS = {
+    "code: imports with blanks": Row(make=lambda n: "import" + " " * n + "\n", run=_modules_imported, size=4_000),
+    "code: many imports": Row(
+        make=lambda n: "from a import " + "b," * 90 + "from " * n, run=_modules_imported, size=4_000
+    ),
+    "code: lines of imports": Row(make=lambda n: "import math, x\n" * n, run=_modules_imported, size=4_000),
     "code: one line of letters between fences": Row(make=lambda n: "```" + "a" * n + "`", run=program_of, size=4_000),
     "code: one line of blanks between fences": Row(make=lambda n: "```" + " " * n + "`", run=program_of, size=4_000),
     "code: a fence of tildes that ends in a backtick": Row(make=lambda n: "~" * n + "`", run=program_of, size=4_000),
