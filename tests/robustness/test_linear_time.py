@@ -41,7 +41,7 @@ from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
-from crucible_worker.grading.code.assertions import Proxied
+from crucible_worker.grading.code.assertions import Proxied, read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
 from crucible_worker.grading.code.input_output import read_input_output
