@@ -20,6 +20,7 @@ from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
 from crucible_worker.grading.math.compare_values import is_reduced
+from crucible_worker.grading.math.ellipses import value_of
 from crucible_worker.grading.math.equations import approximate_part
 from crucible_worker.grading.math.letter_units import in_upright_type, is_bare_number, is_measured
 from crucible_worker.grading.math.lexer import restored
@@ -42,7 +43,15 @@ from crucible_worker.grading.math.reading import (
 from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
 from crucible_worker.grading.math.spellings import respelled
-from crucible_worker.grading.math.too_long import OUTSIZE, compare_digits, compare_unread, has_outsize, is_small
+from crucible_worker.grading.math.too_long import (
+    LEFT_OUT,
+    OUTSIZE,
+    compare_digits,
+    compare_unread,
+    has_outsize,
+    is_small,
+    leaves_out,
+)
 from crucible_worker.grading.math.tree import Collection, Node, Relation, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
@@ -189,9 +198,21 @@ def _as_read(texts: _Texts, policy: MathPolicy) -> Decision:
     if outcome is None or (outcome.kind != "equal" and not expected.flaw):
         outcome = _compare_said(texts, expected, policy)
     if outcome.kind == "unknown":
-        outsize = not outcome.agrees and is_small(expected) and has_outsize(read(texts.inner))
+        said = read(texts.inner)
+        if leaves_out(said) and is_small(expected):
+            return _decision(_with_dots(expected, said, policy))
+        outsize = not outcome.agrees and is_small(expected) and has_outsize(said)
         return _undecided(outcome, outsize=outsize)
     return _decision(outcome)
+
+
+def _with_dots(expected: Reading, said: Reading, policy: MathPolicy) -> Outcome:
+    """Compare an answer that leaves something out with a target that does not."""
+    value = value_of(said.nodes[0]) if policy.expand_dots and len(said.nodes) == 1 else None
+    if value is None:
+        return different("structure", LEFT_OUT)
+    outcome = _compare_readings(expected, Reading((value,)), policy)
+    return outcome if outcome.kind == "equal" else different("structure", LEFT_OUT)
 
 
 def _decision(outcome: Outcome) -> Decision:

@@ -1,19 +1,21 @@
-r"""Lists with dots: what `1, 2, \ldots, 10` leaves out, where only one progression goes on like that."""
+r"""Lists, sums and products with dots: what `1, 2, \ldots, 10` leaves out, where only one progression fits."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 
 from crucible_worker.grading.math.canonical import rational_or_none
-from crucible_worker.grading.math.tree import Collection, Node, Number, Symbol
+from crucible_worker.grading.math.tree import Collection, Node, Number, Product, Sum, Symbol
 
-__all__ = ["DOTS", "MAX_WRITTEN_OUT", "written_out"]
+__all__ = ["DOTS", "MAX_WRITTEN_OUT", "value_of", "written_out"]
 
 DOTS = Symbol("...")
 """What is left out."""
 MAX_WRITTEN_OUT = 1_000
 """Items of a list that is written out."""
+_MAX_PART = 10**9  # of what is added or multiplied: a product of 1,000 such numbers has 9,000 digits
 
 
 def written_out(target: Collection, answer: Collection) -> tuple[Collection, Collection]:
@@ -21,6 +23,18 @@ def written_out(target: Collection, answer: Collection) -> tuple[Collection, Col
     if target.items[-1:] == answer.items[-1:] == (DOTS,):
         return _equally_long(target, answer)
     return _full(target), _full(answer)
+
+
+def value_of(node: Node) -> Number | None:
+    r"""The value of a sum of numbers with dots, or of a product, `1 + 2 + \cdots + 10`; None for any other tree."""
+    match node:
+        case Sum(parts) | Product(parts) if parts.count(DOTS) == 1:
+            values = _values(_full(Collection("list", parts)).items)
+        case _:
+            return None
+    if values is None or any(max(abs(value.numerator), value.denominator) > _MAX_PART for value in values):
+        return None
+    return Number(sum(values, Fraction(0)) if isinstance(node, Sum) else math.prod(values, start=Fraction(1)))
 
 
 def _full(node: Collection) -> Collection:

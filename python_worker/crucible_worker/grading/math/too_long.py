@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.ellipses import DOTS
 from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
 from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
 from crucible_worker.grading.math.reading import Reading
@@ -18,6 +19,7 @@ from crucible_worker.grading.math.tree import Call, Node, Number, Power, Sum, Sy
 from crucible_worker.grading.math.walk import free_symbols, nodes_of
 
 __all__ = [
+    "LEFT_OUT",
     "MAX_SMALL_CHARS",
     "OUTSIZE",
     "TOO_LONG",
@@ -26,16 +28,18 @@ __all__ = [
     "compare_unread",
     "has_outsize",
     "is_small",
+    "leaves_out",
 ]
 
 OUTSIZE = f"the answer has a number of more than {MAX_SMALL_DIGITS:,} digits"
 """Why an answer is too long that was read."""
+LEFT_OUT = "the answer leaves a part out, and the target does not"
+"""Why an answer with dots is wrong that no rule writes out."""
 
 _MAX_SHORTENED = 200  # digits of a numeral that is rounded
 _MAX_EXPANDED = 20  # powers of a sum that are not written out at great length
 _GROWING = frozenset({"factorial", "double factorial", "binomial"})
 _WRITTEN_OUT = frozenset({"sum", "product"})
-_LEFT_OUT = Symbol("...")
 _INFINITE = "infinity"
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 
@@ -110,13 +114,18 @@ def has_outsize(answer: Reading) -> bool:
     )
 
 
+def leaves_out(answer: Reading) -> bool:
+    """Whether there are dots in an answer, which may stand for anything."""
+    return Symbol in answer.kinds and any(part == DOTS for node in answer.nodes for part in nodes_of(node))
+
+
 def _is_longer(node: Node) -> bool:
     match node:
         case Number():
             size = size_of(node)
             return size is None or not size.small
         case Symbol():
-            return node == _LEFT_OUT
+            return node == DOTS
         case Call(function, (_, _, last, _)) if function in _WRITTEN_OUT:
             return getattr(last, "name", "") != _INFINITE
         case Power(Sum() as base, Number(times)) if free_symbols(base):

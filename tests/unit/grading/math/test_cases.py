@@ -10,7 +10,7 @@ from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.decide import Decision, decide, settle
 from crucible_worker.grading.math.symbolic import prove
 
-_ONE_SIDED = ("prose", "undefined", "rounding", "reduced", "choices", "commas", "letter_units")
+_ONE_SIDED = ("prose", "undefined", "rounding", "reduced", "choices", "commas", "letter_units", "left_out")
 _CASES = Path(__file__).parents[3] / "cases" / "math"
 
 
@@ -63,7 +63,7 @@ def test_equality_is_symmetric_but_for_answers_in_words() -> None:
     """Equal pairs are equal the other way round: nothing depends on which side is the model's.
 
     Words around an answer are taken away from answers only, a target without a value is nobody's fault, and a comma, a
-    lower-case choice or a unit in italics is forgiven where a model wrote it.
+    lower-case choice or a unit in italics is forgiven where a model wrote it. What an answer leaves out is not.
     """
     asymmetric = [
         (case["target"], case["answer"])
