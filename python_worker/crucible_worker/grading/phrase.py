@@ -44,6 +44,12 @@ _EXPLANATION = re.compile(
     r"|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
     re.IGNORECASE,
 )
+# A number, and another one that it is not: "42 and not 17".
+_NOT_ANOTHER = re.compile(
+    r"((?>[\\$(]{0,3})[-\u2212]?[0-9][0-9.,/]{0,20}(?>[\\$)]{0,3})),?\s(?:and|but|et|und|y|e)\s(?:not|non|pas|nicht|no)"
+    r"\s[\\$(]{0,3}[-\u2212]?[0-9][0-9.,/]{0,20}[\\$)]{0,3}\.?",
+    re.IGNORECASE,
+)
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
     r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
@@ -115,6 +121,8 @@ def phrase(text: str) -> str:
         return ""  # "it cannot be 5"
     if verbs and (rest := line[verbs[0].end() :].strip(_LEAD)):
         line = rest
+    if other := _NOT_ANOTHER.fullmatch(line):
+        line = other[1]
     line = _COPULA.sub("", line.strip(_TAIL))
     line = _APART.sub(r"\1, \2", line)
     line = without_condition(_INNER.sub(lambda span: span[span.lastindex or 0].strip(), line)).strip(_TAIL)

@@ -14,7 +14,7 @@ import re
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.math.outcome import Outcome, different, equal
 
-__all__ = ["MAX_FORMULA_CHARS", "compare_formulas", "has_number_inside"]
+__all__ = ["MAX_FORMULA_CHARS", "compare_formulas", "has_number_inside", "other_capitals"]
 
 MAX_FORMULA_CHARS = 500
 """Of a text that is formulas or a reaction."""
@@ -65,6 +65,10 @@ _STATE = re.compile(r"\s?\(\s?(aq|s|l|g)\s?\)")
 _PLUS = re.compile(r"\s*\+\s*")
 
 
+# Symbols of elements that are words: NO is No.
+_WORDS = frozenset({"no", "he", "in", "as", "at", "be", "am", "pa"})
+
+
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class _Species:
     coefficient: str
@@ -76,6 +80,12 @@ class _Species:
 def has_number_inside(text: str) -> bool:
     """Whether a text would be a product of letters with a number among them, as formulas are written in plain text."""
     return _NUMBER_INSIDE.search(text, 0, MAX_FORMULA_CHARS) is not None
+
+
+def other_capitals(target: str, answer: str) -> bool:
+    """Whether two texts differ in nothing but their capitals, of which there are formulas: CO is not Co."""
+    folded = target.casefold()
+    return target != answer and folded == answer.casefold() and folded not in _WORDS
 
 
 def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | None:
@@ -93,7 +103,7 @@ def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | No
     if len(expected) == len(said) and all(map(_same, expected, said)):
         return equal("text")
     marks = (_EVIDENCE, _HEAVY, _NUMBER_INSIDE)
-    evident = any(mark.search(text) for mark in marks for text in (target, answer))
+    evident = other_capitals(target, answer) or any(mark.search(text) for mark in marks for text in (target, answer))
     return different("text", "another formula") if evident else None
 
 

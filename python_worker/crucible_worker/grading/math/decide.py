@@ -15,7 +15,7 @@ from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, TOO_LONG
 from crucible_worker.grading.math.capitals import apart
-from crucible_worker.grading.math.chemistry import compare_formulas, has_number_inside
+from crucible_worker.grading.math.chemistry import compare_formulas, has_number_inside, other_capitals
 from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import is_real_set
@@ -124,7 +124,9 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
         target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
         return _decision(clock)
-    if policy.chemical_formulas and (has_number_inside(target) or has_number_inside(answer)):
+    if policy.chemical_formulas and (
+        has_number_inside(target) or has_number_inside(answer) or other_capitals(target, answer)
+    ):
         formula = _compare_kinds(_Texts.of(target, answer, whole=whole), policy)
         if formula is not None:
             return _decision(formula)

@@ -110,8 +110,8 @@ def _time(words: str) -> int | None:
         if not 1 <= hour <= 12 or hours:
             return None
         hour = hour % 12 + _HALVES[half or part]
-    elif mark != ":" or hour > 23 or not (len(written) == 2 and (hour < 10 or hour > 12)):
-        return None  # without its half the day is known of 02:30 and 14:30
+    elif mark != ":" or hour > 23 or not (hour == 0 or (len(written) == 2 and (hour < 10 or hour > 12))):
+        return None  # without its half the day is known of 0:30, 02:30 and 14:30
     return hour * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
 
 
