@@ -24,14 +24,17 @@ _CHOICE = re.compile(
     r"(?:\\\w+\{ ?\(?(?P<marked>[A-J])(?:\)|[.:]) ?\}|(?:\\\w+\{)?\(?(?P<plain>[A-J])(?:\)\}?|\}?[.:])(?=\\ |\s|~))"
     r"(?>(?:\\ |\s|~)*)(?=[\w\\$(-])"
 )
-# A choice behind its text: `12 \text{ (B)}`, and `12 (B)` of a numeral.
+# A choice behind its text: `12 \text{ (B)}`, `12 \text{ (choice B)}`, and `12 (B)` of a numeral.
+_NAMED = r"(?:[Cc]hoice|[Oo]ption)\s\(?(?P<{}>[A-J])\)?"
 _CHOICE_BEHIND = re.compile(
-    r"(?:\\q?quad|\\[ ,;:!]|[\s~,])*\\text(?:bf|rm|it)?\{\s?\((?P<marked>[A-J])\)\s?\}\.?\Z"
-    r"|(?<=[0-9])(?:\s|\\ |~|\\q?quad)+\((?P<plain>[A-J])\)\.?\Z"
+    r"(?:\\q?quad|\\[ ,;:!]|[\s~,])*\\text(?:bf|rm|it)?\{\s?"
+    rf"(?:\((?P<marked>[A-J])\)|\(?{_NAMED.format('named')}\)?)\s?\}}\.?\Z"
+    rf"|(?<=[0-9])(?:\s|\\ |~|\\q?quad)+\((?:(?P<plain>[A-J])|{_NAMED.format('called')})\)\.?\Z"
 )
 _EXTRACTED_LATELY = 4
 _CHOICE_ENDS = (")", "}", ").", "}.")
 _MAX_CHOICE_BEHIND = 40
+_NOUNS = ("hoice", "ption")
 # What is no text of a choice: a sign alone, or what bounds something that follows.
 _UNFINISHED = re.compile(r"\A\W+\Z|(?<![A-Za-z])(?:than|least|most|of|from)[\s}]{0,4}\Z", re.IGNORECASE)
 _MAX_BEHIND_LETTER = 4  # characters from the bracket of that choice to the end
@@ -120,16 +123,16 @@ def choice(text: str) -> tuple[str, str] | None:
         return match["marked"] or match["plain"], text[match.end() :]
     if not text.endswith(_CHOICE_ENDS):
         return None
-    if ")" not in text[-_MAX_BEHIND_LETTER:]:
+    if ")" not in text[-_MAX_BEHIND_LETTER:] and not any(noun in text[-_MAX_CHOICE_BEHIND:] for noun in _NOUNS):
         return None
     match = _CHOICE_BEHIND.search(text, max(0, len(text) - _MAX_CHOICE_BEHIND))
     value = text[: match.start()] if match is not None else ""
     if (
         match is None
         or not value
-        or not (match["marked"] or _NUMERAL.fullmatch(value))
+        or not (match["marked"] or match["named"] or _NUMERAL.fullmatch(value))
         or _UNFINISHED.search(value)
         or rejected(value.replace("}", " ") + " ", "")
     ):
         return None
-    return match["marked"] or match["plain"], value
+    return match["marked"] or match["named"] or match["plain"] or match["called"], value
