@@ -201,7 +201,7 @@ def _as_read(texts: _Texts, policy: MathPolicy) -> Decision:
         outcome = _compare_said(texts, expected, policy)
     if outcome.kind == "unknown":
         said = read(texts.inner)
-        if leaves_out(said) and is_small(expected):
+        if is_small(expected) and leaves_out(said, expected):
             return _decision(_with_dots(expected, said, policy))
         outsize = not outcome.agrees and is_small(expected) and has_outsize(said)
         return _undecided(outcome, outsize=outsize)

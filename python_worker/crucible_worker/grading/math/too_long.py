@@ -15,7 +15,7 @@ from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
 from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
 from crucible_worker.grading.math.reading import Reading
 from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
-from crucible_worker.grading.math.tree import Call, Node, Number, Power, Sum, Symbol
+from crucible_worker.grading.math.tree import Call, Collection, Node, Number, Power, Product, Sum, Symbol
 from crucible_worker.grading.math.walk import free_symbols, nodes_of
 
 __all__ = [
@@ -114,9 +114,31 @@ def has_outsize(answer: Reading) -> bool:
     )
 
 
-def leaves_out(answer: Reading) -> bool:
-    """Whether there are dots in an answer, which may stand for anything."""
-    return Symbol in answer.kinds and any(part == DOTS for node in answer.nodes for part in nodes_of(node))
+def leaves_out(answer: Reading, target: Reading) -> bool:
+    r"""Whether there are dots in an answer that cannot stand for what the target says.
+
+    Dots may stand for anything. `1 + 2 + \cdots + n` may be `n(n + 1)/2`, and `\{3, 9, \ldots, 243\}` a set that begins
+    and ends so; `1 + \cdots + n` is not 42.
+    """
+    dotted = Symbol in answer.kinds and any(part == DOTS for node in answer.nodes for part in nodes_of(node))
+    return dotted and not any(_may_be(said, node) for said in answer.nodes for node in target.nodes)
+
+
+def _may_be(answer: Node, target: Node) -> bool:
+    match answer, target:
+        case (Sum(shown) | Product(shown), _) if _has_dots_within(shown):
+            names = free_symbols(answer) - {DOTS.name}
+            return bool(names) and names == free_symbols(target)
+        case Collection(items=shown), Collection(items=items) if _has_dots_within(shown):
+            place = shown.index(DOTS)
+            end = shown[place + 1 :]
+            return len(items) >= len(shown) and items[:place] == shown[:place] and items[-len(end) :] == end
+        case _:
+            return False
+
+
+def _has_dots_within(shown: tuple[Node, ...]) -> bool:
+    return shown.count(DOTS) == 1 and DOTS not in (shown[0], shown[-1])
 
 
 def _is_longer(node: Node) -> bool:
