@@ -9,9 +9,7 @@ from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
 from crucible_worker.grading.math.identity import Identity, examine, identical
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Call, Constant, Node, Product, Sum, Symbol, Text
-
-SECONDS = 0.2
-"""What the worst case may take on a busy machine; it takes a tenth or less."""
+from crucible_worker.grading.pool import SLOW_SECONDS
 
 EQUAL = [
     # rational functions
@@ -253,11 +251,11 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_takes_long(text: str) -> None:
-    """Whatever is written, both against itself rewritten and against something else, there is an answer in time."""
+    """Against itself rewritten, and against something else, there is an answer within the CPU time of a decision."""
     node = parse(text)
     rewritten = Sum((Product((Constant("pi"), node)), Product((Sum((parse("1"), parse(r"-\pi"))), node))))
     identical(parse(r"\sqrt2+\sqrt3"), parse(r"\sqrt{5+2\sqrt6}"))  # mpmath is imported by now
     for other in (node, rewritten, Sum((node, Constant("e"))), Symbol("y")):
         start = time.process_time()
         examine(node, other)
-        assert time.process_time() - start < SECONDS
+        assert time.process_time() - start < SLOW_SECONDS
