@@ -16,7 +16,7 @@ from typing import NamedTuple
 from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, name_before, written
 from crucible_worker.grading.phrase import is_placeholder
 
-__all__ = ["MAX_BRACES", "boxed", "has_box", "opens_box"]
+__all__ = ["MAX_BRACES", "alone", "boxed", "has_box", "opens_box"]
 
 MAX_BRACES = 50_000
 """Braces, and boxes without them, that are looked at from the end of a text, for a box."""
@@ -77,6 +77,16 @@ def _plain(text: str, command: int) -> str:
     box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
     answer = box[1].strip() if box else ""
     return "" if not box or is_placeholder(answer) or _may_follow(text, box.start()) else answer
+
+
+def alone(text: str) -> tuple[str, int] | None:
+    """What stands in the only box of a text, and where the box ends; None unless it is plain and of one line."""
+    command = text.rfind("box")
+    if command < 0 or len(text) - command > MAX_BRACES or _last_command(text, command) >= 0:
+        return None
+    box = _PLAIN_BOX.match(text, max(0, command - 1))
+    answer = box[1].strip() if box else ""
+    return None if box is None or not answer or "\n" in answer or is_placeholder(answer) else (answer, box.end())
 
 
 def has_box(text: str) -> bool:

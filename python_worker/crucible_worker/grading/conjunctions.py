@@ -19,6 +19,7 @@ _CONJUNCTION = re.compile(
 
 def with_conjunctions(text: str) -> str:
     """A text with "and" or "or" for each conjunction of several words before mathematics. Linear."""
-    if not any(part in text for part in _PARTS):
-        return text
-    return _CONJUNCTION.sub(lambda found: " and " if found["both"] else " or ", text)
+    for part in _PARTS:
+        if part in text:
+            return _CONJUNCTION.sub(lambda found: " and " if found["both"] else " or ", text)
+    return text

@@ -63,7 +63,7 @@ from crucible_worker.grading.plain import formulas_around
 from crucible_worker.grading.rejection import MAX_RULED_OUT, is_retracted, number_ruled_out, ruled_out_in_line
 from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_rows_in_one_line
 from crucible_worker.grading.retraction import is_taken_back, without_retracted
-from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged
+from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged, may_hold_tag
 from crucible_worker.grading.wrapped import without_special_tokens
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
@@ -106,7 +106,10 @@ def extract(text: str) -> Extraction:
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-    said = with_conjunctions(with_rows_in_one_line(without_special_tokens(spoken(text))))
+    said = without_special_tokens(spoken(text))
+    if (answer := _only_box(said)) is not None:
+        return Extraction(answer=answer, how="box", steps=len(text))
+    said = with_conjunctions(with_rows_in_one_line(said))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
     found = _extracted(said, len(text))
@@ -122,6 +125,14 @@ def extract(text: str) -> Extraction:
     return dataclasses.replace(found, steps=steps)
 
 
+def _only_box(said: str) -> str | None:
+    """The answer of most responses with a box: there is one, nothing else could be the answer, nothing retracts it."""
+    if (box := boxes.alone(said)) is None or '"' in said or may_hold_tag(said):
+        return None
+    answer, end = box
+    return None if is_retracted(said[end:]) else answer
+
+
 def _may_be_taken_back(said: str, found: Extraction) -> bool:
     """Whether what follows an answer may take it back, or an object before it was no answer as it is taken back."""
     if found.how not in ("box", "tag"):
@@ -132,7 +143,7 @@ def _may_be_taken_back(said: str, found: Extraction) -> bool:
 
 def _extracted(said: str, steps: int) -> Extraction:
     """What is found in a response without its thinking, after so many steps."""
-    answer, looked = json_answer(_tail(said))
+    answer, looked = json_answer(_tail(said)) if '"' in said else (None, 0)
     if answer is not None:
         found = _in_content(answer, "json") if answer else Extraction(reason="the JSON object gives no answer")
         return dataclasses.replace(found, steps=steps + found.steps + looked)

@@ -178,7 +178,10 @@ def _marker_in(text: str) -> re.Pattern[str]:
     """The expression that finds the markers of a text."""
     lowered = text.lower()
     words = _OTHER_ASCII_WORDS if text.isascii() else _OTHER_WORDS
-    return _MARKER if any(word in lowered for word in words) else _ENGLISH_MARKER
+    for word in words:
+        if word in lowered:
+            return _MARKER
+    return _ENGLISH_MARKER
 
 
 def _marked(text: str, start: int, end: int, last_line: int) -> int | None:

@@ -78,6 +78,8 @@ _RETRACTION = re.compile(
     re.IGNORECASE,
 )
 # One of these is in every text that takes an answer back.
+_AFTER_BOX = " \n.$\\])}"
+"""What most responses end with behind their box."""
 _SAYS_WRONG = (
     *(
         "wrong",
@@ -138,7 +140,7 @@ def ruled_out_in_line(text: str, start: int, end: int) -> bool:
 
 def is_retracted(text: str) -> bool:
     """Whether a text may take an answer back: without the words for it, it does not."""
-    return any(word in text for word in _SAYS_WRONG)
+    return bool(text.strip(_AFTER_BOX)) and any(word in text for word in _SAYS_WRONG)
 
 
 def retraction_at(text: str, end: int) -> re.Match[str] | None:

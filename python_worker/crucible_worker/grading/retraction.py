@@ -48,15 +48,17 @@ def without_retracted(text: str) -> Kept:
         if (said := retraction_at(text, closing.end())) is not None
     ]
     retracted: set[str] = set()
-    steps = 2 * len(text)
+    steps, kept = 2 * len(text), len(text)
     for end, behind in reversed(ends[-MAX_RULED_OUT:]):
+        if behind > kept:  # it stood in what is left out
+            continue
         begin = max(0, end - MAX_RETRACTED_CHARS)
         steps += end - begin
         found = _object_or_box(text, begin, end) if text[end - 1] == "}" else _tagged(text, begin, end)
         if found is not None:
             start, answer = found
             retracted.add(answer)
-            text = f"{text[:start]} {text[behind:]}"
+            text, kept = f"{text[:start]} {text[behind:]}", start
     return Kept(text, frozenset(retracted), steps)
 
 

@@ -17,7 +17,7 @@ import re
 from crucible_worker.grading.joined import MAX_JOINED, link, name_before
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, is_placeholder
 
-__all__ = ["Tagged", "joined_tags", "last_tagged"]
+__all__ = ["Tagged", "joined_tags", "last_tagged", "may_hold_tag"]
 
 _TAG = re.compile(
     r"<(?P<close>/?) ?(?P<name>answer|final[_ -]?answer|solution) ?>|\[(?P<end>/?)(?-i:ANSWER)\]"
@@ -56,7 +56,7 @@ class Tagged:
 
 def last_tagged(text: str) -> tuple[Tagged | None, int]:
     """The last answer between tags with those it is joined to, if there is one; and how many tags there are. Linear."""
-    if not _may_hold_tag(text):
+    if not may_hold_tag(text):
         return None, 0
     found: Tagged | None = None
     opened: re.Match[str] | None = None
@@ -78,7 +78,8 @@ def last_tagged(text: str) -> tuple[Tagged | None, int]:
     return found, marks
 
 
-def _may_hold_tag(text: str) -> bool:
+def may_hold_tag(text: str) -> bool:
+    """Whether there may be a tag in a text: most texts have none."""
     return ("<" in text and _TAG_BEGINS.search(text) is not None) or "ANSWER]" in text
 
 

@@ -52,6 +52,7 @@ PIECES = (
     *("Yes, ", "No. ", " is Alice", "4:30 p.m.", "3 hours and 20 minutes", "does not exist", "if ", "other than "),
     *("<answer>", "</answer>", "</final_answer>", "<final_answer>", "[ANSWER]", "[/ANSWER]", "..."),
     *("9π", "10^", "√", "x = 2", "2x + ", "30°", "log_2 ", " cm", "=> ", "|"),
+    *(" is wrong", "That is incorrect. ", "It is attained at ", "\\\\\n", " as well as ", "\\begin{array}{l}", "and "),
     *("<think>", "</think>", "\n", " ", ".", ",", ";", "*", "_", "`", "=", "<", "(", ")", "[", "]", "!", "?", "'s"),
     *(
         "5",
