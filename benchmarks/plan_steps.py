@@ -95,8 +95,13 @@ async def tell(bridge: Bridge, step: int) -> float:
 
 
 async def cancel(bridge: Bridge, step: int) -> None:
-    """End a step, which must not have been read by then."""
-    ended = await bridge.evaluation.cancel_evaluation(f"p-step-{step}-0", "measured")
+    """End a step, which must not have been read by then. The answer to a cancel may come before the end."""
+    evaluation_id = f"p-step-{step}-0"
+    await bridge.evaluation.cancel_evaluation(evaluation_id, "measured")
+    async with bridge.evaluation.watch_evaluation(evaluation_id) as events:
+        async for _ in events:
+            pass
+    ended = await bridge.evaluation.get_evaluation(evaluation_id)
     assert (ended.state, ended.dataset_fingerprint) == (EvaluationState.CANCELLED, "")
 
 

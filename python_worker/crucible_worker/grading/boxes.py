@@ -73,20 +73,23 @@ def _last_command(text: str, end: int) -> int:
 
 
 def _plain(text: str, command: int) -> str:
-    """What stands in the last box of a text, where that is plain and no box before is joined to it; otherwise empty."""
-    box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
-    answer = box[1].strip() if box else ""
-    return "" if not box or is_placeholder(answer) or _may_follow(text, box.start()) else answer
+    """The content of the last box of a text, if it is plain and no box before is joined to it; otherwise empty."""
+    box = _plain_box(text, command)
+    return "" if box is None or _may_follow(text, box.start()) else box[1].strip()
 
 
 def alone(text: str) -> tuple[str, int] | None:
-    """What stands in the only box of a text, and where the box ends; None unless it is plain and of one line."""
+    """The content of the only box of a text, and where the box ends; None unless it is plain and of one line."""
     command = text.rfind("box")
-    if command < 0 or len(text) - command > MAX_BRACES or _last_command(text, command) >= 0:
-        return None
-    box = _PLAIN_BOX.match(text, max(0, command - 1))
+    box = None if command < 0 or _last_command(text, command) >= 0 else _plain_box(text, command)
     answer = box[1].strip() if box else ""
-    return None if box is None or not answer or "\n" in answer or is_placeholder(answer) else (answer, box.end())
+    return (answer, box.end()) if box and answer and "\n" not in answer else None
+
+
+def _plain_box(text: str, command: int) -> re.Match[str] | None:
+    """The last box of a text, if it is plain and no placeholder."""
+    box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
+    return None if box is None or is_placeholder(box[1].strip()) else box
 
 
 def has_box(text: str) -> bool:

@@ -158,7 +158,7 @@ def before_condition(text: str) -> str:
 
 
 def _may_follow(introduced: re.Match[str], formula: str) -> bool:
-    """Whether a formula may be a condition behind the word that introduces it."""
+    """Whether a formula can be a condition, by the word before it that introduces it."""
     if introduced["tends"]:
         return _ARROW.search(formula) is not None
     if introduced["within"]:

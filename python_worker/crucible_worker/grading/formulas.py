@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from crucible_worker.grading.condition import MAX_CONDITION, is_condition, is_said_of_extreme, says_where
-from crucible_worker.grading.joined import MAX_JOINED, kind_of, link, named, together, written
+from crucible_worker.grading.joined import MAX_JOINED, NAME, kind_of, link, named, together, written
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 from crucible_worker.grading.results import first_row, of_rows, result, side
@@ -24,7 +24,7 @@ MAX_FORMULAS = 2 * MAX_JOINED
 
 _FEW_FORMULAS = 12  # that are enough, as a rule
 _DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
-_NAME_OF = re.compile(r"([A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?)\s*&?\s*=")
+_NAME_OF = re.compile(rf"({NAME})\s*&?\s*=")
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\w)?(?:\([a-z]\))?")
 _IS = re.compile(
     r"\s?(?:(?:must|can|could|should|will|would|has to|have to) )?(?:be|is|are|was|were|equals?)"

@@ -18,6 +18,7 @@ from crucible_worker.grading.numbers import Numeral
 __all__ = [
     "MAX_BETWEEN",
     "MAX_JOINED",
+    "NAME",
     "is_constant",
     "kind_of",
     "link",
@@ -40,10 +41,11 @@ _MARKUP = re.compile(
 )
 # What may open a line of a list: a bullet, or a letter or number of its own.
 _BULLET = re.compile(r"\n\s*+(?:[-+\u2022]\s|\(?[A-Za-z0-9][.)]\s)|\([a-h]\)")
-_NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
-_NAMED = re.compile(rf"{_NAME}\s*(?:[=:]|(?<=\s)is(?!\w))")
-_NAME_BEFORE = re.compile(rf"(?<![\w\\])({_NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
-_STARTS_WITH_NAME = re.compile(rf"({_NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
+NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
+"""Expression of a name before a sign of equality: `x`, `x_1`, `f'(x)`."""
+_NAMED = re.compile(rf"{NAME}\s*(?:[=:]|(?<=\s)is(?!\w))")
+_NAME_BEFORE = re.compile(rf"(?<![\w\\])({NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
+_STARTS_WITH_NAME = re.compile(rf"({NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
 # What changes nothing but how an answer looks; of a fraction, its size.
 _TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)[dt](?=frac)|[\s{}$]")
 _THOUSANDS = re.compile(r"-?[0-9]{1,3}(?>(?:,[0-9]{3})+)(?:\.[0-9]++)?")
@@ -67,12 +69,9 @@ _TIED = re.compile(
 )
 _MAX_TIE = 100
 # Between two formulas of one line: what makes them one; on the next line it is a bullet.
-_OPERATOR = re.compile(
-    r"[ ]?(?:([-+/*\u2212\u2013])|(to|through|plus|minus|times|over|divided by|followed by)(?!\w))[ ]?"
-)
-OPERATORS = frozenset(
-    {"-", "+", "/", "*", "to", "through", "plus", "minus", "times", "over", "divided by", "followed by"}
-)
+_IN_WORDS = ("to", "through", "plus", "minus", "times", "over", "divided by", "followed by")
+_OPERATOR = re.compile(rf"[ ]?(?:([-+/*\u2212\u2013])|({'|'.join(_IN_WORDS)})(?!\w))[ ]?")
+OPERATORS = frozenset({"-", "+", "/", "*", *_IN_WORDS})
 """Links of answers that are one answer as they stand, and no list: `\\boxed{2} to \\boxed{3}`."""
 # If one of these follows an answer, the next answer corrects it, follows from it, or answers something else.
 _DIVIDERS = spelled(

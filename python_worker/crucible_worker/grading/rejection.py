@@ -77,9 +77,9 @@ _RETRACTION = re.compile(
     r"(?![\w-])(?!\s(?:if|unless|when|only|to|about|for|in|of)\b)(?![^.!?\n]{0,80}\?)",
     re.IGNORECASE,
 )
-# One of these is in every text that takes an answer back.
+# All that most responses have after their box.
 _AFTER_BOX = " \n.$\\])}"
-"""What most responses end with behind their box."""
+# One of these is in every text that takes an answer back.
 _SAYS_WRONG = (
     *(
         "wrong",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from crucible_worker.grading.joined import MAX_JOINED, kind_of, named, together, written
+from crucible_worker.grading.joined import MAX_JOINED, NAME, kind_of, named, together, written
 from crucible_worker.grading.math.lines import WIDE_SPACE
 from crucible_worker.grading.math.notation import spelled
 
@@ -39,9 +39,8 @@ _NO_CHAIN = frozenset(
 _JOINTS = frozenset({"and", "or"})
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,]++")
 _PIECE = re.compile(r"\\[A-Za-z]++|\\.|[<>!:=]=|[\[({})\]=,;<>\u2264\u2265]|(?<!\w)(?:and|or)(?!\w)|[^\W\d_]")
-_NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
-_NAME_OF = re.compile(rf"({_NAME})\s{{0,4}}&?\s{{0,4}}=")
-_LAST_NAME = re.compile(rf"(?<![\w\\])({_NAME})\s{{0,4}}&?\s{{0,4}}\Z")
+_NAME_OF = re.compile(rf"({NAME})\s{{0,4}}&?\s{{0,4}}=")
+_LAST_NAME = re.compile(rf"(?<![\w\\])({NAME})\s{{0,4}}&?\s{{0,4}}\Z")
 _MAX_NAME = 24
 
 # Where a formula may have rows, it has one of these.
@@ -57,7 +56,7 @@ _ENVIRONMENT = r"\\(?P<edge>begin|end)\s?\{(?P<name>[A-Za-z]{1,16})\*?\}(?:\s?\{
 _MARK = re.compile(
     rf"(?P<row>{_SPACING}|{_LINE}|{WIDE_SPACE})|(?P<line>\n)|{_ENVIRONMENT}|\\[{{}}]|[\[({{}})\]]"
     # Blanks divide before a further equation, as they do for the parser.
-    rf"|(?P<gap>(?:\\[;: ]|[~&])\s{{0,4}}(?={_NAME}\s{{0,4}}&?\s{{0,4}}=))"
+    rf"|(?P<gap>(?:\\[;: ]|[~&])\s{{0,4}}(?={NAME}\s{{0,4}}&?\s{{0,4}}=))"
 )
 _WHOLE_ENVIRONMENT = re.compile(
     r"(?:\\left\s?\\\{\s*)?\\begin\s?\{(?P<name>[A-Za-z]{1,16})\*?\}(?:\s?\{[^{}]{0,20}\})?"
@@ -71,7 +70,7 @@ _CONTINUES = re.compile(
 _JOINT_IN_TEXT = re.compile(r"[ \t]?\\text\w{0,2}\s?\{\s{0,3}(and|or)\s{0,3}\}[ \t]?")
 _ONLY_JOINT = re.compile(r"(?:\\text\w{0,2}\s?\{\s*)?(?:and|or)(?:\s*\})?")
 _AROUND_ROW = " \t\r\n&,;.~"
-# A line break in the source behind the end of a row, and at the edges of an environment.
+# A line break in the source after the end of a row, and at the edges of an environment.
 _BROKEN_ROW = re.compile(
     rf"({_SPACING}|\\newline(?![A-Za-z])|\\begin\{{[A-Za-z]{{1,16}}\*?\}}(?:\{{[^{{}}\n]{{0,20}}\}})?)"
     r"[ \t]*+\n\s*+(?!\\end)"
@@ -87,7 +86,7 @@ def result(math: str) -> str:
     if any(mark in math for mark in _MAY_DIVIDE) and (found := _of_formula(math)):
         return found
     depth = 0
-    sides: list[int] = []  # where each side behind the first begins
+    sides: list[int] = []  # where each side but the first begins
     unknown = False
     for piece in _PIECE.finditer(math):
         token = piece[0]

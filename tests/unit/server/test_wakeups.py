@@ -65,7 +65,7 @@ async def test_all_bytes_are_read_in_one_turn():
 
 
 async def test_a_loop_that_comes_too_late_has_nothing_to_do():
-    """Loops in two threads share the socket: whoever reads the bytes handles the events, and the other raises nothing.
+    """Loops in two threads share the socket: the one that reads the bytes handles the events, the other raises nothing.
 
     It may be late before it has looked, and between its look and the handler's.
     """

@@ -52,10 +52,6 @@ _ENVIRONMENT_OF_IMAGES = {
     **dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }
 _numbers = itertools.count()
-_MODULES = (
-    *("__init__", "zygote", "program", "examiner", "rehearsal", "objects", "items", "errors", "nodes", "values"),
-    *("frames", "kinds", "confinement"),
-)
 
 
 def find_bubblewrap() -> str:
@@ -100,8 +96,9 @@ def sources() -> Mapping[str, bytes]:
     package = f"{_INSIDE}/{_PACKAGE}"
     found = {f"{package}{folder}/__init__.py": b"" for folder in ("", "/grading", "/grading/code")}
     inside = resources.files("crucible_worker.grading.code.inside")
-    for module in _MODULES:
-        found[f"{package}/grading/code/inside/{module}.py"] = inside.joinpath(f"{module}.py").read_bytes()
+    for module in sorted(inside.iterdir(), key=lambda module: module.name):
+        if module.name.endswith(".py"):
+            found[f"{package}/grading/code/inside/{module.name}"] = module.read_bytes()
     return found
 
 

@@ -4,8 +4,8 @@
     assert math.isclose(area(1), math.pi)                   its tests
 
 In Python the tests find `math` where the program has put it. Here they run apart from the program, and import it again.
-Names of a module count where only right sides of assertions use them: `gcd`, if called on the left, is what the program
-is asked for, whoever wrote it. Nothing is imported by another name, as a program could have a mock pass for a module.
+Names of a module count if only right sides of assertions use them: `gcd`, called on the left, is what the program must
+provide. Nothing is imported by another name: a program could import a mock by the name of a module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-r"""Units in italics, `757 g`, `5 N m` and `5 mV`: letters behind a number and a blank, at the end of an answer.
+r"""Units in italics, `757 g`, `5 N m` and `5 mV`: letters after a number and a blank, at the end of an answer.
 
-They are products as well, of 757 and g, so that they are units only where the target is a bare number, as nobody
-answers 757 with a multiple of an unknown, or has a unit in upright type. Without a blank, `5m`, they stay a product.
+They may be products as well, of 757 and g. They are units only if the target is a bare number, which no answer gives as
+a multiple of an unknown, or has a unit in upright type. Without a blank, `5m`, they stay a product.
 """
 
 from __future__ import annotations

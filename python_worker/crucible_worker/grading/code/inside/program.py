@@ -76,7 +76,7 @@ class _Kept:
         return number
 
     def told(self, value: Any) -> Mapping[str, Any]:
-        """Keep an object; what tests are told of it."""
+        """Keep an object, and describe it for the tests."""
         bases = type(value).__mro__[:_MAX_LINEAGE]
         return {
             "object": self.add(value),
