@@ -90,6 +90,7 @@ lint: $(READY) ## style, types, directions of imports, protos, generated code
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/buf lint protos
+	$(BIN)/buf breaking protos --against protos/baseline/v1.binpb
 	$(BIN)/python protos/generate.py --check
 
 generate: $(READY) ## generate Python from protos/
@@ -98,8 +99,9 @@ generate: $(READY) ## generate Python from protos/
 generate-elixir: $(READY) ## generate Elixir from protos/; needs protoc-gen-elixir: mix escript.install hex protobuf 0.15.0
 	@protoc-gen-elixir --version 2>/dev/null | grep -qF $(PROTOC_GEN_ELIXIR) || \
 		{ echo "protoc-gen-elixir $(PROTOC_GEN_ELIXIR) is not on the PATH" >&2; exit 1; }
-	$(BIN)/python -m grpc_tools.protoc --proto_path=protos \
-		--elixir_out=plugins=grpc,include_docs=true:elixir_client_example/lib protos/crucible_bridge/v1/*.proto
+	@mkdir -p build && $(BIN)/python protos/generate.py --descriptors build/descriptors.binpb
+	cd protos && ../$(BIN)/python -m grpc_tools.protoc --descriptor_set_in=../build/descriptors.binpb \
+		--elixir_out=plugins=grpc,include_docs=true:../elixir_client_example/lib crucible_bridge/v1/*.proto
 
 bench: $(READY) ## every measured claim; each script in benchmarks/ also runs alone
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

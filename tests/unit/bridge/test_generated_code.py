@@ -21,10 +21,42 @@ def test_generated_code_is_current():
 
 def test_protos_are_linted():
     """The linter of buf finds nothing: names, comments on every message and field."""
+    result = subprocess.run([_buf(), "lint"], cwd=PROTOS, capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "finding"),
+    [
+        ("", "", None),
+        ("int32 window = 2;", "int32 window = 4;", "Previously present field"),
+        ("int32 window = 2;", "int64 window = 2;", "changed type"),
+        ("string reason = 2;", "string cause = 2;", "changed name"),
+        ("VERDICT_PARTIAL = 3", "VERDICT_PARTIAL = 9", "Previously present enum value"),
+        ("rpc Drain(", "rpc Leave(", "Previously present RPC"),
+        ("string reason = 2;", "string reason = 2;\n  // New.\n  string more = 9;", None),
+    ],
+)
+def test_what_was_released_keeps_its_meaning(tmp_path, before, after, finding):
+    """Numbers, names and types of the committed baseline stay; fields may join."""
+    shutil.copytree(PROTOS, tmp_path / "protos")
+    changed = 0
+    for path in (tmp_path / "protos/crucible_bridge/v1").glob("*.proto"):
+        text = path.read_text()
+        changed += before in text
+        path.write_text(text.replace(before, after))
+    assert changed
+
+    command = [_buf(), "breaking", "--against", PROTOS / "baseline/v1.binpb"]
+    result = subprocess.run(command, cwd=tmp_path / "protos", capture_output=True, text=True)
+
+    assert (result.returncode != 0) == (finding is not None), result.stdout + result.stderr
+    assert finding is None or finding in result.stdout
+
+
+def _buf() -> str:
     buf = shutil.which("buf", path=str(Path(sys.executable).parent)) or shutil.which("buf")
     if buf is None:
         pytest.skip("buf is not installed: pip install buf-bin")
-
-    result = subprocess.run([buf, "lint"], cwd=PROTOS, capture_output=True, text=True)
-
-    assert result.returncode == 0, result.stdout
+    return buf

@@ -1,0 +1,1 @@
+"""What is generated from the protos: one module for each output, joined by `frame`."""
