@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/worker.proto\x12\x12\x63rucible_bridge.v1\"@\n\x0b\x42\x61\x63kendInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x13\n\x0bunavailable\x18\x03 \x01(\t\"\xfc\x03\n\nWorkerInfo\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12>\n\x08versions\x18\x03 \x03(\x0b\x32,.crucible_bridge.v1.WorkerInfo.VersionsEntry\x12\x31\n\x08\x62\x61\x63kends\x18\x04 \x03(\x0b\x32\x1f.crucible_bridge.v1.BackendInfo\x12\x12\n\nevaluators\x18\x05 \x03(\t\x12\x10\n\x08\x64\x61tasets\x18\x06 \x03(\t\x12:\n\x06limits\x18\x07 \x03(\x0b\x32*.crucible_bridge.v1.WorkerInfo.LimitsEntry\x12\x0f\n\x07running\x18\x08 \x01(\x05\x12\x0e\n\x06queued\x18\t \x01(\x05\x12\r\n\x05\x63\x61lls\x18\n \x01(\x05\x12\x10\n\x08\x64raining\x18\x0b \x01(\x08\x12\x17\n\x0fstarted_unix_ns\x18\x0c \x01(\x03\x12\x0e\n\x06log_id\x18\r \x01(\t\x12\x15\n\rlast_sequence\x18\x0e \x01(\x04\x12\x13\n\x0b\x63ode_images\x18\x0f \x03(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x10\n\x0eGetInfoRequest\"A\n\x0fGetInfoResponse\x12.\n\x06worker\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.WorkerInfo\"\x0e\n\x0c\x44rainRequest\"$\n\rDrainResponse\x12\x13\n\x0binterrupted\x18\x01 \x03(\t2\xb1\x01\n\rWorkerService\x12R\n\x07GetInfo\x12\".crucible_bridge.v1.GetInfoRequest\x1a#.crucible_bridge.v1.GetInfoResponse\x12L\n\x05\x44rain\x12 .crucible_bridge.v1.DrainRequest\x1a!.crucible_bridge.v1.DrainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/worker.proto\x12\x12\x63rucible_bridge.v1\"@\n\x0b\x42\x61\x63kendInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x13\n\x0bunavailable\x18\x03 \x01(\t\"\xfc\x03\n\nWorkerInfo\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12>\n\x08versions\x18\x03 \x03(\x0b\x32,.crucible_bridge.v1.WorkerInfo.VersionsEntry\x12\x31\n\x08\x62\x61\x63kends\x18\x04 \x03(\x0b\x32\x1f.crucible_bridge.v1.BackendInfo\x12\x12\n\nevaluators\x18\x05 \x03(\t\x12\x10\n\x08\x64\x61tasets\x18\x06 \x03(\t\x12:\n\x06limits\x18\x07 \x03(\x0b\x32*.crucible_bridge.v1.WorkerInfo.LimitsEntry\x12\x0f\n\x07running\x18\x08 \x01(\x05\x12\x0e\n\x06queued\x18\t \x01(\x05\x12\r\n\x05\x63\x61lls\x18\n \x01(\x05\x12\x10\n\x08\x64raining\x18\x0b \x01(\x08\x12\x17\n\x0fstarted_unix_ns\x18\x0c \x01(\x03\x12\x0e\n\x06log_id\x18\r \x01(\t\x12\x15\n\rlast_sequence\x18\x0e \x01(\x04\x12\x13\n\x0b\x63ode_images\x18\x0f \x03(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x10\n\x0eGetInfoRequest\"A\n\x0fGetInfoResponse\x12.\n\x06worker\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.WorkerInfo\"\x0e\n\x0c\x44rainRequest\"$\n\rDrainResponse\x12\x13\n\x0binterrupted\x18\x01 \x03(\t2\xbb\x01\n\rWorkerService\x12W\n\x07GetInfo\x12\".crucible_bridge.v1.GetInfoRequest\x1a#.crucible_bridge.v1.GetInfoResponse\"\x03\x90\x02\x01\x12Q\n\x05\x44rain\x12 .crucible_bridge.v1.DrainRequest\x1a!.crucible_bridge.v1.DrainResponse\"\x03\x90\x02\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERINFO_VERSIONSENTRY']._serialized_options = b'8\001'
   _globals['_WORKERINFO_LIMITSENTRY']._loaded_options = None
   _globals['_WORKERINFO_LIMITSENTRY']._serialized_options = b'8\001'
+  _globals['_WORKERSERVICE'].methods_by_name['GetInfo']._loaded_options = None
+  _globals['_WORKERSERVICE'].methods_by_name['GetInfo']._serialized_options = b'\220\002\001'
+  _globals['_WORKERSERVICE'].methods_by_name['Drain']._loaded_options = None
+  _globals['_WORKERSERVICE'].methods_by_name['Drain']._serialized_options = b'\220\002\002'
   _globals['_BACKENDINFO']._serialized_start=55
   _globals['_BACKENDINFO']._serialized_end=119
   _globals['_WORKERINFO']._serialized_start=122
@@ -52,5 +56,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAINRESPONSE']._serialized_start=733
   _globals['_DRAINRESPONSE']._serialized_end=769
   _globals['_WORKERSERVICE']._serialized_start=772
-  _globals['_WORKERSERVICE']._serialized_end=949
+  _globals['_WORKERSERVICE']._serialized_end=959
 # @@protoc_insertion_point(module_scope)
