@@ -51,6 +51,40 @@ _WHOLE = ("model", "dataset.source", "sampling.stop")
 """Differ as a whole: their parts are no fields of a request."""
 
 
+_FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "BuiltinDataset": ("name",),
+    "ChatMessage": ("role", "content"),
+    "Conversation": ("messages",),
+    "Dataset": ("source", "limit", "shuffle_seed", "skip_malformed"),
+    "Datum": ("model_input", "loss_fn_inputs"),
+    "EmbeddedModel": ("name",),
+    "EvaluationPlan": (
+        *("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations"),
+        "correlation_id",
+    ),
+    "EvaluatorSpec": ("kind", "name", "options"),
+    "HubDataset": ("repo_id", "split", "config", "revision", "columns"),
+    "ImageAssetChunk": ("location", "format", "expected_tokens"),
+    "ImageChunk": ("data", "format", "expected_tokens"),
+    "JsonlDataset": ("path",),
+    "Limits": (
+        *("concurrency", "deadline_ms", "stall_timeout_ms", "sample_timeout_ms"),
+        *("max_unscored_share", "max_unscored"),
+    ),
+    "LocalModel": ("path", "adapter_path", "device", "dtype"),
+    "ModelInput": ("chunks",),
+    "OpenAIModel": ("server", "model"),
+    "OrchestratorModel": ("name",),
+    "PlannedEvaluation": ("evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels"),
+    "SamplingParams": ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
+    "Tensor": ("dtype", "shape", "data"),
+    "TinkerModel": ("model_path", "state_path", "base_model", "service"),
+    "TokensChunk": ("tokens",),
+}
+"""Fields by type, in the order in which the first fingerprints had them; never changed. Fields that joined later, and
+those of other types, count only where they do not hold their default: a request without them keeps its fingerprint."""
+
+
 class KeptSamples(tuple[Sample, ...]):
     """Samples that come with many requests, as those of a plan do: what is computed of them is computed once."""
 
@@ -227,8 +261,10 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        fields = [_canonical(getattr(value, field.name)) for field in dataclasses.fields(value)]
-        return [type(value).__name__, fields]
+        name = type(value).__name__
+        first = _FIRST_FIELDS.get(name, ())
+        later = list(_later_fields(value, first)) if len(dataclasses.fields(value)) > len(first) else []
+        return [name, [_canonical(getattr(value, field)) for field in first], *([later] if later else [])]
     if isinstance(value, np.ndarray):
         return ["array", value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
     if isinstance(value, Mapping):
@@ -238,6 +274,16 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_canonical(item) for item in value]
     return value
+
+
+def _later_fields(value: Any, first: Sequence[str]) -> Iterator[list[Any]]:
+    for field in dataclasses.fields(value):
+        if field.name in first:
+            continue
+        content = _canonical(getattr(value, field.name))
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if default is dataclasses.MISSING or content != _canonical(default):
+            yield [field.name, content]
 
 
 def refuse_large_options(evaluators: Sequence[EvaluatorSpec]) -> None:
