@@ -81,6 +81,11 @@ _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
+# A line that announces a list and begins it: "Solutions: 2" over "3".
+_LABEL = re.compile(
+    r"(?:(?:the|all|its|real|possible)\s){0,3}(?:solutions|roots|zeros|values)(?:\sare)?:\s*+(?P<value>\S.*)",
+    re.IGNORECASE,
+)
 _MAX_LINES_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _DECORATION = " \t\r\f\v*_`"
 
@@ -281,6 +286,10 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     if dashed.count(True) == 1:  # a list has several bullets: this is a minus
         at = dashed.index(True)
         lines[at] = f"-{lines[at]}"
+    if lines and above and (label := _LABEL.fullmatch(above[-1].strip(_DECORATION))):
+        value = label["value"].strip(_DECORATION)
+        if len(value) <= MAX_WHOLE_CHARS and not has_words(value) and says_something(value):
+            return [value, *lines], True, len(end)
     return list(lines), not above or above[-1].rstrip().endswith(":"), len(end)
 
 
