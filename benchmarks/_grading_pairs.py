@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.util
 import json
+import multiprocessing
 import sys
+import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-__all__ = ["Pair", "Rival", "load_pairs", "load_rivals", "pair_arguments", "tinker_module"]
+__all__ = ["Graded", "Pair", "Rival", "load_pairs", "pair_arguments", "rivals", "tinker_module"]
 
 OWN_PAIRS = Path(__file__).parent.parent / "tests" / "cases" / "math"
 """The cases of the tests, which anybody has."""
@@ -25,12 +29,53 @@ class Pair:
     answer: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rival:
-    """Another grader."""
+PAIR_SECONDS = 10.0
+"""That another grader may take for a pair by the clock: some of them raise 10 to any power that an answer names."""
 
-    name: str
-    grade: Callable[[Pair], bool]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Graded:
+    """What another grader made of a pair."""
+
+    accepted: bool | None
+    """None if it was stopped."""
+    seconds: float
+    """Of its process's time; `PAIR_SECONDS` if it was stopped."""
+
+
+class Rival:
+    """Another grader, in a process that is killed if a pair takes longer than `PAIR_SECONDS`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stopped = 0
+        """Pairs that took too long."""
+        self._start()
+
+    def grade(self, pair: Pair) -> Graded:
+        """Grade one pair; the next one finds a new process if this one took too long."""
+        self._pipe.send(pair)
+        if self._pipe.poll(PAIR_SECONDS):
+            graded: Graded = self._pipe.recv()
+            return graded
+        self.close()
+        self.stopped += 1
+        self._start()
+        return Graded(accepted=None, seconds=PAIR_SECONDS)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_grade_on_request, args=(self.name, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._pipe.recv()
 
 
 def pair_arguments(description: str | None) -> argparse.ArgumentParser:
@@ -58,15 +103,35 @@ def load_pairs(path: Path | None) -> list[Pair]:
     return list({(pair.target, pair.answer): pair for pair in found}.values())
 
 
-def load_rivals() -> list[Rival]:
+@contextlib.contextmanager
+def rivals() -> Iterator[list[Rival]]:
     """Math-Verify and tinker-cookbook's grade_answer, those that are installed; what is missing is told on stderr."""
-    rivals = []
-    for name, load in (("math_verify", _math_verify), ("tinker_cookbook", _tinker_cookbook)):
-        try:
-            rivals.append(Rival(name, load()))
-        except ImportError as error:
-            print(f"without {name}: {error}; pip install math-verify pylatexenc", file=sys.stderr)
-    return rivals
+    started: list[Rival] = []
+    try:
+        for name, load in GRADERS.items():
+            try:
+                load()
+            except ImportError as error:
+                print(f"without {name}: {error}; pip install math-verify pylatexenc", file=sys.stderr)
+                continue
+            started.append(Rival(name))
+        yield started
+    finally:
+        for rival in started:
+            rival.close()
+
+
+def _grade_on_request(name: str, pipe: Connection) -> None:
+    """The process of a `Rival`: says that it is ready, then answers each pair until the other end closes."""
+    grade = GRADERS[name]()
+    grade(Pair("1", "1"))
+    pipe.send(None)
+    with contextlib.suppress(EOFError):
+        while True:
+            pair = pipe.recv()
+            started = time.process_time()
+            accepted = grade(pair)
+            pipe.send(Graded(accepted=accepted, seconds=time.process_time() - started))
 
 
 def _rows(paths: Iterable[Path]) -> Iterable[dict[str, str]]:
@@ -105,3 +170,9 @@ def tinker_module() -> types.ModuleType:
     module: types.ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+GRADERS: dict[str, Callable[[], Callable[[Pair], bool]]] = {
+    "math_verify": _math_verify,
+    "tinker_cookbook": _tinker_cookbook,
+}

@@ -1,8 +1,9 @@
 """How fast math is graded: ours against Math-Verify and tinker-cookbook's grade_answer, on the same pairs.
 
-All take turns, some pairs at a time, in one process; what counts is the processor's time, which whatever else the
-machine does leaves alone. Every pair is graded once, so that no cache helps anybody. What is written alike is told
-apart, as it needs no mathematics: every target against itself. Then, by the clock, our own path through a worker:
+All take turns, some pairs at a time, each in one process; what counts is the processor's time, which whatever else the
+machine does leaves alone. Every pair is graded once, so that no cache helps anybody. The others run in processes that
+can be killed: a pair that one of them does not end in 10 s counts as 10 s. What is written alike is told apart, as it
+needs no mathematics: every target against itself. Then, by the clock, our own path through a worker:
 batches of a client on the same machine. Without the others they are left out.
 
 With --responses it measures no speed, but the accuracy of each on labelled responses, in per cent, and in brackets how
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from _grading_pairs import Pair, load_pairs, load_rivals, pair_arguments
+from _grading_pairs import PAIR_SECONDS, Pair, load_pairs, pair_arguments, rivals
 from _grading_responses import load_responses, tables
 from _processes import server_process
 from _report import Claim, report
@@ -47,12 +48,12 @@ ENOUGH_PAIRS = 1_000
 POLICY = MathPolicy()
 
 
-def timed(grade: Callable[[Pair], object], pairs: Sequence[Pair]) -> list[float]:
-    """Seconds of this process's time that a grader takes for each pair."""
+def timed(pairs: Sequence[Pair]) -> list[float]:
+    """Seconds of this process's time that our grader takes for each pair."""
     taken = []
     for pair in pairs:
         started = time.process_time()
-        grade(pair)
+        ours(pair)
         taken.append(time.process_time() - started)
     return taken
 
@@ -64,12 +65,16 @@ def ours(pair: Pair) -> Decision:
 
 def alternate(pairs: Sequence[Pair]) -> dict[str, list[float]]:
     """Seconds that each grader takes for each pair."""
-    graders: dict[str, Callable[[Pair], object]] = {"ours": ours}
-    graders |= {rival.name: rival.grade for rival in load_rivals()}
-    taken: dict[str, list[float]] = {name: [] for name in graders}
-    for start in range(0, len(pairs), TURN_PAIRS):
-        for name, grade in graders.items():
-            taken[name] += timed(grade, pairs[start : start + TURN_PAIRS])
+    with rivals() as others:
+        taken: dict[str, list[float]] = {"ours": [], **{rival.name: [] for rival in others}}
+        for start in range(0, len(pairs), TURN_PAIRS):
+            turn = pairs[start : start + TURN_PAIRS]
+            taken["ours"] += timed(turn)
+            for rival in others:
+                taken[rival.name] += [rival.grade(pair).seconds for pair in turn]
+        for rival in others:
+            if rival.stopped:
+                print(f"{rival.name}: {rival.stopped} pairs were stopped after {PAIR_SECONDS:g} s", file=sys.stderr)
     return {name: seconds[TURN_PAIRS:] for name, seconds in taken.items()}
 
 
@@ -88,7 +93,7 @@ def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
     step = max(1, len(pairs) // RIVAL_PAIRS)
     chosen, rest = pairs[::step], [pair for number, pair in enumerate(pairs) if number % step]
     beside = alternate(chosen)
-    taken = timed(ours, rest or pairs)
+    taken = timed(rest or pairs)
     claims = [
         Claim(
             name="non_identical",

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 
-from _grading_pairs import Pair, load_pairs, load_rivals, pair_arguments
+from _grading_pairs import Pair, load_pairs, pair_arguments, rivals
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.judging import Judgement, Question, judge, prove
@@ -61,22 +61,24 @@ def main() -> None:
     parser = pair_arguments(__doc__)
     parser.add_argument("--show", action="store_true", help=f"print up to {SHOWN} pairs of each class as JSON lines")
     options = parser.parse_args()
-    rival = next((rival for rival in load_rivals() if rival.name == "math_verify"), None)
-    if rival is None:
-        return
     pairs = load_pairs(options.pairs)
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     shown: dict[tuple[str, str], list[tuple[Pair, Judgement]]] = collections.defaultdict(list)
-    for pair in pairs:
-        judgement = ours(pair)
-        said = str(judgement.verdict).lower()
-        accepted = rival.grade(pair)
-        kind = "" if (said == "correct") == accepted else f"{said}, {'accepted' if accepted else 'refused'} there"
-        name = class_of(pair)
-        table[name]["pairs"] += 1
-        if kind:
-            table[name][kind] += 1
-            shown[name, kind].append((pair, judgement))
+    with rivals() as others:
+        rival = next((rival for rival in others if rival.name == "math_verify"), None)
+        if rival is None:
+            return
+        for pair in pairs:
+            judgement = ours(pair)
+            said = str(judgement.verdict).lower()
+            graded = rival.grade(pair)
+            there = {None: "stopped", True: "accepted", False: "refused"}[graded.accepted]
+            kind = "" if (said == "correct") == graded.accepted else f"{said}, {there} there"
+            name = class_of(pair)
+            table[name]["pairs"] += 1
+            if kind:
+                table[name][kind] += 1
+                shown[name, kind].append((pair, judgement))
     _print(table, len(pairs))
     if options.show:
         for (name, kind), found in sorted(shown.items()):

@@ -216,6 +216,17 @@ ROWS = {
     "extract: one number far from the end": Row(make=lambda n: "5" + " word" * n + "x" * n, run=extract, size=2_000),
     "extract: a box with braces in braces": Row(make=lambda n: r"\boxed{" + "{a}" * n + "{{", run=extract, size=4_000),
     "extract: a box that is never closed": Row(make=lambda n: r"\boxed{" + "{" * n, run=extract, size=8_000),
+    "extract: a box with braces of some levels": Row(
+        make=lambda n: r"\boxed{" + "{{{{a}}}}" * n + "{{{", run=extract, size=2_000
+    ),
+    "extract: words before a marker at the end": Row(
+        make=lambda n: "The " + "final answer is " * n + "5", run=extract, size=4_000
+    ),
+    "extract: a long numeral behind a marker": Row(make=lambda n: "A: " + "1,1/" * n + "x", run=extract, size=4_000),
+    "extract: a line that begins a list": Row(
+        make=lambda n: "the solutions are: " + "\t" * n + "x\n2\n3", run=extract, size=4_000
+    ),
+    "extract: commas before conjunctions": Row(make=lambda n: "or else" + " , ,\n" * n + "5", run=extract, size=4_000),
     "extract: joined numbers": Row(make=lambda n: "so we have 5 and " * n + "5", run=extract, size=4_000),
     "extract: numbers behind a marker": Row(make=lambda n: "Answer:\n" + "1\n" * n, run=extract, size=4_000),
     "extract: values below each other": Row(make=lambda n: "They are:\n" + "$x+1$\n" * n, run=extract, size=4_000),

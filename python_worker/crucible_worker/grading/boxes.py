@@ -16,7 +16,7 @@ from typing import NamedTuple
 from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, name_before, written
 from crucible_worker.grading.phrase import is_placeholder
 
-__all__ = ["MAX_BRACES", "alone", "boxed", "has_box", "opens_box"]
+__all__ = ["MAX_BRACES", "alone", "boxed", "has_box", "may_hold_box", "opens_box"]
 
 MAX_BRACES = 50_000
 """Braces, and boxes without them, that are looked at from the end of a text, for a box."""
@@ -24,15 +24,19 @@ MAX_BRACES = 50_000
 # This reads a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
 # behind a character that is not of the run: no character is read again and again.
 # The backslash may be missing, or have become a control character with the letter behind it, in a string literal.
+# It begins with a set of characters, as then it is searched for faster.
 _BRACE = re.compile(
-    r"}(\\*+)|\{(?:\s*+(?P<box>(?:dexob|xobf)(?:\\|(?![A-Za-z]))|dexo\x08|xob\x0c)|(\\*+))|(?P<bare>dexob|xobf)\\"
+    r"[{}dx](?:(?<=\})(\\*+)|(?<=\{)(?:\s*+(?P<box>(?:dexob|xobf)(?:\\|(?![A-Za-z]))|dexo\x08|xob\x0c)|(\\*+))"
+    r"|(?P<bare>(?<=d)exob|(?<=x)obf)\\)"
 )
 _BOX = re.compile(r"\s*+(?:\\(?:boxed|fbox)\b|(?:(?<![A-Za-z])(?:boxed|fbox)|\x08oxed|\x0cbox)\s*+\{)")
 _UNBRACED_END = re.compile(r"\$|\\\)|\\\]|\n")
 
 
-# The box that nearly all responses end with: of one level of braces inside, without escaped ones.
-_PLAIN_BOX = re.compile(r"\\boxed\s*+\{((?>(?:[^{}\\]|\\[A-Za-z]|\{(?>(?:[^{}\\]|\\[A-Za-z])*)\})*))\}")
+# The box that nearly all responses end with: of a few levels of braces inside, without escaped ones.
+_PLAIN = r"[^{}\\]|\\[^{}]"
+_IN_BRACES = rf"\{{(?>(?:{_PLAIN}|\{{(?>(?:{_PLAIN}|\{{(?>(?:{_PLAIN})*)\}})*)\}})*)\}}"
+_PLAIN_BOX = re.compile(rf"\\boxed\s*+\{{((?>(?:{_PLAIN}|{_IN_BRACES})*))\}}")
 
 
 class _Box(NamedTuple):
@@ -80,10 +84,19 @@ def _plain(text: str, command: int) -> str:
 
 def alone(text: str) -> tuple[str, int] | None:
     """The content of the only box of a text, and where the box ends; None unless it is plain and of one line."""
-    command = text.rfind("box")
-    box = None if command < 0 or _last_command(text, command) >= 0 else _plain_box(text, command)
+    command = text.rfind("boxed")
+    box = None if command < 0 or not _is_only(text, command) else _plain_box(text, command)
     answer = box[1].strip() if box else ""
     return (answer, box.end()) if box and answer and "\n" not in answer else None
+
+
+def _is_only(text: str, command: int) -> bool:
+    """Whether no box begins elsewhere than at the last "boxed" of a text: it may speak of boxes and of a sandbox."""
+    if "\x08" in text or "\x0c" in text:
+        return False
+    if text.rfind("box") == command and text.rfind("box", 0, command) < 0:
+        return True
+    return text.rfind("boxed", 0, command) < 0 and "fbox" not in text
 
 
 def _plain_box(text: str, command: int) -> re.Match[str] | None:
@@ -92,9 +105,14 @@ def _plain_box(text: str, command: int) -> re.Match[str] | None:
     return None if box is None or is_placeholder(box[1].strip()) else box
 
 
+def may_hold_box(text: str) -> bool:
+    """Whether there may be a box in a text."""
+    return _last_command(text, len(text)) >= 0
+
+
 def has_box(text: str) -> bool:
     """Whether a text has a complete box that is not empty."""
-    return _last_command(text, len(text)) >= 0 and any(box.closed and box.answer for box in _boxes(text))
+    return may_hold_box(text) and any(box.closed and box.answer for box in _boxes(text))
 
 
 def opens_box(text: str) -> bool:

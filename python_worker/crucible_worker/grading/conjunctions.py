@@ -8,18 +8,19 @@ __all__ = ["with_conjunctions"]
 
 _AND = ("as well as", "and also", "together with", "along with", "in addition to")
 _OR = ("or else", "or perhaps", "or possibly", "or maybe")
-# What each of them has in it.
-_PARTS = (" as well", " also", " with ", " addition", " else", " perhaps", " possibly", " maybe")
-# Mathematics follows: a number, a delimiter, a sign, a command, or a letter with a relation behind it.
+_ALL = (*_AND, *_OR)
+# Mathematics follows: a number, a delimiter, a sign, a command, or a letter with a relation behind it. What precedes is
+# checked behind the first character, as an expression that begins with a set of characters is searched for faster.
 _CONJUNCTION = re.compile(
-    rf"(?<=[^\s,;]),?[ \n](?:(?P<both>{'|'.join(_AND)})|(?:{'|'.join(_OR)}))[ \n]"
+    r"[, \n](?:(?<=[^\s,;],)[ \n]|(?<=[^\s,;][ \n]))"
+    rf"(?:(?P<both>{'|'.join(_AND)})|(?:{'|'.join(_OR)}))[ \n]"
     r"(?=[-+\u2212$\\(\[{0-9\u221a\u03c0*]|[A-Za-z](?:_\w)?\s?[=<>])"
 )
 
 
 def with_conjunctions(text: str) -> str:
     """A text with "and" or "or" for each conjunction of several words before mathematics. Linear."""
-    for part in _PARTS:
-        if part in text:
+    for conjunction in _ALL:
+        if conjunction in text:
             return _CONJUNCTION.sub(lambda found: " and " if found["both"] else " or ", text)
     return text

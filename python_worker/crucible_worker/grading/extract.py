@@ -40,14 +40,15 @@ import re
 from collections.abc import Callable, Sequence
 
 from crucible_worker.grading import boxes
+from crucible_worker.grading.boxes import alone, may_hold_box
 from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.formulas import chosen, last_formulas, listed_below
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, tied_number, written
-from crucible_worker.grading.json_answer import json_answer
-from crucible_worker.grading.markers import has_marker, last_marked
+from crucible_worker.grading.json_answer import json_answer, may_end_with_object
+from crucible_worker.grading.markers import has_marker, last_marked, numeral_at_end
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
@@ -80,6 +81,11 @@ _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
+# A line that announces a list and begins it: "Solutions: 2" over "3".
+_LABEL = re.compile(
+    r"(?:(?:the|all|its|real|possible)\s){0,3}(?:solutions|roots|zeros|values)(?:\sare)?:\s*+(?P<value>\S.*)",
+    re.IGNORECASE,
+)
 _MAX_LINES_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _DECORATION = " \t\r\f\v*_`"
 
@@ -107,8 +113,9 @@ def extract(text: str) -> Extraction:
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
     said = without_special_tokens(spoken(text))
-    if (answer := _only_box(said)) is not None:
-        return Extraction(answer=answer, how="box", steps=len(text))
+    if (seen := _at_once(said)) is not None:
+        answer, how = seen
+        return Extraction(answer=answer, how=how, steps=len(text))
     said = with_conjunctions(with_rows_in_one_line(said))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
@@ -125,12 +132,22 @@ def extract(text: str) -> Extraction:
     return dataclasses.replace(found, steps=steps)
 
 
-def _only_box(said: str) -> str | None:
-    """The answer of most responses with a box: there is one, nothing else could be the answer, nothing retracts it."""
-    if (box := boxes.alone(said)) is None or '"' in said or may_hold_tag(said):
+def _at_once(said: str) -> tuple[str, str] | None:
+    """The answer of most responses, and how it was found: nothing else could be the answer, nothing retracts it.
+
+    It is the only box, or without boxes a numeral behind a marker on the last line. What is found is what a thorough
+    search would find.
+    """
+    if (box := alone(said)) is not None:
+        answer, end = box
+        if may_end_with_object(said) or may_hold_tag(said) or is_retracted(said[end:]):
+            return None
+        return None if " " in answer and with_conjunctions(answer) != answer else (answer, "box")
+    if '"' in said or len(said) > MAX_TAIL_CHARS or may_hold_box(said):
         return None
-    answer, end = box
-    return None if is_retracted(said[end:]) else answer
+    if not (answer := numeral_at_end(said)) or may_hold_tag(said):
+        return None
+    return None if "\\" in said and with_rows_in_one_line(said) != said else (answer, "marker")
 
 
 def _may_be_taken_back(said: str, found: Extraction) -> bool:
@@ -205,7 +222,7 @@ def _in_content(content: str, how: str) -> Extraction:
 
 def spoken(text: str) -> str:
     """A response without its thinking."""
-    if "<" not in text:
+    if "<" not in text or not _THINKING.search(text):
         return text
     pieces: list[str] = []
     start, inside = 0, False
@@ -269,6 +286,10 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     if dashed.count(True) == 1:  # a list has several bullets: this is a minus
         at = dashed.index(True)
         lines[at] = f"-{lines[at]}"
+    if lines and above and (label := _LABEL.fullmatch(above[-1].strip(_DECORATION))):
+        value = label["value"].strip(_DECORATION)
+        if len(value) <= MAX_WHOLE_CHARS and not has_words(value) and says_something(value):
+            return [value, *lines], True, len(end)
     return list(lines), not above or above[-1].rstrip().endswith(":"), len(end)
 
 

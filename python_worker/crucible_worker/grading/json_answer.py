@@ -15,7 +15,7 @@ from typing import Any
 from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, written
 from crucible_worker.grading.phrase import is_placeholder
 
-__all__ = ["json_answer"]
+__all__ = ["json_answer", "may_end_with_object"]
 
 _FENCE = re.compile(r"\s*+(?:```|~~~)\s*+\Z")
 _FENCES = re.compile(r"(?:```|~~~)(?:json)?")
@@ -68,6 +68,14 @@ def json_answer(text: str) -> tuple[str | None, int]:
     if not answers or (array and not end[:later].rstrip().endswith("[")):
         return None, len(end) + marks
     return written(answers[::-1], links[1 : len(answers)][::-1]), len(end) - later + marks
+
+
+def may_end_with_object(text: str) -> bool:
+    """Whether an object may be the last thing in a text: most texts end with something else."""
+    if '"' not in text:
+        return False
+    end = text.rstrip()
+    return end.endswith(("}", "`", "~")) or (end.endswith("]") and end[:-1].rstrip().endswith("}"))
 
 
 def _without_fence(text: str) -> str:

@@ -16,7 +16,7 @@ from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, is_placeh
 from crucible_worker.grading.retraction import is_taken_back
 from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped
 
-__all__ = ["has_marker", "last_marked"]
+__all__ = ["has_marker", "last_marked", "numeral_at_end"]
 
 # "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
 _WORDS = (
@@ -60,11 +60,30 @@ _WORD_BEFORE = re.compile(r"\w[^\S\n]{0,3}\Z")
 _DECORATION = " \t\r\f\v*_`"
 _WRONG = ("wrong", "incorrect")
 _LETTERS = 4  # of a marker, which another one of its kind begins with too
+_NEAR = 200  # characters at the end of a text that are searched first: most markers are there
+_MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from where it matches
+# The last line of most responses with a marker: it and a numeral. What precedes it on its line is words.
+_AT_END = re.compile(
+    r"(?:(?P<sign>A:|####)|(?:[A-Z][a-z, ]{0,80} )?(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)) ?"
+    r"(?P<numeral>[-+]?[0-9]++(?>(?:[.,/][0-9]++)*)%?)\.?"
+)
 
 
 def has_marker(text: str) -> bool:
     """Whether there is a marker, also one that says no answer."""
     return next(_marks(text), None) is not None
+
+
+def numeral_at_end(text: str) -> str:
+    """The numeral behind a marker that are the last line of a text, if no marker before it is of the same kind."""
+    end = text.rstrip()
+    line = end.rfind("\n") + 1
+    said = _AT_END.fullmatch(end, line) if len(end) - line <= MAX_WHOLE_CHARS else None
+    if said is None:
+        return ""
+    kind = "word" if said["word"] else "sign"
+    begins = said[kind][:_LETTERS].lower()
+    return "" if begins in end[: said.start(kind)].lower() else said["numeral"]
 
 
 def last_marked(text: str) -> tuple[str, int]:
@@ -154,12 +173,29 @@ def _joint(between: str) -> tuple[str, str]:
 def _marks(text: str) -> Iterator[tuple[int, int, int]]:
     """Where each marker begins, from the last one on, where its answer begins, and how many were looked at so far."""
     size = len(text)
-    last_line = _last_lines(text)
-    for marks, mark in enumerate(_marker_in(text).finditer(text[::-1]), 1):
+    last_line = -1
+    for marks, mark in enumerate(_found_in(text), 1):
         start = size - mark.end()
+        if last_line < 0 and text[start] == "#":
+            last_line = _last_lines(text)
         begin = _marked(text, start, size - mark.start(), last_line)
         if begin is not None:
             yield start, begin, marks
+
+
+def _found_in(text: str) -> Iterator[re.Match[str]]:
+    """What may be a marker in a text reversed; what is near its end is found before the rest is looked through."""
+    reverse, at = text[::-1], 0
+    if len(text) > _NEAR:
+        # What begins here is read whole, so that it is the same as in all of the text.
+        sure = _NEAR - _MAX_MARK
+        for mark in _marker_in(text[-_NEAR:]).finditer(reverse, 0, _NEAR):
+            if mark.start() >= sure:
+                break
+            at = mark.end()
+            yield mark
+        at = max(at, sure)
+    yield from _marker_in(text).finditer(reverse, at)
 
 
 def _last_lines(text: str) -> int:

@@ -50,6 +50,13 @@ _NOT_ANOTHER = re.compile(
     r"\s[\\$(]{0,3}[-\u2212]?[0-9][0-9.,/]{0,20}[\\$)]{0,3}\.?",
     re.IGNORECASE,
 )
+# Said of the values of a list behind the last one: "10; 20 are the answers".
+_ARE_ANSWERS = re.compile(
+    r"(?<=[0-9$)}\]])\s(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
+    r"(?:answers|solutions|roots|zeros|values)\s?[.!]?\s{0,4}\Z",
+    re.IGNORECASE,
+)
+_MAX_SAID = 60
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
     r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
@@ -112,6 +119,8 @@ def phrase(text: str) -> str:
         if span and ("\n" in span or _ends(behind)):
             return result(span)
     line = _first_line(text)
+    if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_SAID)):
+        line = line[: said.start()]
     if end := _sentence_end(line):
         line = line[: end.start()]
     if end := _EXPLANATION.search(line):

@@ -24,8 +24,8 @@ _TAG = re.compile(
     r"|<\|(?:begin|(?P<last>end))_of_(?P<of>box|answer|solution)\|>",
     re.IGNORECASE,
 )
-# What every tag begins with; "<<3*4=12>>" and LaTeX are full of brackets that begin none.
-_TAG_BEGINS = re.compile(r"<[/|]? ?[A-Za-z\u017f]")
+# What every tag begins with, in either case: "<<3*4=12>>", "x <y" and HTML are full of brackets that begin none.
+_TAG_BEGINS = re.compile("<[/|]? ?[abefsABEFS\u017f][nieoNIEO\u0130\u0131]")
 _QUOTES = "`'\"\u201c\u2018"
 _WORD = re.compile(r"[^\W\d_]")
 # What follows a tag that is spoken of: "<answer> tags", "<answer>, then".

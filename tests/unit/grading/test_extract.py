@@ -222,6 +222,31 @@ def test_twice_the_response_is_twice_the_work(text: str) -> None:
         assert extract(text * copies).steps <= MAX_STEPS_PER_CHARACTER * len(text) * copies + 16
 
 
+LAST_LINES = st.tuples(
+    st.sampled_from(["", "The ", "So, the final ", "step ", "$x$, so the ", "- ", "**"]),
+    st.sampled_from(
+        [
+            *("answer is ", "answer is", "Answer: ", "answer is: ", "answers are ", "A: ", "A:", "#### ", "##### "),
+            *("\\boxed{", "\\boxed{\\text{", "\\boxed{\\sqrt{\\frac{", "\\fbox{", "boxed{", "\x08oxed{"),
+        ]
+    ),
+    st.sampled_from(["5", "-5", "1,000.5", "1/2", "45%", "5.", "5 cm", "a", "2 as well as 3", "1 \\\\ 2", "1 \\} 2"]),
+    st.sampled_from(["", "}", "}}.", "}}}$", "\n", " is wrong", '"}', " of a box", " <x", "\\boxed{}"]),
+).map("".join)
+
+
+@given(responses, LAST_LINES)
+@settings(max_examples=1_000)
+def test_a_box_or_marker_at_the_end_is_what_a_search_finds(before: str, last: str) -> None:
+    """What may begin a tag makes a response be searched as a whole, and its box or marker says the same."""
+    text = f"{before}\n{last}"
+    found = extract(text)
+
+    if found.how in ("box", "marker"):
+        searched = extract("<an" + " w" * phrase.MAX_WHOLE_CHARS + "\n" + text)
+        assert (searched.answer, searched.how) == (found.answer, found.how)
+
+
 @given(st.text(max_size=40), st.text("0123456789+-*/^x ", min_size=1).filter(str.strip))
 def test_a_box_at_the_end_is_the_answer(before: str, inside: str) -> None:
     """Whatever precedes, the last complete box counts."""

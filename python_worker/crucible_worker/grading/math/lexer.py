@@ -325,7 +325,7 @@ class _Lexer:
         if not upright and self._kinds and self._kinds[-1] in OPERAND_ENDS and (unit := self._plain_unit(run)):
             self._put(*unit)
             return
-        if upright and run in ENDING_UNITS and self._is_divisor():
+        if run in ENDING_UNITS and self._is_divisor(upright):
             self._tokens.words = True
             self._put("word", run)
             return
@@ -342,12 +342,19 @@ class _Lexer:
         """Whether letters behind a value abbreviate a unit; in plain text some do at the end alone (`sec`, `in`)."""
         if upright or run not in ENDING_UNITS:
             return run in UNIT_ABBREVIATIONS
+        return self._is_last()
+
+    def _is_last(self) -> bool:
         return self._at + 1 == len(self._found) or self._found[self._at + 1] in _BEHIND_UNITS
 
-    def _is_divisor(self) -> bool:
-        r"""Whether a unit stands before a slash here, or nothing stands behind here: the `min` of `\text{ft/min}`."""
-        if self._kinds[-1:] == ["/"] and self._kinds[-2:-1] in (["word"], ["upright"], ["name"]):
-            return True
+    def _is_divisor(self, upright: bool) -> bool:
+        r"""Whether a unit stands before a slash here, or nothing stands behind here: the `min` of `\text{ft/min}`.
+
+        In plain text it must be both, as in `5 km/min`.
+        """
+        divides = self._kinds[-1:] == ["/"] and self._kinds[-2:-1] in (["word"], ["upright"], ["name"])
+        if divides or not upright:
+            return divides and (upright or self._is_last())
         following = (token for token in self._found[self._at + 1 : self._at + 4] if token != "}")
         return next(following, "") in _BEHIND_UNITS | {""} and self._kinds[-1:] in (["{"], ["*"])
 

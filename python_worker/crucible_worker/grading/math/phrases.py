@@ -21,6 +21,7 @@ _AROUND = ".,;:!?\"'`()[]*\u2018\u2019\u201c\u201d"
 
 _AROUND_NUMBER = ".,;:?\"'`*\u2018\u2019\u201c\u201d"
 _DIGIT = re.compile(r"[0-9]")
+_NUMERAL = re.compile(r"[-+\u2212$(.]*+[0-9]")
 
 _BRACKETS = frozenset("()[]")
 
@@ -51,6 +52,7 @@ def node_of_words(words: str) -> Node:
             and noun[-1] not in NO_NOUNS
             and NO_COUNTED_WORDS.isdisjoint(noun)
             and NUMBER_WORDS.isdisjoint(noun)
+            and not any(map(_NUMERAL.match, noun))
         ):
             return Quantity(number, " ".join((*noun[:-1], singular(noun[-1]))))  # "five apples"
     return Text(words)

@@ -41,7 +41,9 @@ LETTER_UNITS: Mapping[str, str] = {
 
 CUSTOMARY_RATES: Mapping[str, frozenset[str]] = {
     "m": frozenset({"s", "min"}),
-    "mi": frozenset({"h", "hr"}),
+    "mi": frozenset({"h", "hr", "min"}),
+    "L": frozenset({"min"}),
+    "l": frozenset({"min"}),
     "g": frozenset({"L", "mL", "ml", "cm"}),
 }
 """Quotients of letters that are units in plain text too, above and below: `9.8 m/s^2`."""
