@@ -8,6 +8,8 @@
 PYTHON ?= python3
 OUTPUT ?= demo-output
 SECONDS ?= 3600
+# Half as many again as the cores: many tests wait.
+PROCESSES ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
 
 VENV := .venv
 # The version that the committed modules were made with; others of the Elixir client's dependencies read them as well.
@@ -56,8 +58,8 @@ demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test: lint ## lint, then every test but torture, test-tinker, test-inspect and test-elixir
-	$(BIN)/pytest
+test: lint ## lint, then every test but torture, test-tinker, test-inspect and test-elixir; PROCESSES=N of them at once
+	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
 
 $(TINKER_VENV)/.ready: Makefile
 	$(PYTHON) -m venv $(TINKER_VENV)
