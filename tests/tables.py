@@ -1,0 +1,152 @@
+"""Tests over a table: one test runs every row, and reports all that fail.
+
+    @rows(("text", "value"), [("1/2", 0.5), ("1e3", 1000.0)])
+    def test_a_numeral_has_its_value(text, value):
+        assert number(text) == value
+
+The rows of such a test share one cause of failure, and its fixtures. Where each row needs fixtures that no other row
+has touched, takes long, or is a rule by itself, `pytest.mark.parametrize` is right. `pytest --row=TEXT` runs only the
+rows with TEXT in their names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+__all__ = ["rows"]
+
+MAX_REPORTED = 20
+"""Failures that are reported with their reasons; further ones are named."""
+MAX_NAME_CHARS = 60
+"""Of one value in a row's name."""
+
+_PARAM = type(pytest.param())
+_FAILURES = (Exception, pytest.fail.Exception, pytest.skip.Exception)
+"""A skipped row fails too: nobody would see that it was not run."""
+
+Test = Callable[..., Any]
+Ids = Sequence[str] | Callable[[Any], object] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table."""
+
+    name: str
+    """In the report. Unlike those of tests it need not be unique."""
+    values: Mapping[str, Any]
+    """By the test's parameters."""
+
+
+def rows(names: str | Sequence[str], cases: Iterable[Any], *, ids: Ids = None) -> Callable[[Test], Test]:
+    """Run a test on every row; takes what `pytest.mark.parametrize` takes, except marks of single rows.
+
+    Of a test with several tables every combination is run.
+
+    Raises:
+        ValueError: the table has no rows; a row has a mark, or another number of values than there are names.
+    """
+    parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    table = [_row(parameters, case, index, ids) for index, case in enumerate(cases)]
+    if not table:
+        raise ValueError(f"a table of {', '.join(parameters)} without rows tests nothing")
+    return functools.partial(_over, table)
+
+
+def _row(parameters: Sequence[str], case: Any, index: int, ids: Ids) -> Row:
+    given = None
+    if isinstance(case, _PARAM):
+        if case.marks:
+            raise ValueError(f"row {index} has a mark, which counts for whole tests: use pytest.mark.parametrize")
+        values, given = case.values, case.id
+    else:
+        values = (case,) if len(parameters) == 1 else tuple(case)
+    if len(values) != len(parameters):
+        raise ValueError(f"row {index} has {len(values)} values for {len(parameters)} names")
+    if given is None and isinstance(ids, Sequence):
+        given = ids[index]
+    return Row(str(given or "-".join(_name(value, ids) for value in values)), dict(zip(parameters, values)))
+
+
+def _name(value: object, ids: Ids) -> str:
+    if callable(ids) and (chosen := ids(value)) is not None:
+        return str(chosen)
+    return getattr(value, "__name__", None) or textwrap.shorten(repr(value), MAX_NAME_CHARS)
+
+
+def _over(table: Sequence[Row], test: Test) -> Test:
+    """The test of all rows; its parameters are the fixtures that the test takes besides."""
+    test, within = getattr(test, "tabled", (test, None))
+    if within is not None:
+        table = [
+            Row(f"{row.name}-{other.name}", {**row.values, **other.values})
+            for other, row in itertools.product(table, within)
+        ]
+    signature = inspect.signature(test)
+    asks = "request" in signature.parameters
+
+    def chosen(fixtures: dict[str, Any]) -> Sequence[Row]:
+        request = fixtures["request"] if asks else fixtures.pop("request")
+        wanted = request.config.getoption("row")
+        found = [row for row in table if wanted is None or wanted in row.name]
+        if not found:
+            pytest.skip(f"no row has {wanted!r} in its name")
+        return found
+
+    if inspect.iscoroutinefunction(test):
+
+        @functools.wraps(test)
+        async def run(**fixtures: Any) -> None:
+            __tracebackhide__ = True
+            failed: list[tuple[Row, BaseException]] = []
+            for row in (wanted := chosen(fixtures)):
+                try:
+                    await test(**fixtures, **row.values)
+                except _FAILURES as error:
+                    failed.append((row, error))
+            _report(failed, len(wanted))
+    else:
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            __tracebackhide__ = True
+            failed: list[tuple[Row, BaseException]] = []
+            for row in (wanted := chosen(fixtures)):
+                try:
+                    test(**fixtures, **row.values)
+                except _FAILURES as error:
+                    failed.append((row, error))
+            _report(failed, len(wanted))
+
+    left = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in signature.parameters.values()
+        if parameter.name not in table[0].values
+    ]
+    if not asks:
+        left.append(inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY))
+    made: Any = run
+    made.__signature__ = signature.replace(parameters=left)
+    made.tabled = (test, table)
+    return made
+
+
+def _report(failed: Sequence[tuple[Row, BaseException]], count: int) -> None:
+    """Fail if a row has, with the traceback of the first."""
+    __tracebackhide__ = True
+    if not failed:
+        return
+    lines = [f"{len(failed)} of {count} rows fail:"]
+    for row, error in failed[:MAX_REPORTED]:
+        reason = f"{type(error).__name__}: {error}".rstrip()
+        lines.append(f"[{row.name}] {textwrap.indent(reason, '    ').lstrip()}")
+    lines += [f"[{row.name}] fails as well" for row, _ in failed[MAX_REPORTED:]]
+    raise AssertionError("\n".join(lines)) from failed[0][1]

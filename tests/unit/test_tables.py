@@ -1,0 +1,170 @@
+"""Tests over a table run every row and report all that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.tables import MAX_REPORTED, rows
+
+
+def asking(row: str | None = None) -> Any:
+    """What pytest gives to a test that takes `request`."""
+    return SimpleNamespace(config=SimpleNamespace(getoption=lambda name: row))
+
+
+def failure(test: Any, **fixtures: Any) -> str:
+    """What a failing test over a table says."""
+    with pytest.raises(AssertionError) as caught:
+        test(**fixtures)
+    return str(caught.value)
+
+
+def test_every_row_is_run_after_a_failure():
+    """Rows that fail are reported with their reasons, and others are run all the same."""
+    seen: list[int] = []
+
+    @rows(("number", "why"), [(1, ""), (2, "two\nlines"), (3, ""), (4, "odd")])
+    def test(number: int, why: str) -> None:
+        seen.append(number)
+        if why:
+            raise ValueError(why)
+
+    said = failure(test, request=asking())
+
+    assert seen == [1, 2, 3, 4]
+    assert said.startswith("2 of 4 rows fail:\n[2-'two\\nlines'] ValueError: two\n    lines")
+    assert "\n[4-'odd'] ValueError: odd" in said
+
+
+def test_the_first_failure_is_the_cause():
+    """Its traceback is shown."""
+
+    @rows("number", [1, 0])
+    def test(number: int) -> None:
+        assert 1 / number
+
+    with pytest.raises(AssertionError) as caught:
+        test(request=asking())
+
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_rows_of_a_coroutine_are_awaited():
+    """One after another, in one event loop."""
+
+    @rows("number", [1, 2])
+    async def test(number: int) -> None:
+        await asyncio.sleep(0)
+        assert number == 1
+
+    with pytest.raises(AssertionError, match="1 of 2 rows fail"):
+        asyncio.run(test(request=asking()))
+
+
+def test_several_tables_are_combined():
+    """Every row of one with every row of the other, in one list of failures."""
+    seen: list[str] = []
+
+    @rows("letter", "ab")
+    @rows("number", [1, 2])
+    def test(letter: str, number: int) -> None:
+        seen.append(f"{letter}{number}")
+        assert seen[-1] != "b1"
+
+    said = failure(test, request=asking())
+
+    assert seen == ["a1", "a2", "b1", "b2"]
+    assert said.startswith("1 of 4 rows fail:\n[1-'b'] ")
+
+
+@pytest.mark.parametrize(
+    ("cases", "ids", "name"),
+    [
+        ([1], None, "1"),
+        ([len], None, "len"),
+        ([1], ["one"], "one"),
+        ([1], lambda value: f"<{value}>", "<1>"),
+        ([1], lambda value: None, "1"),
+        ([pytest.param(1, id="named")], None, "named"),
+    ],
+)
+def test_a_row_is_named_as_its_test_would_be(cases: list[Any], ids: Any, name: str):
+    """By its id, by `ids`, or by its values."""
+
+    @rows("value", cases, ids=ids)
+    def test(value: object) -> None:
+        raise ValueError
+
+    assert failure(test, request=asking()) == f"1 of 1 rows fail:\n[{name}] ValueError:"
+
+
+def test_only_chosen_rows_are_run():
+    """`--row` names a part of their names."""
+    seen: list[str] = []
+
+    @rows("text", ["left", "right", "theft"])
+    def test(text: str) -> None:
+        seen.append(text)
+
+    test(request=asking("eft"))
+    assert seen == ["left", "theft"]
+    with pytest.raises(pytest.skip.Exception, match="no row has 'up' in its name"):
+        test(request=asking("up"))
+
+
+def test_a_long_list_of_failures_is_shortened():
+    """Reasons are given for the first ones, names for all."""
+
+    @rows("number", range(MAX_REPORTED + 1))
+    def test(number: int) -> None:
+        raise ValueError("reason")
+
+    said = failure(test, request=asking()).splitlines()
+
+    assert said[0] == f"{MAX_REPORTED + 1} of {MAX_REPORTED + 1} rows fail:"
+    assert said[MAX_REPORTED] == f"[{MAX_REPORTED - 1}] ValueError: reason"
+    assert said[MAX_REPORTED + 1] == f"[{MAX_REPORTED}] fails as well"
+
+
+@pytest.mark.parametrize("end", [pytest.fail, pytest.skip])
+def test_a_row_can_end_in_no_other_way(end: Any):
+    """A row that calls `pytest.fail` fails, and one that is skipped does too: nobody would see it."""
+
+    @rows("number", [1, 2])
+    def test(number: int) -> None:
+        end("reason")
+
+    assert failure(test, request=asking()).startswith("2 of 2 rows fail:")
+
+
+@pytest.mark.parametrize(
+    ("cases", "said"),
+    [
+        ([], "a table of a, b without rows tests nothing"),
+        ([(1, 2), (1, 2, 3)], "row 1 has 3 values for 2 names"),
+        ([pytest.param(1, 2, marks=pytest.mark.skip)], "row 0 has a mark, which counts for whole tests"),
+    ],
+)
+def test_a_table_that_cannot_be_run_is_refused(cases: list[Any], said: str):
+    """When the module is imported, not when it is tested."""
+    with pytest.raises(ValueError, match=said):
+        rows("a, b", cases)
+
+
+@rows("name", ["one", "two"])
+def test_fixtures_are_shared_by_the_rows(name: str, tmp_path: Path, request: pytest.FixtureRequest):
+    """They are set up once for the test, whose own `request` is one of them."""
+    assert request.node.name == "test_fixtures_are_shared_by_the_rows"
+    (tmp_path / name).touch()
+    assert [path.name for path in tmp_path.iterdir() if path.name > name] == []
+
+
+@rows("name", ["one", "two"])
+async def test_coroutines_take_fixtures_too(name: str, tmp_path: Path):
+    """Likewise."""
+    assert tmp_path.is_dir()
