@@ -23,6 +23,7 @@ from crucible_worker.grading.direct import (
 )
 from crucible_worker.grading.normalize import MAX_COMBINING_MARKS
 from crucible_worker.grading.tokens import tokens_of
+from tests.tables import rows
 
 _LENIENT = {"nfkc": True, "fold_case": True}
 _SCHEMA = {"form": "json_schema", "json_schema": {"type": "object", "patternProperties": {"^(a+)+$": False}}}
@@ -85,7 +86,7 @@ def test_no_text_makes_a_grader_raise(grader, response, targets, choices) -> Non
 
 
 @pytest.mark.parametrize("grader", GRADERS, ids=IDS)
-@pytest.mark.parametrize("index", range(len(HOSTILE)))
+@rows("index", range(len(HOSTILE)))
 async def test_hostile_responses_end(grader, index: int) -> None:
     """A megabyte of the worst for a careless grader is judged: an algorithm beyond linear would never get here."""
     grade = await grader.grade(HOSTILE[index], ["46 a"], ["46 a", "b"])
@@ -102,10 +103,8 @@ async def test_long_targets_end() -> None:
     assert grade.verdict is Verdict.INCORRECT
 
 
-@pytest.mark.parametrize(
-    ("size", "read"), [(MAX_TEXT_BYTES - 1, True), (MAX_TEXT_BYTES, True), (MAX_TEXT_BYTES + 1, False)]
-)
-@pytest.mark.parametrize("grader", GRADERS, ids=IDS)
+@rows(("size", "read"), [(MAX_TEXT_BYTES - 1, True), (MAX_TEXT_BYTES, True), (MAX_TEXT_BYTES + 1, False)])
+@rows("grader", GRADERS, ids=IDS)
 async def test_a_response_above_the_limit_is_not_read(grader, size: int, read: bool) -> None:
     """A response of one byte more than the limit is wrong by a small target, without being looked at."""
     grade = await grader.grade("z" * size, ["46 a"], ["46 a", "b"])
@@ -127,8 +126,8 @@ async def test_a_response_above_the_limit_is_undecided_by_a_long_target(size: in
     assert grade.verdict is verdict
 
 
-@pytest.mark.parametrize(("count", "decided"), [(MAX_TARGETS, True), (MAX_TARGETS + 1, False)])
-@pytest.mark.parametrize("grader", [grader for grader in GRADERS if getattr(grader, "reads_targets", True)])
+@rows(("count", "decided"), [(MAX_TARGETS, True), (MAX_TARGETS + 1, False)])
+@rows("grader", [grader for grader in GRADERS if getattr(grader, "reads_targets", True)])
 async def test_the_number_of_targets_is_bounded(grader, count: int, decided: bool) -> None:
     """A response is not looked through for any number of targets."""
     grade = await grader.grade("5", ["A"] * count)
@@ -195,7 +194,7 @@ def test_tokens_between_words_are_found(before: str, target: str) -> None:
     assert tokens_of(target) in tokens_of(f"{before}\n {target} .")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "flaw"),
     [
         ("9" * numbers.MAX_MAGNITUDE, None),

@@ -8,6 +8,7 @@ import pytest
 
 from crucible_worker.grading import registry
 from crucible_worker.grading.extract import extract
+from tests.tables import rows
 
 _CASES = Path(__file__).parents[2] / "cases"
 
@@ -20,7 +21,7 @@ def _cases(folder: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("grader", "case"), _cases("grading"))
+@rows(("grader", "case"), _cases("grading"))
 async def test_verdict_is_the_recorded_one(grader: str, case: dict[str, Any]) -> None:
     """Every recorded response has its recorded verdict, and a reason where it is undecided."""
     made = registry.create(grader, case.get("options", {}), name_field="grader", options_field="options")
@@ -40,7 +41,7 @@ def test_every_grader_has_cases() -> None:
     assert recorded == set(registry.GRADERS) - {"math", "code", "rubric"}
 
 
-@pytest.mark.parametrize(("name", "case"), _cases("extraction"))
+@rows(("name", "case"), _cases("extraction"))
 def test_the_answer_is_the_recorded_one(name: str, case: dict[str, Any]) -> None:
     """Every recorded response has its recorded answer, found as recorded."""
     found = extract(case["response"])

@@ -20,6 +20,7 @@ from crucible_worker.grading.extract import (
     has_box,
     spoken,
 )
+from tests.tables import rows
 
 # A folder with extraction_qwen_mathcot.jsonl and extraction_gsm8k_models.jsonl: responses with the answers in them.
 DATA = os.environ.get("GRADING_DATA", "")
@@ -154,7 +155,7 @@ ENDS = ["", "5", "}", '"}', "Answer: ", "}" * 50, "$", "\\)", " because it is so
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("unit", REPEATED)
+@rows("unit", REPEATED)
 def test_repetition_costs_work_in_proportion(unit: str, end: str) -> None:
     """A hundred times the same is a hundred times the work, whatever is repeated and however it ends."""
     for start in ("", "Answer: ", "\\boxed{", "$"):
@@ -164,7 +165,7 @@ def test_repetition_costs_work_in_proportion(unit: str, end: str) -> None:
 
 
 # Steps count what our loops look at; that the expressions below them do not backtrack shows only at length.
-@pytest.mark.parametrize(
+@rows(
     "unit",
     [
         "$",
@@ -295,8 +296,8 @@ def test_a_box_before_too_many_braces_is_not_found(pairs: int, how: str) -> None
     assert has_box(text) is bool(how)
 
 
-@pytest.mark.parametrize("answer", ["answer: x", "$x$", "5"])
-@pytest.mark.parametrize("extra", [0, 1])
+@rows("answer", ["answer: x", "$x$", "5"])
+@rows("extra", [0, 1])
 def test_what_is_no_box_is_looked_for_at_the_end(answer: str, extra: int) -> None:
     """A marker, math or a number that begins so many characters before the end is found, and none before that."""
     behind = " w" * MAX_TAIL_CHARS
@@ -327,7 +328,7 @@ def test_a_long_line_is_no_answer(size: int, how: str) -> None:
     assert extract("we get\n" + "1+" * (size // 2 - 1) + "1" * (2 + size % 2)).how == how
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "boxed"),
     [
         ("\\boxed{5}", True),

@@ -22,6 +22,7 @@ from crucible_worker.grading.json_schema import (
     NotJson,
     parse_json,
 )
+from tests.tables import rows
 
 scalars = (
     st.none()
@@ -91,7 +92,7 @@ def test_it_agrees_with_another_validator(root: Any, one: Any, two: Any, documen
     assert bool(flaw) is not Draft202012Validator(root).is_valid(document)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("schema", "says"),
     [
         ("", "is no JSON"),
@@ -144,7 +145,7 @@ def test_what_is_no_schema_is_refused(schema: Any, says: str) -> None:
     assert len(caught.value.message) < 600
 
 
-@pytest.mark.parametrize(
+@rows(
     ("schema", "document", "flaw"),
     [
         ({"type": "object"}, [], " is not of type object"),
@@ -207,7 +208,7 @@ HOSTILE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("index", range(len(HOSTILE)))
+@rows("index", range(len(HOSTILE)))
 def test_no_document_is_expensive(index: int) -> None:
     """A check ends, by a verdict or by giving up: one that did all the work would never get here."""
     schema, text = HOSTILE[index]
@@ -277,16 +278,14 @@ def test_the_size_of_a_schema_is_bounded(size: int, fits: bool) -> None:
             _parsed(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a", "{", "{'a': 1}", "NaN", "-Infinity", "1 2", "[1,]", "\ufeff1", '"\n"', "\ud800"]
-)
+@rows("text", ["", "a", "{", "{'a': 1}", "NaN", "-Infinity", "1 2", "[1,]", "\ufeff1", '"\n"', "\ud800"])
 def test_what_is_no_json_is_said(text: str) -> None:
     """Only JSON is read, and nothing that Python reads besides."""
     with pytest.raises(NotJson, match="is no JSON"):
         parse_json(text)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * (MAX_NUMBER_CHARS + 1), "1e999", "-1e999"])
+@rows("text", ["[" * 100_000, '{"a":' * 100_000, "1" * (MAX_NUMBER_CHARS + 1), "1e999", "-1e999"])
 def test_json_that_cannot_be_held_is_said(text: str) -> None:
     """Depth, digits and magnitude are bounded, with an error of its own: such a document is not wrong."""
     with pytest.raises(Exhausted):

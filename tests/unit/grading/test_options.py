@@ -8,6 +8,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading import registry
 from crucible_worker.grading.options import checked_options
+from tests.tables import rows
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -24,7 +25,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "field", "says"),
     [
         ({}, 'options["mode"]', "is missing"),
@@ -77,7 +78,7 @@ def test_an_unknown_grader_is_refused_with_those_that_are_known() -> None:
     assert (caught.value.field, caught.value.reason) == ("grader", "UNKNOWN_GRADER")
 
 
-@pytest.mark.parametrize("name", registry.GRADERS)
+@rows("name", registry.GRADERS)
 def test_every_grader_refuses_unknown_options(name: str) -> None:
     """A misspelt option is an error, not a grader with other rules than its user thinks."""
     with pytest.raises(InvalidField) as caught:

@@ -13,6 +13,7 @@ from crucible_worker.grading.patterns import (
     TooMuchText,
     compiled,
 )
+from tests.tables import rows
 
 pieces = st.lists(st.sampled_from(["a", "b", "é", ".", "[ab]", "(a|b)", "a*", "b+", "a?", "^", "$", "\\d"]), max_size=5)
 
@@ -38,7 +39,7 @@ def test_any_text_compiles_or_is_refused(pattern: str) -> None:
     assert found is None or found in "some text" or found.startswith(("is none of RE2: ", "holds a lone surrogate"))
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?=a)", "(a)\\1", "a{1001}", "((a{100}){100}){100}", "\ud800"])
+@rows("pattern", ["(", "(?=a)", "(a)\\1", "a{1001}", "((a{100}){100}){100}", "\ud800"])
 def test_what_re2_does_not_have_is_refused(pattern: str) -> None:
     """References, looks around and repetition without end are not there."""
     with pytest.raises(BadPattern):
@@ -67,7 +68,7 @@ def test_a_pattern_is_not_run_on_more_than_it_can() -> None:
         pattern.find("é" * (size // 2 + 1))
 
 
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "(x+x+)+y", "(.*a){5}$"])
+@rows("pattern", ["^(a+)+$", "^(a|a)*$", "(x+x+)+y", "(.*a){5}$"])
 def test_nothing_backtracks(pattern: str) -> None:
     """What takes Python's expressions longer than anybody waits is done at once, on a megabyte."""
     assert compiled(pattern).find("a" * 900_000 + "!" if "x" not in pattern else "x" * 900_000) is None

@@ -33,6 +33,7 @@ from crucible_worker.grading.json_document import MAX_STEPS
 from crucible_worker.grading.registry import create
 from crucible_worker.grading.scorers import score, scorer_of
 from crucible_worker.grading.text import ExactMatch
+from tests.tables import rows
 
 CASES = Path(__file__).parents[2] / "cases" / "text" / "scores.jsonl"
 EXACT = ScoreOptions(scorer=TextScorer(kind="exact_match"))
@@ -68,9 +69,7 @@ def _scorer(name: str, options: dict[str, Any]) -> Scorer:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case["id"]) for case in map(json.loads, CASES.read_text("ascii").splitlines())]
-)
+@rows("case", [pytest.param(case, id=case["id"]) for case in map(json.loads, CASES.read_text("ascii").splitlines())])
 def test_the_score_is_the_recorded_one(case: dict[str, Any]) -> None:
     """Every recorded text has its recorded verdict and score, by the scorer's name, given as answer or response."""
     options = ScoreOptions(scorer=_scorer(case["scorer"], case.get("options", {})), threshold=case.get("threshold"))
@@ -122,7 +121,7 @@ def test_the_order_of_what_is_no_list_cannot_count() -> None:
         assert error.value.field == 'options["ordered_lists"]'
 
 
-@pytest.mark.parametrize("scorer", SCORERS, ids=repr)
+@rows("scorer", SCORERS, ids=repr)
 def test_a_text_above_the_limit_is_not_read(scorer: Scorer) -> None:
     """One byte too many makes that item wrong, or undecided where there is no target, and costs no other anything."""
     fits, above = (GradeItem(answer="z" * size, targets=("46",)) for size in (MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1))
@@ -154,7 +153,7 @@ def test_a_scorer_that_fails_costs_one_item(monkeypatch: pytest.MonkeyPatch) -> 
     assert "ZeroDivisionError: oh" in grades[1].problem.message
 
 
-@pytest.mark.parametrize("schema", ["", "{", '{"type": 5}', '{"$ref": "https://example.org/"}', '{"pattern": "(?=a)"}'])
+@rows("schema", ["", "{", '{"type": 5}', '{"$ref": "https://example.org/"}', '{"pattern": "(?=a)"}'])
 def test_a_schema_that_cannot_be_used_is_the_requests_fault(schema: str) -> None:
     """It is refused with its path before any item is looked at."""
     with pytest.raises(InvalidField) as caught:
@@ -181,7 +180,7 @@ def test_marks_beyond_their_limit_are_the_requests_fault() -> None:
     assert caught.value.field == "options.format.marks.marks"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("choices", "field"),
     [
         (tuple(map(str, range(MAX_CHOICES + 1))), "options.multiple_choice.choices"),
@@ -207,8 +206,8 @@ def test_choices_at_their_limit_are_told_apart() -> None:
     assert grade.verdict is Verdict.CORRECT
 
 
-@pytest.mark.parametrize("name", ["B", "blue"])
-@pytest.mark.parametrize(("count", "verdict"), [(MAX_MENTIONS - 1, Verdict.CORRECT), (MAX_MENTIONS, Verdict.UNDECIDED)])
+@rows("name", ["B", "blue"])
+@rows(("count", "verdict"), [(MAX_MENTIONS - 1, Verdict.CORRECT), (MAX_MENTIONS, Verdict.UNDECIDED)])
 def test_mentions_that_are_ruled_out_are_bounded(name: str, count: int, verdict: Verdict) -> None:
     """A response that rules a choice out so often is not read to its end."""
     options = ScoreOptions(scorer=ChoiceScorer(choices=("red", "blue")))

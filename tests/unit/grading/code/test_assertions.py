@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
+from tests.tables import rows
 
 HUMANEVAL = """
 METADATA = {"author": "jt"}
@@ -35,7 +36,7 @@ def test_a_line_that_compares_a_call_is_a_call():
     assert read.names == {"first"}
 
 
-@pytest.mark.parametrize(
+@rows(
     "source",
     [
         "assert f(1)",
@@ -97,7 +98,7 @@ def test_what_a_prefix_defines_whole_is_the_tests_own():
     assert "def solve" not in read.sources[0]
 
 
-@pytest.mark.parametrize("prefix", ["def solve(x):\n", "def solve(x): # says what", "    ''' text", "(" * 500])
+@rows("prefix", ["def solve(x):\n", "def solve(x): # says what", "    ''' text", "(" * 500])
 def test_a_prefix_without_an_end_takes_nothing_from_the_program(prefix: str):
     """It need not be Python by itself."""
     read = read_assertions("assert solve(1) > 0", prefix)
@@ -114,7 +115,7 @@ def test_a_capital_says_that_a_name_is_a_class():
     assert dict(read.classes) == {"Stack": True}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("source", "says"),
     [
         ("assert f(", "not Python"),

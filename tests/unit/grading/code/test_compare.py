@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.values import encode
+from tests.tables import rows
 
 LITERALS = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.0, 1.0, 1.5, 1e300]), st.text("ab", max_size=2)
@@ -66,7 +67,7 @@ def test_json_is_equal_as_json_has_it(value: Any, expected: Any):
     assert equals_json(encode(value), json.loads(json.dumps(value)))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "expected", "equal"),
     [
         ((1, (2,)), [1, [2]], True),
@@ -83,7 +84,7 @@ def test_python_as_json(value: Any, expected: Any, equal: bool):
     assert equals_json(encode(value), expected) is equal
 
 
-@pytest.mark.parametrize(
+@rows(
     "written",
     [
         {},
@@ -122,7 +123,7 @@ def test_python_as_json(value: Any, expected: Any, equal: bool):
         {"values": []},
     ],
 )
-@pytest.mark.parametrize("same", [equals, equals_json])
+@rows("same", [equals, equals_json])
 def test_what_nobody_wrote_equals_nothing(written: Any, same: Any):
     """A program may send any JSON."""
     for expected in (None, 1, [], (), set(), {1}, {}, {"a": 1}, "", [[1]]):
@@ -133,7 +134,7 @@ def test_what_nobody_wrote_equals_nothing(written: Any, same: Any):
         assert not equal
 
 
-@pytest.mark.parametrize(
+@rows(
     "value",
     [
         collections.Counter("aab"),
@@ -202,18 +203,14 @@ def test_a_number_equals_itself_as_a_rare_one(number: float):
     assert equals(encode(Decimal(number)), number)
 
 
-@pytest.mark.parametrize(
-    "text", ["1E+999999999", "-1E-999999999", "9" * 5_000, "0." + "9" * 5_000, "NaN", "sNaN", "1E+4301"]
-)
+@rows("text", ["1E+999999999", "-1E-999999999", "9" * 5_000, "0." + "9" * 5_000, "NaN", "sNaN", "1E+4301"])
 def test_decimals_beyond_what_python_reads_equal_nothing(text: str):
     """And cost nothing."""
     for expected in (1, 0.0, math.inf, math.nan, 10**4_301, 1j):
         assert not equals({"m": text}, expected)
 
 
-@pytest.mark.parametrize(
-    "rows", [[], [1, 2], [1.5, math.inf], [[1, 2], [3, 4]], [[]], [[[1]], [[2]]], [True, False], 7, [[], []]]
-)
+@rows("rows", [[], [1, 2], [1.5, math.inf], [[1, 2], [3, 4]], [[]], [[[1]], [[2]]], [True, False], 7, [[], []]])
 def test_an_array_is_its_nested_lists_as_json(rows: Any):
     """And equals no other."""
     written = encode(np.array(rows))

@@ -1,10 +1,10 @@
 """Where the program of a response is."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.grading.code.extract import program_of
+from tests.tables import rows
 
 CASES = {
     "nothing else": ("def f(): pass", (), "def f(): pass", "whole"),
@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_the_program_is_found(name: str):
     """A block that defines what is wanted, else the last, else all of it."""
     response, wanted, program, how = CASES[name]

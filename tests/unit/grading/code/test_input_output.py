@@ -9,6 +9,7 @@ from crucible_bridge.types import InputOutputTests, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.input_output import read_input_output
 from crucible_worker.grading.code.judging import Expected
+from tests.tables import rows
 
 CLOSE = OutputComparison(relative_tolerance=1e-6)
 
@@ -74,7 +75,7 @@ def test_no_more_tests_are_read_than_are_wanted() -> None:
             read_input_output(InputOutputTests(json=text), 3)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "says"),
     [
         ("", "not JSON"),

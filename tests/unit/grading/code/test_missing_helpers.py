@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-
 from crucible_worker.grading.code.assertions import Proxied, read_assertions
 from crucible_worker.grading.code.missing_helpers import helpers_of
+from tests.tables import rows
 
 THEIRS = {
     "a right side": ("assert f(1) == slow(1)", {"slow"}),
@@ -43,7 +42,7 @@ def read(source: str) -> Proxied:
     return proxied
 
 
-@pytest.mark.parametrize("name", THEIRS)
+@rows("name", THEIRS)
 def test_what_results_are_compared_with_is_the_tests_own(name: str):
     """Where it is used for nothing else."""
     source, helpers = THEIRS[name]
@@ -51,7 +50,7 @@ def test_what_results_are_compared_with_is_the_tests_own(name: str):
     assert read(source).helpers == helpers
 
 
-@pytest.mark.parametrize("name", NOT_THEIRS)
+@rows("name", NOT_THEIRS)
 def test_all_else_is_the_programs(name: str):
     """A program must not profit from what it lacks."""
     source = NOT_THEIRS[name]

@@ -1,9 +1,8 @@
 """How what a program writes is compared with what it should write."""
 
-import pytest
-
 from crucible_bridge.types import OutputComparison
 from crucible_worker.grading.code.output import MAX_NUMBER_CHARS, MAX_NUMBER_EXPONENT, difference
+from tests.tables import rows
 
 ABSOLUTE = OutputComparison(absolute_tolerance=0.001)
 RELATIVE = OutputComparison(relative_tolerance=0.01)
@@ -12,7 +11,7 @@ TOKENS = OutputComparison(by_token=True)
 CLOSE_TOKENS = OutputComparison(by_token=True, absolute_tolerance=0.001)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("output", "stdout", "line"),
     [
         (b"a\nb\n", "a\nb", None),

@@ -8,6 +8,7 @@ import pytest
 from crucible_bridge.types import Assertions, CallTest, InputOutputTests, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.records import compared, read_tests
+from tests.tables import rows
 
 CALL = CallTest(function="f", arguments_json="[1]", expected_json="[2, null]")
 
@@ -68,7 +69,7 @@ def test_a_text_may_be_json():
     assert read_tests(["{1: 2}[f(1)]"]) == ("", (Assertions("{1: 2}[f(1)]"),))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("records", "says"),
     [
         ([], "no test"),

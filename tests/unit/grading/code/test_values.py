@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.grading.code.inside.values import ITEM_TYPES, MAX_DEPTH, NotPlain, decode, encode
+from tests.tables import rows
 
 SCALARS = st.one_of(
     st.none(),
@@ -93,7 +94,7 @@ class Colour(enum.IntEnum):
 Point = collections.namedtuple("Point", "x y")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "plain"),
     [
         (Colour.RED, 1),
@@ -148,7 +149,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("value", KINDS, ids=repr)
+@rows("value", KINDS, ids=repr)
 def test_a_value_of_the_library_is_read_as_it_was(value: Any):
     """With its type and what it knows besides its items; a named tuple with its fields."""
     read = decode(json.loads(json.dumps(encode([value]), allow_nan=False)))[0]
@@ -166,7 +167,7 @@ def test_what_a_named_tuple_says_of_itself_does_not_cross():
     assert (read == (1, 2), read == (1, 3)) == (True, False)
 
 
-@pytest.mark.parametrize(
+@rows(
     "written",
     [
         {"named": ["P", ["x"], [1, 2]]},
@@ -202,7 +203,7 @@ def test_what_no_library_wrote_is_refused(written: Any):
         decode(written)
 
 
-@pytest.mark.parametrize("value", [object(), print, iter([]), (x for x in ()), [object()], {"a": {1: print}}])
+@rows("value", [object(), print, iter([]), (x for x in ()), [object()], {"a": {1: print}}])
 def test_what_is_not_plain_is_refused(value: Any):
     """At any level, naming its type."""
     with pytest.raises(NotPlain, match=r"\w"):
@@ -240,8 +241,8 @@ def test_what_was_never_written_is_refused_or_plain(written: Any):
     assert read is None or isinstance(read, (*kinds, fractions.Fraction, decimal.Decimal))
 
 
-@pytest.mark.parametrize("name", ITEM_TYPES)
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 4)])
+@rows("name", ITEM_TYPES)
+@rows("shape", [(), (0,), (3,), (2, 3), (2, 0, 4)])
 def test_an_array_is_read_with_its_type_and_shape(name: str, shape: tuple[int, ...]):
     """In whatever order it lies in memory."""
     value = np.arange(math.prod(shape)).reshape(shape).astype(name)

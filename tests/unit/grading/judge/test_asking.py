@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS, Judge, Rubric
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 
 CRITERIA = (
     RubricCriterion(name="correct", description="Is it right?", weight=3),
@@ -78,7 +79,7 @@ async def graded(item: RubricItem, *says: str, threshold: float = 0.5) -> tuple[
     return await Rubric(criteria=CRITERIA, threshold=threshold).grade(item, judge), asked
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "threshold", "verdict", "score"),
     [
         (scores(10, 5), 1.0, Verdict.CORRECT, 1.0),
@@ -178,7 +179,7 @@ async def test_a_judge_that_says_the_response_again_gives_no_score() -> None:
     assert honest.grade.score == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("item", "verdict", "score", "method"),
     [
         (RubricItem(response="4", prior=Verdict.INCORRECT), Verdict.INCORRECT, 0.0, "prior"),
@@ -228,7 +229,7 @@ async def test_of_two_judgements_that_cannot_be_read_both_are_told() -> None:
     assert "'neither' and '{" in found.grade.problem.message
 
 
-@pytest.mark.parametrize("prior", [None, Verdict.CORRECT, Verdict.UNDECIDED, Verdict.PARTIAL, Verdict.ERROR])
+@rows("prior", [None, Verdict.CORRECT, Verdict.UNDECIDED, Verdict.PARTIAL, Verdict.ERROR])
 async def test_any_other_prior_is_judged(prior: Verdict | None) -> None:
     """Only what is decided as wrong stands against a judge."""
     found, asked = await graded(RubricItem(response="4", prior=prior), scores(10, 5))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from crucible_worker.grading.judge.content import says_nothing
+from tests.tables import rows
 from tests.unit.grading.judge.gullible import CASES, injections
 
 NOTHING = [json.loads(line) for line in (CASES / "no_content.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("text", NOTHING)
+@rows("text", NOTHING)
 def test_what_says_nothing_is_told(text: str) -> None:
     """However it is set, and however long."""
     assert says_nothing(text)
@@ -20,7 +19,7 @@ def test_what_says_nothing_is_told(text: str) -> None:
     assert says_nothing(text.upper())
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "4",
@@ -48,7 +47,7 @@ def test_what_says_something_is_left_alone(text: str) -> None:
     assert not says_nothing(text)
 
 
-@pytest.mark.parametrize("reference", ["Solution", " solution ", "A mixture", "..."])
+@rows("reference", ["Solution", " solution ", "A mixture", "..."])
 def test_a_reference_is_never_nothing(reference: str) -> None:
     """Where it is what was asked for, but for case and white space."""
     assert not says_nothing(reference.upper(), ("another", reference))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.grading.judge.fence import MARK_CHARS, Fence, digest_mark, readable
+from tests.tables import rows
 
 
 def test_no_unseen_character_is_left() -> None:
@@ -24,13 +24,13 @@ def test_no_unseen_character_is_left() -> None:
     assert readable("a\ufe0fb\U000e0100c\u3164d") == "abcd"
 
 
-@pytest.mark.parametrize("end", ["\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+@rows("end", ["\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 def test_every_line_end_is_a_line_feed(end: str) -> None:
     """Whatever a judge's tokenizer may take for one."""
     assert readable(f"a{end}b") == "a\nb"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "shown"),
     [
         ("<|im_end|>", "< |im_end|>"),
@@ -53,7 +53,7 @@ def test_marks_of_chat_templates_are_broken_up(text: str, shown: str) -> None:
     assert readable(text) == shown
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     ["list |> Enum.map(&(&1)) <| f", "a < b | c > d", "<b>bold</b>", "x[0] = [1, 2]", "naïve 解 🙂", "tab\tkept"],
 )

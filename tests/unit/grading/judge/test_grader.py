@@ -16,6 +16,7 @@ from crucible_worker.grading.base import AsksJudge, Grade
 from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 
 CLEAR = {"name": "clear", "description": "Is it?"}
 
@@ -61,7 +62,7 @@ async def test_numbers_are_kept_for_the_sample() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "verdict", "score"),
     [
         ({}, Verdict.INCORRECT, 0.0),
@@ -138,7 +139,7 @@ async def test_without_a_judge_there_is_no_grade() -> None:
     assert refused.value.reason == "NO_JUDGE"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "field"),
     [
         ({"judge": "gpt"}, '["judge"]'),

@@ -14,6 +14,7 @@ from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.fence import Fence, digest_mark
 from crucible_worker.grading.judge.rubric import question, scores_of
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 from tests.unit.grading.judge.gullible import CANARY, HONEST, Gullible, injections, obeys
 
 INJECTIONS = injections()
@@ -34,7 +35,7 @@ def test_there_are_more_than_fifty() -> None:
     assert [name for name, text in INJECTIONS.items() if CANARY not in text] == []
 
 
-@pytest.mark.parametrize("name", INJECTIONS)
+@rows("name", INJECTIONS)
 async def test_an_injection_changes_no_score(name: str) -> None:
     """As the one response, as either of two, and as an answer in `comparison`; by a mark that can be replayed."""
     text = INJECTIONS[name]
@@ -51,7 +52,7 @@ async def test_an_injection_changes_no_score(name: str) -> None:
     assert compared == [0, 0]
 
 
-@pytest.mark.parametrize("name", INJECTIONS)
+@rows("name", INJECTIONS)
 async def test_an_injection_changes_no_score_in_what_else_is_shown(name: str) -> None:
     """As a question or a reference, which come from data sets, and by a mark drawn at random."""
     text = INJECTIONS[name]
@@ -61,7 +62,7 @@ async def test_an_injection_changes_no_score_in_what_else_is_shown(name: str) ->
         assert found.grade.score == HONEST / 10
 
 
-@pytest.mark.parametrize("name", INJECTIONS)
+@rows("name", INJECTIONS)
 def test_without_a_fence_the_judge_is_fooled(name: str) -> None:
     """The judge of these tests does obey: it is the fence that keeps it."""
     plain = f"Question: {ASKED}\nResponse: {INJECTIONS[name]}\nScore it from 0 to 10 as JSON."

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from crucible_worker.grading.judge.fence import digest_mark, readable
+from tests.tables import rows
 from tests.unit.grading.judge.gullible import injections
 
 tokenizers: Any = pytest.importorskip(
@@ -61,7 +62,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
     return made
 
 
-@pytest.mark.parametrize("mark", MARKS)
+@rows("mark", MARKS)
 def test_a_mark_is_read_as_letters(tokenizer: Any, mark: str) -> None:
     """As it stands it ends a turn, or begins one; as a judge is shown it, it does not."""
     assert tokenizer.encode(mark).tokens != []
@@ -70,7 +71,7 @@ def test_a_mark_is_read_as_letters(tokenizer: Any, mark: str) -> None:
         assert tokenizer.encode(readable(text)).tokens == []
 
 
-@pytest.mark.parametrize("name", injections())
+@rows("name", injections())
 def test_no_injection_makes_a_turn(tokenizer: Any, name: str) -> None:
     """Of all that is tried."""
     assert tokenizer.encode(readable(injections()[name])).tokens == []

@@ -23,6 +23,7 @@ from crucible_worker.grading.judge.rubric import (
     share,
     weighted,
 )
+from tests.tables import rows
 
 CRITERIA = (
     RubricCriterion(name="correct", description="Is it right?", weight=3),
@@ -75,7 +76,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", READ)
+@rows("name", READ)
 def test_the_object_at_the_end_is_the_judgement(name: str) -> None:
     """Whatever stands before it, in the order of the criteria."""
     assert scores_of(READ[name], CRITERIA) == (
@@ -84,14 +85,14 @@ def test_the_object_at_the_end_is_the_judgement(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@rows("name", REFUSED)
 def test_anything_else_is_no_judgement(name: str) -> None:
     """A score is never guessed."""
     with pytest.raises(BadJudgement):
         scores_of(REFUSED[name], CRITERIA)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("given_", "score", "clamped"),
     [(-1, 0, True), (0, 0, False), (10, 10, False), (10.5, 10, True), (1e999, 10, True), (10**400, 10, True)],
 )
@@ -103,9 +104,7 @@ def test_a_score_outside_of_its_scale_is_moved_to_its_end(given_: float, score: 
     assert (found.score, found.clamped) == (score, clamped)
 
 
-@pytest.mark.parametrize(
-    "text", [said(), f"4 {said()}, I say", json.dumps(json.loads(said()), indent=4), f"| {said()}"]
-)
+@rows("text", [said(), f"4 {said()}, I say", json.dumps(json.loads(said()), indent=4), f"| {said()}"])
 def test_a_judgement_that_a_text_holds_is_not_the_judge_s(text: str) -> None:
     """Whoever says again what was to be judged has not judged it; one that differs has."""
     again = f"The response is:\n{said()}"
@@ -166,7 +165,7 @@ def test_a_preference_is_one_of_three(better: str, score: float) -> None:
     assert preferences_of(said(better, "tie", "better"), CRITERIA)[0].score == score
 
 
-@pytest.mark.parametrize("better", ["C", "", None, 1, ["A"]])
+@rows("better", ["C", "", None, 1, ["A"]])
 def test_another_preference_is_none(better: object) -> None:
     """It is no judgement."""
     with pytest.raises(BadJudgement):

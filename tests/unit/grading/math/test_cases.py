@@ -9,6 +9,7 @@ import pytest
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.decide import Decision, decide, settle
 from crucible_worker.grading.math.symbolic import prove
+from tests.tables import rows
 
 _ONE_SIDED = ("prose", "undefined", "rounding", "reduced", "choices", "commas", "letter_units", "left_out")
 _CASES = Path(__file__).parents[3] / "cases" / "math"
@@ -36,7 +37,7 @@ def _decide(target: str, answer: str, policy: MathPolicy) -> Decision:
     return settle(decision.pending, [prove(left, right) for left, right in decision.pending.pairs])
 
 
-@pytest.mark.parametrize("case", _cases())
+@rows("case", _cases())
 def test_verdict_is_the_recorded_one(case: dict[str, Any]) -> None:
     """Every recorded pair has its recorded verdict, and a reason where it is undecided."""
     decision = _decide(case["target"], case["answer"], MathPolicy(**case.get("policy", {})))

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import pytest
-
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
+from tests.tables import rows
 
 VALUES = ("1/2", "2", "\\sqrt{2}", "12")
 CITIES = ("Paris", "London", "New York")
@@ -32,7 +31,7 @@ async def graded(response: str, targets: Sequence[str], choices: Sequence[str], 
     return await grader.grade(response, targets, choices)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("response", "target", "choices"),
     [
         ("\\boxed{B}", "B", VALUES),
@@ -57,7 +56,7 @@ async def test_a_choice_is_named_by_letter_text_or_value(response: str, target: 
     assert (grade.verdict, grade.score) == (Verdict.CORRECT, 1.0), grade
 
 
-@pytest.mark.parametrize(
+@rows(
     ("response", "target", "choices"),
     [
         ("\\boxed{A}", "B", VALUES),

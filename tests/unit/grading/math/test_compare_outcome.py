@@ -21,6 +21,7 @@ from crucible_worker.grading.math.outcome import (
 )
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Number, Symbol
+from tests.tables import rows
 
 _PAIR = (Symbol("x"), Symbol("y"))
 _OPEN = unknown("open", (_PAIR,), agrees=True)
@@ -82,7 +83,7 @@ def test_answer_is_searched_for_at_the_end(beyond: int, verdict: Verdict) -> Non
     assert decide("5", answer, MathPolicy()).verdict is verdict
 
 
-@pytest.mark.parametrize(
+@rows(
     ("left", "right", "same"),
     [
         ("f(x)+g(x)", "g(x)+f(x)", True),

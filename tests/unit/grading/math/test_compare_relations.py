@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from crucible_worker.grading.math.equations import exact_part, value_of
 from crucible_worker.grading.math.outcome import Scope
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Node, Number, Product, Relation, Sum, Symbol
+from tests.tables import rows
 
 _COEFFICIENTS = st.lists(st.integers(-9, 9), min_size=3, max_size=3).filter(lambda c: c[0] != 0 and c[1] != 0)
 _FACTORS = st.fractions(-9, 9, max_denominator=9).filter(bool)
@@ -75,7 +75,7 @@ def test_solved_equation_says_the_same(coefficients: list[int]) -> None:
     assert _kind(line, other) == "different"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value"),
     [
         ("x = 5", "5"),

@@ -13,6 +13,7 @@ from crucible_worker.grading.math.compare_sets import MAX_BOUNDS, compare_sets
 from crucible_worker.grading.math.outcome import Outcome, Scope
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Collection, Interval, Node, Number, SetOperation
+from tests.tables import rows
 
 _OPERATORS: tuple[Literal["union", "intersection", "difference"], ...] = ("union", "intersection", "difference")
 _BOUNDS = st.integers(-3, 3)
@@ -73,7 +74,7 @@ def test_sets_are_equal_if_the_same_numbers_are_in_them(target: Node, answer: No
     assert outcome.kind == ("equal" if same else "different")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer"),
     [
         ("0 < x < 1", "(0, 1)"),
@@ -95,7 +96,7 @@ def test_relation_is_the_set_it_describes(target: str, answer: str) -> None:
         assert outcome.kind == "equal"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer"),
     [
         ("x < 1", "y < 1"),

@@ -9,6 +9,7 @@ from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.spans import as_list, boxed, choice, last_amount, with_decimal_point
 from crucible_worker.grading.math.tidy import MAX_DETERMINANT_SIDE, MAX_MATRIX_SIDE, MAX_SIGNS, spread, tidy
 from crucible_worker.grading.math.tree import Call, Collection, Matrix, Number, Product, Quantity, Sum, Symbol
+from tests.tables import rows
 
 
 def _count(text: str, *, independent: bool) -> int:
@@ -16,7 +17,7 @@ def _count(text: str, *, independent: bool) -> int:
     return len(node.items) if isinstance(node, Collection) else 1
 
 
-@pytest.mark.parametrize(("signs", "values"), [(1, 2), (2, 4), (MAX_SIGNS, 2**MAX_SIGNS), (MAX_SIGNS + 1, 2)])
+@rows(("signs", "values"), [(1, 2), (2, 4), (MAX_SIGNS, 2**MAX_SIGNS), (MAX_SIGNS + 1, 2)])
 def test_plus_minus_signs_go_together_or_each_by_itself(signs: int, values: int) -> None:
     """Signs that go together give two values, independent ones twice as many for each, up to a limit."""
     text = "1" + "".join(f" \\pm \\sqrt{{{index + 2}}}" for index in range(signs))
@@ -42,7 +43,7 @@ def test_matrices_are_multiplied_out_within_bounds() -> None:
     assert not isinstance(tidy(parse(symbols * 30)), Matrix)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "inner"),
     [
         ("\\boxed{5}", "5"),

@@ -4,7 +4,6 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from crucible_worker.grading.math.compare_values import is_reduced
 from crucible_worker.grading.math.outcome import Scope
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Node, Number
+from tests.tables import rows
 
 
 def _kind(target: Node, answer: Node, policy: MathPolicy) -> str:
@@ -36,7 +36,7 @@ def test_decimal_that_rounds_the_target_is_accepted_by_policy(target: Fraction, 
     assert _kind(Number(target), Number(rounded), policy) == "different"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "reduced"),
     [
         ("\\frac{1}{2}", True),
@@ -55,7 +55,7 @@ def test_reduced_fractions(text: str, reduced: bool) -> None:
     assert is_reduced(parse(text)) is reduced
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer"),
     [
         ("5 cm", "5 mm"),

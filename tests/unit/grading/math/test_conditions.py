@@ -15,6 +15,7 @@ from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.polynomials import MAX_COEFFICIENT_BITS, quadratic, roots
 from crucible_worker.grading.math.tree import Number, Symbol
 from crucible_worker.grading.pool import STUCK_SECONDS
+from tests.tables import rows
 
 _SMALL = st.integers(-50, 50)
 
@@ -56,7 +57,7 @@ def test_conditions_are_compared_in_a_small_part_of_a_turn(signs: tuple[str, str
     assert min(taken) < STUCK_SECONDS / 10
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer", "kind"),
     [
         # At x = y = 1 the two sides differ by 2^-60, which floats cannot see.

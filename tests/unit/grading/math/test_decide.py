@@ -11,6 +11,7 @@ from crucible_worker.grading.math import outcome
 from crucible_worker.grading.math.decide import Decision, Pending, decide, settle
 from crucible_worker.grading.math.identity import Finding, examine
 from crucible_worker.grading.math.tree import Node, Symbol
+from tests.tables import rows
 
 _POLICY = MathPolicy()
 # What an answer may be taken for: as it is, without its words, its last number, and each with its signs read twice.
@@ -25,7 +26,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer", "method"),
     [
         ("42", "42", "literal"),
@@ -42,8 +43,8 @@ def test_method_names_the_strongest_means_that_was_needed(target: str, answer: s
     assert decide(target, answer, _POLICY).method == method
 
 
-@pytest.mark.parametrize("target", ["", "  ", "nan", "1/0", "\\frac{1}{0}", "\\boxed{}", "(1, 1/0)"])
-@pytest.mark.parametrize("answer", ["", "nan", "1/0", "5"])
+@rows("target", ["", "  ", "nan", "1/0", "\\frac{1}{0}", "\\boxed{}", "(1, 1/0)"])
+@rows("answer", ["", "nan", "1/0", "5"])
 def test_target_without_a_value_is_undecided(target: str, answer: str) -> None:
     """Nobody is right or wrong about a target that has no value, not even one who says the same."""
     decision = decide(target, answer, _POLICY)
@@ -52,7 +53,7 @@ def test_target_without_a_value_is_undecided(target: str, answer: str) -> None:
     assert decision.reason.startswith("the target")
 
 
-@pytest.mark.parametrize("answer", ["", "nan", "1/0", "0/0", "\\frac{1}{1-1}"])
+@rows("answer", ["", "nan", "1/0", "0/0", "\\frac{1}{1-1}"])
 def test_answer_without_a_value_is_incorrect(answer: str) -> None:
     """An answer without a value is wrong where the target has one."""
     assert decide("5", answer, _POLICY).verdict is Verdict.INCORRECT

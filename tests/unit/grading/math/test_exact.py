@@ -12,6 +12,7 @@ from crucible_worker.grading.math.exact import MAX_BITS, MAX_ROOT, Undefined, ba
 from crucible_worker.grading.math.remainder import MAX_MODULUS, remainder
 from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
 from crucible_worker.grading.pool import SLOW_SECONDS
+from tests.tables import rows
 
 
 def number(over: int, under: int = 1) -> Number:
@@ -73,7 +74,7 @@ def test_arithmetic_is_that_of_fractions(tree: Node) -> None:
         assert rational(tree) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("node", "value"),
     [
         (Power(number(8), number(2, 3)), Fraction(4)),
@@ -111,7 +112,7 @@ def test_functions_of_rationals_are_rational(node: Node, value: Fraction) -> Non
     assert rational(node) == value
 
 
-@pytest.mark.parametrize(
+@rows(
     "node",
     [
         Symbol("x"),
@@ -135,7 +136,7 @@ def test_what_is_not_rational_has_no_rational_value(node: Node) -> None:
     assert rational(node) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     "node",
     [
         Power(number(0), number(-1)),
@@ -178,7 +179,7 @@ def test_degree_of_roots_is_bounded() -> None:
     assert rational(Power(Power(number(2), number(MAX_ROOT + 1)), number(1, MAX_ROOT + 1))) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     "node",
     [
         tower(*[10] * 100),
@@ -202,7 +203,7 @@ def test_nothing_takes_long(node: Node) -> None:
     assert time.process_time() - start < SLOW_SECONDS
 
 
-@pytest.mark.parametrize("modulus", [1, 2, 7, 10, 12, 97, 1_000, 9_999_991, MAX_MODULUS])
+@rows("modulus", [1, 2, 7, 10, 12, 97, 1_000, 9_999_991, MAX_MODULUS])
 def test_towers_have_remainders(modulus: int) -> None:
     """A power too large to be written has the remainder that repeated squaring finds for its parts."""
     # 3^(3^9) is small enough for Python's own pow to check it.

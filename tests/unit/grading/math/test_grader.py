@@ -18,6 +18,7 @@ from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Questi
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.pool import GradingPool
+from tests.tables import rows
 
 MILLISECOND = 1_000_000
 RIGHT = Judgement(Verdict.CORRECT, "identity", "")
@@ -193,7 +194,7 @@ async def test_a_question_is_asked_once():
     assert len(pool.asked) == 2
 
 
-@pytest.mark.parametrize("lost", ["timeout", "stalled", "memory", "died"])
+@rows("lost", ["timeout", "stalled", "memory", "died"])
 async def test_what_a_child_was_lost_over_is_undecided(lost):
     """The grade says why, and the time it took; as it may end otherwise another time, it is not remembered."""
     pool = ScriptedPool({"2x": Answer(lost=lost, duration_ns=300 * MILLISECOND)})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.decide import Decision, Pending
 from crucible_worker.grading.math.judging import Question, give_up, judge, prove
 from crucible_worker.grading.math.parse import parse
+from tests.tables import rows
 
 POLICY = MathPolicy()
 
@@ -25,7 +24,7 @@ def wrong() -> Decision:
     return Decision(verdict=Verdict.INCORRECT, method="structure", reason="it differs")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("targets", "answer", "verdict"),
     [
         (("x+y",), "y+x", Verdict.CORRECT),
@@ -56,7 +55,7 @@ def test_what_is_open_goes_to_be_proven():
     assert give_up(judgement.pending).verdict is Verdict.UNDECIDED
 
 
-@pytest.mark.parametrize(
+@rows(
     ("decisions", "verdict"),
     [
         ((open_decision("x+x", "2x"),), Verdict.CORRECT),

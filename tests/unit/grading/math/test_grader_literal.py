@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.literal import MAX_CHARS, has_value, literally
 from crucible_worker.grading.math.reading import read_target
+from tests.tables import rows
 
 LENIENT = MathPolicy()
 
@@ -98,14 +98,14 @@ WITHOUT_CERTAINTY = [
 ]
 
 
-@pytest.mark.parametrize("text", WITH_VALUE)
+@rows("text", WITH_VALUE)
 def test_what_has_a_value_equals_itself(text):
     """A common form of number, term, list, text or choice is right where it is written like the target."""
     assert has_value(text)
     assert literally((text,), text, LENIENT) is Verdict.CORRECT
 
 
-@pytest.mark.parametrize("text", WITHOUT_CERTAINTY)
+@rows("text", WITHOUT_CERTAINTY)
 def test_what_may_have_no_value_is_left_open(text):
     """Where a value could be missing, being written alike says nothing."""
     assert not has_value(text)
@@ -140,7 +140,7 @@ def test_nothing_without_a_value_is_said_to_have_one(text):
         assert read_target(text.strip()).flaw not in {"is empty", "has no value"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("targets", "answer", "verdict"),
     [
         (("42",), "43", Verdict.INCORRECT),

@@ -10,6 +10,7 @@ from crucible_worker.grading.math.identity import Identity, examine, identical
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Call, Constant, Node, Product, Sum, Symbol, Text
 from crucible_worker.grading.pool import SLOW_SECONDS
+from tests.tables import rows
 
 EQUAL = [
     # rational functions
@@ -163,28 +164,28 @@ UNDECIDED = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right"), EQUAL)
+@rows(("left", "right"), EQUAL)
 def test_equal_expressions_are_found_equal(left: str, right: str) -> None:
     """Identities hold, whichever side is which."""
     assert identical(parse(left), parse(right)) is Identity.EQUAL
     assert identical(parse(right), parse(left)) is Identity.EQUAL
 
 
-@pytest.mark.parametrize(("left", "right"), DIFFERENT)
+@rows(("left", "right"), DIFFERENT)
 def test_near_misses_are_found_different(left: str, right: str) -> None:
     """What is not equal is never found equal, however close it comes or for however many points it holds."""
     assert identical(parse(left), parse(right)) is Identity.DIFFERENT
     assert identical(parse(right), parse(left)) is Identity.DIFFERENT
 
 
-@pytest.mark.parametrize("text", VALUELESS)
+@rows("text", VALUELESS)
 def test_what_has_no_value_equals_nothing(text: str) -> None:
     """1/0 is not 1/0, nor 5."""
     for other in (text, "5", "x"):
         assert identical(parse(text), parse(other)) is Identity.DIFFERENT
 
 
-@pytest.mark.parametrize(("left", "right", "agrees"), UNDECIDED)
+@rows(("left", "right", "agrees"), UNDECIDED)
 def test_what_points_cannot_prove_is_left_open(left: str, right: str, agrees: bool) -> None:
     """Jumps, corners seen from one side, calculus and infinity are left to the slow path, with what numbers said."""
     finding = examine(parse(left), parse(right))
@@ -249,7 +250,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@rows("text", HOSTILE)
 def test_nothing_takes_long(text: str) -> None:
     """Against itself rewritten, and against something else, there is an answer within the CPU time of a decision."""
     node = parse(text)

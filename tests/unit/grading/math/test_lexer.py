@@ -4,6 +4,7 @@ import pytest
 
 from crucible_worker.grading.math.letters import MAX_LETTERS
 from crucible_worker.grading.math.lexer import MAX_CHARS, MAX_TOKENS, Unreadable, tokenize
+from tests.tables import rows
 
 
 def _kinds(text: str) -> str:
@@ -12,7 +13,7 @@ def _kinds(text: str) -> str:
     return " ".join(tokens.kinds[:-1])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kinds"),
     [
         ("xy", "letter letter"),
@@ -57,7 +58,7 @@ def test_runs_of_letters_follow_the_rules(text: str, kinds: str) -> None:
     assert _kinds(text) == kinds
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "kinds"),
     [
         ("$5$", "number"),
@@ -94,7 +95,7 @@ def test_size_is_bounded() -> None:
         tokenize("x+" * (MAX_TOKENS // 2) + "x")
 
 
-@pytest.mark.parametrize("text", ["\u202e24", "5\x00", "\ud8005", "\x1b[0m"])
+@rows("text", ["\u202e24", "5\x00", "\ud8005", "\x1b[0m"])
 def test_control_characters_are_refused(text: str) -> None:
     """What no reader would see is not read."""
     with pytest.raises(Unreadable):

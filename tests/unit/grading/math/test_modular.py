@@ -12,6 +12,7 @@ from crucible_worker.grading.math.modular import MAX_SHIFT, ModularEvaluation
 from crucible_worker.grading.math.modular_roots import PRIMES, imaginary_unit, rational_root
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Node, Number, Power, Product, Sum, Symbol
+from tests.tables import rows
 
 ONE, MINUS_ONE = Number(Fraction(1)), Number(Fraction(-1))
 
@@ -57,7 +58,7 @@ def test_singularities_are_removed(a: Node, b: Node) -> None:
         assert agreement(b, Number(Fraction(0))) == ({True}, False)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("left", "right"),
     [
         ("(2+i)(2-i)", "5"),
@@ -77,7 +78,7 @@ def test_algebra_is_decided(left: str, right: str) -> None:
     assert (same, opaque) == ({True}, False)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("left", "right"),
     [
         (r"\sin^2 u+\cos^2 u", "1"),
@@ -100,7 +101,7 @@ def test_laws_without_exceptions_are_known(left: str, right: str) -> None:
     assert (same, opaque) == ({True}, True)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("left", "right"),
     [(r"\sqrt{x^2}", "x"), (r"\sqrt{x^2}", "|x|"), (r"\ln(x^2)", r"2\ln x"), ("f(x)", "g(x)"), ("e", r"\pi")],
 )
@@ -109,14 +110,14 @@ def test_laws_with_exceptions_are_not_used(left: str, right: str) -> None:
     assert agreement(parse(left), parse(right)) == ({False}, True)
 
 
-@pytest.mark.parametrize("text", [r"\frac{1}{x-x}", r"\frac{1}{\sqrt4-2}", "(y-y)^0", r"\frac{1}{i^2+1}"])
+@rows("text", [r"\frac{1}{x-x}", r"\frac{1}{\sqrt4-2}", "(y-y)^0", r"\frac{1}{i^2+1}"])
 def test_division_by_what_vanishes_everywhere_has_no_value(text: str) -> None:
     """A denominator that is zero at a random point is zero."""
     with pytest.raises(Undefined):
         agreement(parse(text), ONE)
 
 
-@pytest.mark.parametrize("text", [r"\infty", r"\sum_{k=1}^{n}k", rf"\sum_{{k=0}}^{{{MAX_SHIFT}}}k", r"\{1\}"])
+@rows("text", [r"\infty", r"\sum_{k=1}^{n}k", rf"\sum_{{k=0}}^{{{MAX_SHIFT}}}k", r"\{1\}"])
 def test_what_is_not_written_out_is_left_open(text: str) -> None:
     """Infinity, sums of too many terms and sets have no residue."""
     with pytest.raises(NoValue):

@@ -3,11 +3,10 @@
 import random
 from collections.abc import Iterator
 
-import pytest
-
 from crucible_worker.grading.math.decide import _LETTER, _LONE_LETTER, _undelimited
 from crucible_worker.grading.math.spans import choice
 from crucible_worker.grading.math.spellings import _RULES, _Rule
+from tests.tables import rows
 
 MIN_HITS = 50
 
@@ -29,7 +28,7 @@ def _texts(name: str) -> Iterator[str]:
         yield chosen.choice(("", " ")).join(chosen.choices(parts, k=chosen.randint(1, 7)))
 
 
-@pytest.mark.parametrize("rule", _RULES, ids=lambda rule: rule.option)
+@rows("rule", _RULES, ids=lambda rule: rule.option)
 def test_a_text_without_what_a_rule_needs_is_not_respelled(rule: _Rule) -> None:
     """No rule would change a text that it is not applied to."""
     changed = [text for text in _texts(rule.option) if rule.respell(text) != text]

@@ -3,8 +3,6 @@
 from fractions import Fraction
 from typing import Literal
 
-import pytest
-
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import (
     Based,
@@ -24,6 +22,7 @@ from crucible_worker.grading.math.tree import (
     Sum,
     Symbol,
 )
+from tests.tables import rows
 
 X, Y, N, K = map(Symbol, "xynk")
 PI, INFINITY, IMAGINARY = Constant("pi"), Constant("infinity"), Constant("i")
@@ -49,7 +48,7 @@ def several(kind: Literal["list", "tuple", "set", "bracket"], *items: Node) -> C
     return Collection(kind, items)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "expected"),
     [
         (r"\frac{3n+m}{2}", over(Sum((Product((n(3), N)), Symbol("m"))), n(2))),
@@ -109,7 +108,7 @@ def test_arithmetic_is_read_as_written(text: str, expected: Node) -> None:
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "expected"),
     [
         (r"\sin x", Call("sin", (X,))),
@@ -144,7 +143,7 @@ def test_functions_bind_what_follows(text: str, expected: Node) -> None:
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "expected"),
     [
         ("(1, 2)", several("tuple", n(1), n(2))),
@@ -228,7 +227,7 @@ def test_structures_keep_their_brackets_and_order(text: str, expected: Node) -> 
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     "spellings",
     [
         (
@@ -265,7 +264,7 @@ def test_spellings_of_one_thing_are_one_tree(spellings: tuple[str, ...]) -> None
     assert {text: parse(text) for text in spellings} == dict.fromkeys(spellings, first)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("left", "right"),
     [
         ("AB", "BA"),
@@ -284,7 +283,7 @@ def test_different_things_are_different_trees(left: str, right: str) -> None:
     assert parse(left) != parse(right)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "digits", "base"),
     [
         ("1011_2", "1011", 2),

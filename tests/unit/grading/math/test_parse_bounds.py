@@ -2,7 +2,6 @@
 
 import pickle
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from crucible_worker.grading.math.parse import (
     words_of,
 )
 from crucible_worker.grading.math.tree import Node, Number, children
+from tests.tables import rows
 
 # Pieces of notation, so that random texts go deep into the grammar.
 PIECES = st.sampled_from(
@@ -96,7 +96,7 @@ def test_only_unreadable_escapes(text: str) -> None:
     words_of(text)
 
 
-@pytest.mark.parametrize("piece", REPEATED)
+@rows("piece", REPEATED)
 def test_work_grows_as_the_text_does(piece: str) -> None:
     """Twice the text is at most twice the work, a little aside, whether it is read or refused."""
     half, whole = (steps_of((piece * MAX_CHARS)[:size]) for size in (1_500, 3_000))
@@ -113,7 +113,7 @@ def test_work_grows_as_any_text_does(piece: str) -> None:
     assert whole <= 2 * half + 2 * len(piece) + 16
 
 
-@pytest.mark.parametrize("piece", REPEATED)
+@rows("piece", REPEATED)
 def test_repetition_does_not_escape(piece: str) -> None:
     """The longest text of any repeated piece is read or refused."""
     text = (piece * MAX_CHARS)[:MAX_CHARS]
@@ -122,7 +122,7 @@ def test_repetition_does_not_escape(piece: str) -> None:
     assert _result(text + "x") is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("opening", "middle", "closing"),
     [
         ("(", "x", ")"),

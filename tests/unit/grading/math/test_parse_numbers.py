@@ -10,9 +10,10 @@ from crucible_worker.grading.math.exact import rational
 from crucible_worker.grading.math.numerals import MAX_DIGITS, MAX_EXPONENT
 from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
 from crucible_worker.grading.math.tree import Collection, Number, Power, Product, Quantity
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value"),
     [
         ("007", "7"),
@@ -64,9 +65,7 @@ def test_a_numeral_has_its_exact_value(text: str, value: str) -> None:
     assert node.value == Fraction(value)
 
 
-@pytest.mark.parametrize(
-    ("text", "decimal"), [("0.50", True), ("5", False), ("1.5e3", True), (r"0.\overline{3}", False)]
-)
+@rows(("text", "decimal"), [("0.50", True), ("5", False), ("1.5e3", True), (r"0.\overline{3}", False)])
 def test_a_decimal_says_that_it_is_one(text: str, decimal: bool) -> None:
     """A number knows whether it was written with a decimal point and may thus be rounded."""
     node = parse(text)
@@ -81,7 +80,7 @@ def test_a_comma_in_brackets_divides() -> None:
     assert parse(r"\{1{,}000\}") == Collection("set", (Number(Fraction(1000)),))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value", "unit"),
     [
         (r"45\%", "45", "percent"),
@@ -108,7 +107,7 @@ def test_a_sign_behind_a_mixed_number_is_its_own(text: str) -> None:
     assert parse("1/2%") == Quantity(parse("1/2"), "percent")
 
 
-@pytest.mark.parametrize("text", ["5 6", "1.2.3", "five six", "thousand million", "1011_9_", "29_2", "1e" + "9" * 13])
+@rows("text", ["5 6", "1.2.3", "five six", "thousand million", "1011_9_", "29_2", "1e" + "9" * 13])
 def test_what_is_no_number_is_not_guessed(text: str) -> None:
     """Numerals side by side, digits beyond their base and endless exponents are not made a number."""
     try:
@@ -118,8 +117,8 @@ def test_what_is_no_number_is_not_guessed(text: str) -> None:
     assert not isinstance(node, Number)
 
 
-@pytest.mark.parametrize("digits", [MAX_DIGITS, MAX_DIGITS + 1])
-@pytest.mark.parametrize("form", ["{}", "x+{}", "0.{}", "{}_2"])
+@rows("digits", [MAX_DIGITS, MAX_DIGITS + 1])
+@rows("form", ["{}", "x+{}", "0.{}", "{}_2"])
 def test_digits_are_bounded(digits: int, form: str) -> None:
     """A numeral may have `MAX_DIGITS` digits, and not one more."""
     text = form.format("1" * digits)
@@ -131,7 +130,7 @@ def test_digits_are_bounded(digits: int, form: str) -> None:
             parse(text)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value"),
     [("{}5", 5), ("5.{}", 5), ("{}5.5{}", Fraction(11, 2)), ("-{}7", -7), ("{}.5", Fraction(1, 2)), ("{}", 0)],
 )

@@ -6,9 +6,10 @@ import pytest
 
 from crucible_worker.grading.math.parse import Unreadable, parse, words_of
 from crucible_worker.grading.math.tree import Collection, Number, Quantity, Relation, Symbol, Text
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "words"),
     [
         (r"\text{Evelyn}", "evelyn"),
@@ -42,7 +43,7 @@ def test_words_dates_and_times_are_text(text: str, words: str) -> None:
     assert parse(text) == Text(words)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     ["Odd", r"\text{odd}", r"\textbf{ODD}.", "**odd**", "**Odd.**", r"\boxed{\text{Odd}}", "'odd'", "\text{odd}"],
 )
@@ -58,7 +59,7 @@ def test_words_may_be_items_and_labels() -> None:
     assert parse("Paolo: 18") == parse("Paolo = 18") == label
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "expected"),
     [
         ("17 apples", Quantity(Number(Fraction(17)), "apple")),
@@ -73,15 +74,13 @@ def test_a_few_words_behind_a_number_are_its_unit(text: str, expected: object) -
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["all real numbers", r"\text{All real numbers}", r"\mathbb{R}", "all reals"])
+@rows("text", ["all real numbers", r"\text{All real numbers}", r"\mathbb{R}", "all reals"])
 def test_all_real_numbers_is_a_set(text: str) -> None:
     """The set of real numbers is one symbol however it is named."""
     assert parse(text) == Symbol("ℝ")  # noqa: RUF001 - the name of the set
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "$$", ".", r"\quad", "{", "x +", "x = = 5", ")", r"A \subset B", "5\x00", "\u202e24"]
-)
+@rows("text", ["", " ", "$$", ".", r"\quad", "{", "x +", "x = = 5", ")", r"A \subset B", "5\x00", "\u202e24"])
 def test_neither_mathematics_nor_words_is_unreadable(text: str) -> None:
     """What means nothing is refused, with a reason."""
     with pytest.raises(Unreadable, match=r".+"):

@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.evaluators.cleaning import Cleaning
 from crucible_worker.grading.choice import MultipleChoice
@@ -14,6 +12,7 @@ from crucible_worker.grading.math.judging import Question, judge, whole_of
 from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.overlap import F1
 from crucible_worker.grading.text import ExactMatch
+from tests.tables import rows
 
 ONE_NUMBER = ("tags", "json", "markers", "choices", "languages")
 """Files whose answers hold one number: the grader of numbers reads no more than that."""
@@ -21,7 +20,7 @@ ONE_NUMBER = ("tags", "json", "markers", "choices", "languages")
 CASES = sorted((Path(__file__).parents[3] / "cases" / "responses").glob("*.jsonl"))
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@rows("path", CASES, ids=lambda path: path.stem)
 def test_a_response_has_its_label(path: Path) -> None:
     """A response is CORRECT if its label is 1, and never if it is 0."""
     failures = []

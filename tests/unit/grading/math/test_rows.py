@@ -2,11 +2,10 @@ r"""Lists over the rows of a formula: lines, wide blanks and environments, with 
 
 import itertools
 
-import pytest
-
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Question, judge, whole_of
+from tests.tables import rows
 
 # Elements, none of which equals the list: numbers, equations of one name and of two, fractions, amounts.
 _VALUES = (
@@ -53,12 +52,12 @@ def _verdict_on(target: str, response: str) -> Verdict | None:
     return judge(Question((target,), answer, MathPolicy(), whole_of(spoken(response), answer, (target,)))).verdict
 
 
-@pytest.mark.parametrize(("opening", "closing"), _DELIMITERS)
+@rows(("opening", "closing"), _DELIMITERS)
 def test_no_element_equals_the_list_of_its_rows(opening: str, closing: str) -> None:
     """The list equals its elements with commas, and none of them alone: as answer, as target, and in a response."""
     failures: list[tuple[str, str, str]] = []
-    for values, rows in _lists():
-        listed, plain = opening + rows + closing, ", ".join(values)
+    for values, lines in _lists():
+        listed, plain = opening + lines + closing, ", ".join(values)
         right = [(listed, plain), (plain, listed), (listed, listed)]
         failures += [("not the list", *pair) for pair in right if _verdict(*pair) is not Verdict.CORRECT]
         right = [(plain, listed), (plain, f"The answer is {listed}.")]
@@ -72,7 +71,7 @@ def test_no_element_equals_the_list_of_its_rows(opening: str, closing: str) -> N
     assert not failures
 
 
-@pytest.mark.parametrize(
+@rows(
     ("response", "answer"),
     [
         ("$$\\begin{aligned} x &= 2 + 3 \\\\ &= 5 \\end{aligned}$$", "5"),
@@ -89,7 +88,7 @@ def test_the_last_step_of_a_derivation_is_its_answer(response: str, answer: str)
     assert extract(response).answer == answer
 
 
-@pytest.mark.parametrize(
+@rows(
     "formula",
     [
         "f(x) = \\begin{cases} 1 & x = 0 \\\\ 2 & x = 1 \\end{cases}",

@@ -3,12 +3,11 @@
 import subprocess
 import sys
 
-import pytest
-
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.symbolic import prove
 from crucible_worker.grading.math.symbolic_form import MAX_EXPONENT, MAX_FACTORIAL, MAX_NODES
 from crucible_worker.grading.math.tree import Call, Constant, Node, Product, Sum, Symbol, Text
+from tests.tables import rows
 
 PROVEN = [
     ("x", "x"),
@@ -48,19 +47,19 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right"), PROVEN)
+@rows(("left", "right"), PROVEN)
 def test_calculus_is_proven(left: str, right: str) -> None:
     """Sums, integrals, limits, jumps: what points cannot prove."""
     assert prove(parse(left), parse(right)) is True
 
 
-@pytest.mark.parametrize(("left", "right"), REFUTED)
+@rows(("left", "right"), REFUTED)
 def test_numbers_have_the_last_word(left: str, right: str) -> None:
     """Values that differ are a refutation, as is the lack of one."""
     assert prove(parse(left), parse(right)) is False
 
 
-@pytest.mark.parametrize(("left", "right"), OPEN)
+@rows(("left", "right"), OPEN)
 def test_what_sympy_does_not_know_or_is_not_asked_is_open(left: str, right: str) -> None:
     """Limits from two sides, huge numbers, divisors of symbols, sets and constants of integration."""
     assert prove(parse(left), parse(right)) is None

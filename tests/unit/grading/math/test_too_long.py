@@ -14,6 +14,7 @@ from crucible_worker.grading.math.lexer import MAX_CHARS
 from crucible_worker.grading.math.numerals import MAX_DIGITS
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
+from tests.tables import rows
 
 SEVENS = "7" * (MAX_DIGITS + 1)
 """A number of one digit more than is read."""
@@ -74,7 +75,7 @@ def verdict_of(target: str, answer: str, policy: MathPolicy | None = None) -> tu
     return decision.verdict, decision.method
 
 
-@pytest.mark.parametrize("too_much", LONG)
+@rows("too_much", LONG)
 def test_an_answer_beyond_the_budgets_is_wrong_against_a_small_target(too_much: str) -> None:
     """Whatever there is too much of, and whatever small target it is compared with."""
     found = {target: verdict_of(target, LONG[too_much]) for target in SMALL}
@@ -89,7 +90,7 @@ def test_an_answer_beyond_the_budgets_is_undecided_against_a_large_target() -> N
     assert {target: said for target, (said, _) in found.items() if said is not Verdict.UNDECIDED} == {}
 
 
-@pytest.mark.parametrize("target", ["", "nan", r"\frac{1}{0}", "1+" * MAX_CHARS])
+@rows("target", ["", "nan", r"\frac{1}{0}", "1+" * MAX_CHARS])
 def test_a_target_that_says_nothing_or_cannot_be_read_stays_undecided(target: str) -> None:
     """An answer that is too long is wrong only if the target was read."""
     assert verdict_of(target, LONG["brackets"])[0] is Verdict.UNDECIDED
@@ -101,7 +102,7 @@ NUMBERS = ", ".join(map(str, range(MAX_BOUNDS + 1)))
 BOUNDS = r"\cup".join(f"({2 * start}, {2 * start + 1})" for start in range(MAX_BOUNDS // 2 + 1))
 
 
-@pytest.mark.parametrize("answer", [INTERVALS, RELATIONS, NUMBERS, BOUNDS])
+@rows("answer", [INTERVALS, RELATIONS, NUMBERS, BOUNDS])
 def test_a_set_of_very_many_parts_is_wrong_against_a_small_target(answer: str) -> None:
     """Nobody compares them: they are too long, as a number of many digits is."""
     found = {target: verdict_of(target, answer)[0] for target in SMALL}
@@ -121,7 +122,7 @@ FIFTHS = str(5**2000).zfill(2000)
 """The decimals of 2^-2000."""
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer", "verdict"),
     [
         ("10^{1000}", THOUSAND, Verdict.CORRECT),
@@ -166,7 +167,7 @@ def test_a_long_decimal_is_rounded_where_a_policy_says_so(digits: int, verdict: 
     assert verdict_of(r"\frac{1}{3}", "0." + "4" * (MAX_DIGITS + 1), policy)[0] is Verdict.INCORRECT
 
 
-@pytest.mark.parametrize(
+@rows(
     "answer",
     [
         r"\sin(1000000!)",
@@ -185,7 +186,7 @@ def test_a_number_of_very_many_digits_is_no_shield(answer: str) -> None:
     assert {target: said for target, (said, _) in found.items() if said is not Verdict.INCORRECT} == {}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "answer"),
     [
         (r"\frac{1}{3}", r"\int_0^1 \cos(x^{x^{x}}) dx"),
@@ -199,7 +200,7 @@ def test_mathematics_that_is_not_decided_stays_undecided(target: str, answer: st
     assert verdict_of(target, answer)[0] is Verdict.UNDECIDED
 
 
-@pytest.mark.parametrize(
+@rows(
     ("targets", "judgement"),
     [
         (("42",), (Verdict.INCORRECT, TOO_LONG)),
@@ -219,7 +220,7 @@ def test_an_answer_that_is_not_sent_is_judged_by_its_targets(
     assert found.reason
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value", "width"),
     [
         ("1000000!", 5_565_708.917, 0.1),
@@ -252,7 +253,7 @@ def test_what_may_cancel_has_no_lower_bound() -> None:
     assert 20 <= size.high <= 21
 
 
-@pytest.mark.parametrize("text", ["x", r"\sin 5", "2^i", "2^{x}", "5 cm", "0^{0}", "(1/2)!"])
+@rows("text", ["x", r"\sin 5", "2^i", "2^{x}", "5 cm", "0^{0}", "(1/2)!"])
 def test_a_value_of_which_nothing_is_known_has_no_size(text: str) -> None:
     """No bound is guessed."""
     assert size_of(parse(text)) is None

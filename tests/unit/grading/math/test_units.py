@@ -2,14 +2,13 @@
 
 from fractions import Fraction
 
-import pytest
-
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Number, Power, Product, Quantity, Sum, Symbol
 from crucible_worker.grading.math.units import MAX_UNIT_WORDS, UNITS, singular
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "unit"),
     [
         ("5 cm", "centimeter"),
@@ -77,7 +76,7 @@ def test_a_letter_in_italics_is_no_unit() -> None:
     assert parse("5m^2") == Product((Number(Fraction(5)), Power(Symbol("m"), Number(Fraction(2)))))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("word", "one"),
     [
         ("apples", "apple"),
