@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import rows
+
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -27,7 +29,7 @@ def _claim(module: ModuleType, **fields: Any) -> Any:
     return module.Claim(**{"name": "speed", "ours": [1.0, 3.0, 2.0], "unit": "s", "claim": "fast", **fields})
 
 
-@pytest.mark.parametrize(
+@rows(
     "fields",
     [
         {},
@@ -46,7 +48,7 @@ def test_a_claim_that_holds_passes(fields: dict[str, Any], module: ModuleType, c
     assert err == ""
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "told"),
     [
         ({"at_least": 2.5}, "missed: speed: 2, at least 2.5 is claimed"),

@@ -12,6 +12,7 @@ from crucible_worker.config import Settings, SettingsError, load_settings
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
+from tests.tables import rows
 
 
 def _file(path: Path, content: str, mode: int = 0o600) -> Path:
@@ -101,7 +102,7 @@ def test_the_journal_lies_in_the_state_home(xdg: str, expected: str, tmp_path: P
     assert str(settings.state_dir) == expected.format(home=tmp_path / ".local/state/crucible-bridge")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+@rows("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
 def test_loopback_needs_neither_token_nor_tls(host: str):
     """What only this machine can reach is served as it is."""
     assert not load_settings({"host": host}, {}).reachable_by_others
@@ -117,14 +118,14 @@ def test_a_unix_socket_needs_neither_token_nor_tls(tmp_path: Path):
 REACHABLE = ["0.0.0.0", "::", "192.168.1.5", "::ffff:127.0.0.1", "worker.example", "localhost.example"]
 
 
-@pytest.mark.parametrize("host", REACHABLE)
+@rows("host", REACHABLE)
 def test_other_addresses_need_a_token(host: str, tls: dict[str, Path]):
     """TLS alone does not say who may call."""
     with pytest.raises(SettingsError, match=r"--token-file is needed"):
         load_settings({"host": host, "insecure_no_tls": True, **tls}, {})
 
 
-@pytest.mark.parametrize("host", REACHABLE)
+@rows("host", REACHABLE)
 def test_other_addresses_need_tls(host: str, token_file: Path):
     """A token alone could be read on the way."""
     with pytest.raises(SettingsError, match=r"--tls-cert and --tls-key are needed"):
@@ -163,9 +164,7 @@ def test_a_token_may_be_readable_by_its_group(mode: int, tmp_path: Path):
     assert load_settings({"token_file": _file(tmp_path / "token", "secret", mode)}, {}).token == "secret"
 
 
-@pytest.mark.parametrize(
-    ("content", "why"), [("", "is empty"), (" \n", "is empty"), ("two words", "one word"), ("schlüssel", "one word")]
-)
+@rows(("content", "why"), [("", "is empty"), (" \n", "is empty"), ("two words", "one word"), ("schlüssel", "one word")])
 def test_a_token_is_one_word_of_ascii(content: str, why: str, tmp_path: Path):
     """What cannot travel in a header, or is nothing, is refused at the start."""
     path = _file(tmp_path / "token", content)
@@ -206,14 +205,14 @@ def test_packages_are_a_list_or_parted_by_commas(given: str | list[str]):
     assert load_settings({"inspect_packages": given}, {}).inspect_packages == ("inspect_evals", "own-evals")
 
 
-@pytest.mark.parametrize("given", ["a/b", "../a", " ", ["a b"], [""], 1, [1]])
+@rows("given", ["a/b", "../a", " ", ["a b"], [""], 1, [1]])
 def test_what_is_no_package_is_refused(given: object):
     """Before anybody asks for a task of it."""
     with pytest.raises(SettingsError):
         load_settings({"inspect_packages": given}, {})
 
 
-@pytest.mark.parametrize("given", ["a=b", "1a", " ", ["a b"], [""], 1])
+@rows("given", ["a=b", "1a", " ", ["a b"], [""], 1])
 def test_what_is_no_variable_is_refused(given: object):
     """Nor repeated, as it may hold the value."""
     with pytest.raises(SettingsError) as caught:
@@ -247,7 +246,7 @@ BAD_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("variable", "value", "expected"), BAD_VALUES)
+@rows(("variable", "value", "expected"), BAD_VALUES)
 def test_a_value_of_the_wrong_kind_names_its_variable(variable: str, value: str, expected: str):
     """The error says where the value stands, what it is and what it should be."""
     with pytest.raises(SettingsError, match=f"CRUCIBLE_{variable} is '{value}', not {expected}"):
@@ -267,7 +266,7 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("content", "why"), BAD_FILES)
+@rows(("content", "why"), BAD_FILES)
 def test_a_file_that_makes_no_sense_is_refused(content: str, why: str, tmp_path: Path):
     """Nothing in a file is passed over in silence."""
     config = _file(tmp_path / "worker.toml", content)
@@ -282,14 +281,14 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path):
         load_settings({}, {}, tmp_path / "absent.toml")
 
 
-@pytest.mark.parametrize("name", [*KEEP_FOREVER, "retention_grace_seconds"])
+@rows("name", [*KEEP_FOREVER, "retention_grace_seconds"])
 def test_a_limit_of_retention_may_be_0(name: str):
     """0 keeps everything, or waits for nothing."""
     settings = load_settings({"limits": [f"{name}=0"]}, {})
     assert getattr(settings.limits, name) == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limit", "why"),
     [
         ("max_streams", "not NAME=VALUE"),
@@ -355,7 +354,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path):
         load_settings({}, {"CRUCIBLE_CONFIG": str(tmp_path / "absent.toml")})
 
 
-@pytest.mark.parametrize("variable", ["CRUCIBLE_COLOUR", "CRUCIBLE_LIMITS", "CRUCIBLE_", "CRUCIBLE_port"])
+@rows("variable", ["CRUCIBLE_COLOUR", "CRUCIBLE_LIMITS", "CRUCIBLE_", "CRUCIBLE_port"])
 def test_a_variable_that_is_unknown_is_refused(variable: str):
     """A misspelt variable is not passed over, even an empty one; the error lists those that there are."""
     with pytest.raises(SettingsError, match=f"there is no variable {variable}; there are .*CRUCIBLE_PORT"):
@@ -459,8 +458,8 @@ OUT_OF_RANGE = [
 """Field, a text of the right kind that is refused, its flag, and what follows that; with {}, what stands around it."""
 
 
-@pytest.mark.parametrize(("field", "given", "flag", "why"), OUT_OF_RANGE)
-@pytest.mark.parametrize("source", ["flag", "variable", "file"])
+@rows(("field", "given", "flag", "why"), OUT_OF_RANGE)
+@rows("source", ["flag", "variable", "file"])
 def test_a_value_that_is_refused_is_called_as_it_was_given(
     source: str, field: str, given: str, flag: str, why: str, tmp_path: Path
 ):

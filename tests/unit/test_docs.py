@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from crucible_bridge.errors import Code
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
@@ -31,6 +29,7 @@ from crucible_worker.runs import run_events
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_to_record
 from crucible_worker.server.description import fixed_limits
+from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
 PROTOS = ROOT / "protos" / "crucible_bridge" / "v1"
@@ -111,7 +110,7 @@ def test_the_figures_of_the_readme_are_those_of_the_page():
     assert [row for row in rows if row not in page] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@rows("page", PAGES, ids=lambda page: page.name)
 def test_every_link_to_a_file_leads_somewhere(page: Path):
     """To a file that is there, and to a heading that it has."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -124,7 +123,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
         assert not heading or heading in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@rows("page", PAGES, ids=lambda page: page.name)
 def test_no_placeholder_is_left(page: Path):
     """A line of capitals alone is something that nobody has written yet."""
     assert re.findall(r"^[A-Z_]{6,}$", page.read_text(), re.MULTILINE) == []

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-import pytest
+from tests.tables import rows
 
 HEAVY = {
     "aiohttp",
@@ -37,7 +37,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("module", MODULES)
+@rows("module", MODULES)
 def test_importing_loads_nothing_heavy(module: str):
     """A fresh interpreter that imports a package of ours has not loaded a heavy library."""
     program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"

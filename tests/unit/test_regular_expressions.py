@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import crucible_bridge
 import crucible_worker
+from tests.tables import rows
 
 POSSESSIVE_GROUP = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+")
 SOURCES = [
@@ -14,7 +13,7 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize("text", [r"(?:a|b)++", r"(,[0-9]{3})*+", r"(x)?+", r"(x){1,2}+"])
+@rows("text", [r"(?:a|b)++", r"(,[0-9]{3})*+", r"(x)?+", r"(x){1,2}+"])
 def test_possessive_groups_are_found(text: str) -> None:
     """In each of their forms."""
     assert POSSESSIVE_GROUP.search(text)

@@ -15,6 +15,7 @@ from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidFiel
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import NO_TARGET_LOGPROBS
 from crucible_worker.backends.continuations import forward_continuations, measures_targets, sample_continuations
+from tests.tables import rows
 
 tokens = st.integers(0, 3)
 continuation = st.lists(tokens, min_size=1, max_size=4)
@@ -118,7 +119,7 @@ async def test_every_client_says_the_same(prompt: list[int], continuations: list
     assert [values.tolist() for values in found] == wanted
 
 
-@pytest.mark.parametrize(
+@rows(
     ("continuations", "by_targets", "by_prompts"),
     [
         ([[1], [2], [3], [0]], 1, 4),

@@ -15,6 +15,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: the l
 
 from crucible_worker.backends.local.host import scheduler as scheduling  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, sequences  # noqa: E402
+from tests.tables import rows  # noqa: E402
 from tests.unit.backends.local_scheduler import Run  # noqa: E402
 
 
@@ -45,7 +46,7 @@ def test_batched_rows_equal_whole_forward_passes(architecture, make_model):
     assert [run.tokens(identity)[0] for identity in identities] == expected
 
 
-@pytest.mark.parametrize("name", registry.names())
+@rows("name", registry.names())
 def test_embedded_models_answer_alike_alone_and_together(name):
     """Greedy tokens of every embedded model are the same alone, and shuffled among rows of other lengths."""
     run = Run.of_files(registry.path(name))

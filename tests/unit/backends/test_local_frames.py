@@ -1,7 +1,6 @@
 """What crosses the pipe comes out as it went in."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -18,6 +17,7 @@ from crucible_worker.backends.local.frames import (
     tokens_to_bytes,
     unpack,
 )
+from tests.tables import rows
 
 KINDS = [
     kind
@@ -26,7 +26,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@rows("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_errors_keep_their_class_and_fields(kind):
     """Whatever the host raises, the worker raises."""
     error = kind("prompt", "is long") if kind is errors.InvalidField else kind("is long", field="prompt")

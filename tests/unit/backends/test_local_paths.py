@@ -6,6 +6,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
+from tests.tables import rows
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_a_path_is_relative_to_a_root(root):
     assert resolve([root / "model", root], "model") == (root / "model").resolve()
 
 
-@pytest.mark.parametrize("path", ["../outside", "model/../../outside", "/etc", "..", "../does-not-exist"])
+@rows("path", ["../outside", "model/../../outside", "/etc", "..", "../does-not-exist"])
 def test_a_path_that_leads_out_is_denied(root, path):
     """Whether something exists outside of the roots is not told."""
     with pytest.raises(PermissionDenied) as caught:
@@ -76,7 +77,7 @@ def test_a_checkpoint_of_safetensors_passes(root):
     check_files(root / "model", [root])
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth", "model.ckpt", "model.pkl"])
+@rows("name", ["pytorch_model.bin", "model.pt", "weights.pth", "model.ckpt", "model.pkl"])
 def test_pickled_weights_are_refused(root, name):
     """Unpickling runs code: weights that exist as a pickle alone are never loaded."""
     (root / "model" / "model.safetensors").rename(root / "model" / name)
@@ -173,7 +174,7 @@ def test_an_adapters_file_that_lies_outside_is_denied(root, adapter, name):
         check_adapter(adapter, [root])
 
 
-@pytest.mark.parametrize(
+@rows(
     "index",
     [
         "",

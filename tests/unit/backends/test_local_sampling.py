@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 
 from crucible_worker.backends.local.host.sampling import Chooser, choose  # noqa: E402 (needs torch)
+from tests.tables import rows  # noqa: E402
 
 
 def chooser(**overrides):
@@ -24,7 +25,7 @@ def draws(logits, count=4_000, **overrides):
 LOGITS = [math.log(share) for share in (0.1, 0.4, 0.2, 0.3)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("parameters", "expected"),
     [
         ({}, [0.1, 0.4, 0.2, 0.3]),

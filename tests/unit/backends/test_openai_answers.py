@@ -11,6 +11,7 @@ from crucible_bridge.types import ChatMessage, Conversation, SamplingParams
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
+from tests.tables import rows
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=3),
@@ -35,7 +36,7 @@ def chat(**fields):
     return {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop", **fields}]}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("finish_reason", "stop_reason"),
     [("stop", "stop"), ("length", "length"), ("eos", "stop"), ("max_tokens", "length"), ("tool_calls", "stop")],
 )
@@ -48,7 +49,7 @@ def test_why_an_answer_ended(finish_reason, stop_reason):
         assert (sequence.text, sequence.stop_reason) == ("hi", stop_reason)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("character", "size"), [("x", 1), ("\u00e9", 2), ("\ud800", 3), ("\U0001f600", 4)], ids=["1", "2", "surrogate", "4"]
 )
 def test_an_answer_that_no_page_could_carry_is_an_error(character, size):
@@ -101,7 +102,7 @@ def test_a_chat_that_only_calls_a_tool_has_no_text():
     assert chat_answer(chat(message={"content": None, "tool_calls": []}), "s").text == ""
 
 
-@pytest.mark.parametrize(
+@rows(
     "document",
     [
         {},

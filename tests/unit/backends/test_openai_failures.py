@@ -19,6 +19,7 @@ from crucible_worker.backends.openai.failures import (
     of_status,
     retry_after,
 )
+from tests.tables import rows
 
 KEY = "canary-0123456789"
 ASKED = Asked(server="s", model="m", path="/completions", key=KEY)
@@ -30,7 +31,7 @@ def error_body(message: str, code: str | None = None) -> bytes:
     return json.dumps({"error": {"message": message, "code": code}}).encode()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "body", "kind", "code", "reason", "retryable"),
     [
         (302, b"", BackendError, Code.FAILED_PRECONDITION, "BACKEND_REDIRECT", False),
@@ -62,7 +63,7 @@ def test_a_status_has_one_meaning(status, body, kind, code, reason, retryable):
     assert (type(error), error.code, error.reason, error.retryable) == (kind, code, reason, retryable)
 
 
-@pytest.mark.parametrize(
+@rows(
     "body",
     [
         error_body("This model's maximum context length is 32 tokens. However, you requested 40 tokens."),
@@ -81,8 +82,8 @@ def test_a_prompt_that_is_too_long_is_told_as_such(body):
     assert (error.field, error.reason) == ("prompt", "PROMPT_TOO_LONG")
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize(
+@rows("status", [429, 503])
+@rows(
     ("text", "seconds"),
     [
         ("7", 7.0),
@@ -134,7 +135,7 @@ def test_no_refusal_is_too_odd(status, body):
     assert len(error.message) < MAX_TOLD_CHARS + 100
 
 
-@pytest.mark.parametrize(
+@rows(
     "body",
     [
         b'{"error": ' + b"[" * 5000 + KEY.encode(),
@@ -144,7 +145,7 @@ def test_no_refusal_is_too_odd(status, body):
         json.dumps({"error": {"message": "half a pair \ud800", "code": KEY}}).encode(),
     ],
 )
-@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+@rows("status", [400, 401, 404, 429, 500])
 def test_the_key_is_not_repeated(body, status):
     """A server that says the key back does not get it into an error."""
     error = of_status(ASKED, status, {}, body)

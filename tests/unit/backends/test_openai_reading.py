@@ -20,6 +20,7 @@ from crucible_worker.backends.openai.answers import chat_answer, completion_answ
 from crucible_worker.backends.openai.documents import read_document
 from crucible_worker.backends.openai.reading import read_apart
 from crucible_worker.backends.openai.scoring import Scorer
+from tests.tables import rows
 
 PROMPT = [7, 8]
 KEYS = ["choices", "text", "message", "content", "finish_reason", "logprobs", "token_logprobs", "top_logprobs", "usage"]
@@ -121,7 +122,7 @@ def test_no_line_takes_long_to_be_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("content", "says"),
     [
         (b"[]", "no object"),

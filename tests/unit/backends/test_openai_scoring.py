@@ -8,6 +8,7 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_worker.backends.base import NO_GREEDY_TOKENS, UNKNOWN_TOKEN
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import Scorer
+from tests.tables import rows
 
 TOKENS = [7, 8, 9]
 VALUES = (None, -1.5, -0.25)
@@ -66,7 +67,7 @@ async def test_echo_is_tried_where_the_first_way_is_unknown_or_refused():
         assert ["echo" in body for body in server.bodies] == [False, True, True]
 
 
-@pytest.mark.parametrize("echo", [{}, as_echo(-0.5), {"logprobs": None}, final("no", "BACKEND_REFUSED")])
+@rows("echo", [{}, as_echo(-0.5), {"logprobs": None}, final("no", "BACKEND_REFUSED")])
 async def test_a_server_that_gives_none_is_told_as_such(echo):
     """Neither way known: the world is not as the request needs it, and nobody invents a number."""
     with pytest.raises(FailedPrecondition) as caught:
@@ -90,7 +91,7 @@ async def test_minus_infinity_as_vllm_writes_it():
     assert await server.scorer().score(TOKENS) == (None, -math.inf, -1.0)
 
 
-@pytest.mark.parametrize(
+@rows(
     "known",
     [
         {"prompt_logprobs": {"prompt_logprobs": [None]}},
@@ -110,7 +111,7 @@ async def test_values_that_do_not_fit_the_prompt_are_nonsense(known):
     assert caught.value.reason == "BACKEND_ANSWER"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("entries", "likeliest"),
     [
         (
@@ -164,7 +165,7 @@ async def test_a_server_that_tells_its_own_alone_says_so(known):
     assert (await scorer.score(TOKENS))[0] is None
 
 
-@pytest.mark.parametrize(
+@rows(
     "known",
     [
         {"prompt_logprobs": {"prompt_logprobs": [None, {"8": -1.5, "a": -0.1}, {"9": -0.2, "4": -1.0}]}},

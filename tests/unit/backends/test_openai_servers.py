@@ -6,6 +6,7 @@ import pytest
 
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, OpenAIServer
 from crucible_worker.config import SettingsError, load_settings
+from tests.tables import rows
 
 URL = "http://127.0.0.1:8000/v1"
 KEY = "canary-0123456789"
@@ -72,7 +73,7 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         from_file(tmp_path, text)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "why"),
     [
         (f'["openai_servers"."a b"]\nbase_url = "{URL}"', "letters, digits"),

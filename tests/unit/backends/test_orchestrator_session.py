@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.orchestrator import Asked, HeldModel, OrchestratorBackend, Session, Withdrawn
+from tests.tables import rows
 
 PARAMS = SamplingParams(max_tokens=4)
 EVERY = frozenset(OrchestratorCall)
@@ -150,7 +151,7 @@ async def told(call: Any, session: Session, answer: Any) -> Any:
 DATUM = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weights": [1.0, 1.0]})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "answer"),
     [
         (lambda model: model.sample(ModelInput.of([1]), PARAMS), ()),

@@ -18,6 +18,7 @@ from crucible_worker.backends.openai.failures import MAX_TOLD_CHARS  # noqa: E40
 from crucible_worker.backends.tinker.failures import of_error, told  # noqa: E402
 from crucible_worker.backends.tinker.tokenizer import CODE_PREFIXES  # noqa: E402
 from tests.service.tinker_kit import failed, status  # noqa: E402
+from tests.tables import rows  # noqa: E402
 
 KEY = "tml-canary-0123456789"
 REQUEST = httpx.Request("POST", "http://127.0.0.1:9/x")
@@ -38,7 +39,7 @@ def of(error: Exception) -> BridgeError:
 FINAL, BUSY = Code.FAILED_PRECONDITION, Code.UNAVAILABLE
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "reason", "code", "retryable"),
     [
         (status(400), "BACKEND_REFUSED", FINAL, False),
@@ -77,8 +78,8 @@ def test_a_wait_that_is_asked_for_is_told():
     assert of(status(429, "slow down", **{"Retry-After": "7"})).retry_after == 7.0
 
 
-@pytest.mark.parametrize("secret", [KEY, "tml-another-9f", "eyJhbGciOi.eyJzdWIi.c2ln-_"])
-@pytest.mark.parametrize("make", [lambda text: status(400, text), lambda text: failed(text, "user"), ValueError])
+@rows("secret", [KEY, "tml-another-9f", "eyJhbGciOi.eyJzdWIi.c2ln-_"])
+@rows("make", [lambda text: status(400, text), lambda text: failed(text, "user"), ValueError])
 def test_no_key_is_told(secret: str, make):
     """Neither the worker's, nor another, nor the token that the library trades a key for."""
     message = of(make(f"the key {secret} is wrong")).message

@@ -6,6 +6,7 @@ import pytest
 
 from crucible_worker.backends.tinker.services import MAX_STALL_SECONDS, PRODUCTION_URL, TinkerService, default_service
 from crucible_worker.config import SettingsError, load_settings
+from tests.tables import rows
 
 URL = "http://127.0.0.1:8000"
 KEY = "tml-canary-0123456789"
@@ -65,7 +66,7 @@ def test_the_default_service_is_that_of_the_environment():
     assert default_service({"TINKER_BASE_URL": URL}) == TinkerService(name="default", base_url=URL)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "why"),
     [
         ('["tinker_services"."a b"]\nkey_file = "key"', "letters, digits"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crucible_bridge.arrays import MAX_DIMENSIONS, as_array, floats, from_tensor, stored_like, to_tensor
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, Dtype, Tensor
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 
@@ -65,7 +66,7 @@ def test_no_dimensions_are_one():
     assert from_tensor(Tensor(dtype=Dtype.BF16, shape=(), data=bytes(4)), "x").shape == (2,)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("dtype", "shape", "size", "words"),
     [
         (Dtype.F32, (2,), 7, "7 bytes, where f32 of shape [2] takes 8"),
@@ -100,7 +101,7 @@ def test_as_many_dimensions_as_the_limit_pass():
         to_tensor(np.zeros((1,) * (MAX_DIMENSIONS + 1)))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "dtype", "expected"),
     [
         ([1, 2], "int64", [1, 2]),
@@ -124,7 +125,7 @@ def test_lists_and_small_integers_become_arrays(value: Any, dtype: str, expected
     assert array.tolist() == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     "value",
     [
         ["a"],
@@ -207,7 +208,7 @@ def test_bfloat16_widens_exactly(tensor: Tensor):
     assert not (widened.view(np.uint32) & 0xFFFF).any()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("dtype", "expected"),
     [
         ("<f2", "float32"),
@@ -242,7 +243,7 @@ def test_bfloat16_is_rounded_to_the_nearest(values: list[float]):
     np.testing.assert_array_equal(floats(stored, "x"), expected)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "bits"),
     [
         (1 + 2**-8 + 2**-40, 0x3F81),  # above the middle by less than float32 holds

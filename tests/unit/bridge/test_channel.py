@@ -19,9 +19,10 @@ from crucible_bridge.channel import (
     server_options,
 )
 from crucible_bridge.errors import InvalidField
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "address"),
     [
         ("127.0.0.1:50051", Address("127.0.0.1:50051", host="127.0.0.1", port=50051)),
@@ -40,7 +41,7 @@ def test_addresses_are_read(text: str, address: Address):
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "",

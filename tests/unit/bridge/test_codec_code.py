@@ -29,6 +29,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 said = st.text().filter(str.strip)
@@ -163,7 +164,7 @@ def test_decoding_is_total(data: bytes):
     assert decoded
 
 
-@pytest.mark.parametrize("name", MALFORMED)
+@rows("name", MALFORMED)
 def test_what_is_malformed_is_refused_at_its_field(name: str):
     """The error names the path of the first field that is wrong."""
     message, field = MALFORMED[name]
@@ -228,7 +229,7 @@ UNSENDABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNSENDABLE)
+@rows("name", UNSENDABLE)
 def test_what_cannot_be_sent_is_refused_at_its_field(name: str):
     """It never leaves; the error says where it stands."""
     value, field = UNSENDABLE[name]

@@ -35,6 +35,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 targets = some.several(some.text, min_size=1)
@@ -299,7 +300,7 @@ def test_decoding_is_total(name: str, data: bytes):
     assert decoded
 
 
-@pytest.mark.parametrize(("from_v1", "message", "field"), MALFORMED, ids=[field for _, _, field in MALFORMED])
+@rows(("from_v1", "message", "field"), MALFORMED, ids=[field for _, _, field in MALFORMED])
 def test_what_is_malformed_is_refused_at_its_field(from_v1: Callable[[Any], Any], message: Any, field: str):
     """The error names the path of the first field that is wrong."""
     with pytest.raises(InvalidField) as refused:
@@ -308,7 +309,7 @@ def test_what_is_malformed_is_refused_at_its_field(from_v1: Callable[[Any], Any]
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(("to_v1", "value", "field"), UNSENDABLE)
+@rows(("to_v1", "value", "field"), UNSENDABLE)
 def test_what_cannot_be_sent_is_refused_at_its_field(to_v1: Callable[[Any], Any], value: Any, field: str):
     """A value of the wrong type, or too much of one, never leaves; the error says where it stands."""
     with pytest.raises(InvalidField) as refused:

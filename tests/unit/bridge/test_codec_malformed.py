@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_bridge.v1 import evaluation_pb2, events_pb2, types_pb2
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 
@@ -165,7 +166,7 @@ CASES: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "change"), CASES, ids=[f"{n}-{field}" for n, (field, _) in enumerate(CASES)])
+@rows(("field", "change"), CASES, ids=[f"{n}-{field}" for n, (field, _) in enumerate(CASES)])
 def test_the_error_names_the_field(field: str, change: Callable[[Any], Any]):
     """One thing wrong in a request that is right otherwise: the path leads to it."""
     message = a_request()
@@ -178,7 +179,7 @@ def test_the_error_names_the_field(field: str, change: Callable[[Any], Any]):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
+@rows(
     "change",
     [
         set_path("evaluation_id", "é" * (codec.MAX_ID_BYTES // 2)),
@@ -216,7 +217,7 @@ def test_options_nest_up_to_their_limit():
         codec.options_to_v1({"k": nested(codec.MAX_OPTION_DEPTH + 1)}, "o")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "fields"),
     [
         ("evaluators[0].options", {"evaluators": (EvaluatorSpec(kind="k", options={1: 2}),)}),  # type: ignore[dict-item]
@@ -271,7 +272,7 @@ def test_unknown_enums_are_refused(number: int):
         codec.states_from_v1([1, number], "states")
 
 
-@pytest.mark.parametrize("schema", ["", "{", "[]", "[" * 100_000])
+@rows("schema", ["", "{", "[]", "[" * 100_000])
 def test_a_schema_is_a_json_object(schema: str):
     """Anything else in its place is refused."""
     with pytest.raises(InvalidField, match=r"e.options_schema"):

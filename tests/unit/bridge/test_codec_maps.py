@@ -9,6 +9,7 @@ import pytest
 from crucible_bridge.codec.maps import LARGE_BYTES, MAX_MAP_ENTRIES, has_maps, refuse_large_maps, request_parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, worker_pb2
+from tests.tables import rows
 
 
 def filled(map_field: Any, count: int, value: Any = "") -> None:
@@ -82,7 +83,7 @@ def test_many_small_maps_are_fine() -> None:
     assert request_parsed(type(request), request.SerializeToString()) == request
 
 
-@pytest.mark.parametrize("end", [b"\x0b", b"\x0c", b"\x00", b"\x52\xff", b"\xff" * 11])
+@rows("end", [b"\x0b", b"\x0c", b"\x00", b"\x52\xff", b"\xff" * 11])
 def test_what_hides_entries_is_no_message(end: bytes) -> None:
     """Groups, which no field of these messages is, and bytes that end amid a field."""
     data = labelled(LARGE_BYTES // 16).SerializeToString() + end

@@ -33,6 +33,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 ROOM = 1 << 20
@@ -174,7 +175,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(("item", "batch", "field"), MALFORMED)
+@rows(("item", "batch", "field"), MALFORMED)
 def test_a_malformed_item_is_its_problem(item: Any, batch: str, field: str):
     """Its field says where; the items around it are read."""
     before, problem, after = decoded(batch, [GOOD[batch], item, GOOD[batch]])
@@ -188,7 +189,7 @@ def test_a_malformed_item_is_its_problem(item: Any, batch: str, field: str):
 SAMPLING = types_pb2.SamplingParams(max_tokens=1)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("request_", "field"),
     [
         (pb.SampleRequest(sampling=SAMPLING), "model"),

@@ -30,6 +30,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 from crucible_bridge.v1 import orchestrator_pb2 as pb
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 floats = hnp.arrays(st.sampled_from([np.float32, np.float64]), st.integers(0, 4))
@@ -112,7 +113,7 @@ def sampled(**fields: Any) -> pb.OrchestratorAnswer:
     return pb.OrchestratorAnswer(sample=pb.AnsweredSample(sequences=[pb.AnsweredSequence(**fields)]))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "field"),
     [
         (pb.OrchestratorAnswer(id=1), "answer"),
@@ -160,7 +161,7 @@ def test_text_that_is_no_utf_8_is_replaced():
     assert answer[0].text == "a\N{REPLACEMENT CHARACTER}"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("change", "field"),
     [
         (lambda start: start.request.model.Clear(), "model"),
@@ -190,7 +191,7 @@ def test_a_malformed_start_says_where(change: Callable[[Any], object], field: st
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "field"),
     [
         (pb.OrchestratorQuestion(id=1), "question"),

@@ -13,6 +13,7 @@ from crucible_bridge import codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, Limits, PlannedEvaluation, Sample
 from crucible_bridge.v1 import evaluation_pb2
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 LAST_STEP = 2**63 - 1
@@ -69,7 +70,7 @@ CASES: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "change"), CASES, ids=[f"{index}-{path}" for index, (path, _) in enumerate(CASES)])
+@rows(("path", "change"), CASES, ids=[f"{index}-{path}" for index, (path, _) in enumerate(CASES)])
 def test_what_is_wrong_is_refused_with_its_path(path: str, change: Callable[[Any], Any]):
     """The path begins at the plan."""
     message = a_plan()

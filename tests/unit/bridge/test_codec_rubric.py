@@ -31,6 +31,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import models_pb2, types_pb2
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 words = some.text.filter(str.strip)
@@ -166,7 +167,7 @@ def test_decoding_is_total(data: bytes) -> None:
     assert decoded
 
 
-@pytest.mark.parametrize("name", MALFORMED)
+@rows("name", MALFORMED)
 def test_what_is_malformed_is_refused_at_its_field(name: str) -> None:
     """The error names the path of the first field that is wrong."""
     message, field = MALFORMED[name]

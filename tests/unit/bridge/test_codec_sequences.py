@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_bridge.v1 import types_pb2
+from tests.tables import rows
 
 
 def test_sequences_are_read_in_place():
@@ -61,7 +62,7 @@ def test_columns_that_fit_are_sent_end_to_end():
     assert not message.weights
 
 
-@pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
+@rows("change", UNFIT.values(), ids=UNFIT)
 def test_columns_that_do_not_fit_are_sent_one_by_one(change: dict[str, list[Any]]):
     """Then the worker says what is wrong with which tensor, or widens it."""
     columns = {**FITTING, **change}

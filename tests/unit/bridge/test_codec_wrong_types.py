@@ -28,6 +28,7 @@ from crucible_bridge.types import (
     StdioTest,
     TextScorer,
 )
+from tests.tables import rows
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "text for a number": ({"step": "7"}, "step is '7', must be a whole number"),
@@ -78,7 +79,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("fields", "said"), WRONG.values(), ids=WRONG)
+@rows(("fields", "said"), WRONG.values(), ids=WRONG)
 def test_a_wrong_value_is_named_by_its_field(fields: dict[str, Any], said: str):
     """Whoever passed it finds it in the call, whatever stands beside it, and reads what belongs there."""
     asked = {"model": "embedded:a@1", "evaluators": ["nll"], "dataset": "builtin:arithmetic", **fields}
@@ -179,7 +180,7 @@ GRADING: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", GRADING)
+@rows("case", GRADING)
 def test_an_option_of_grading_with_a_wrong_value_is_named(case: str):
     """The error names the option as it is written in Python, with what is expected there."""
     encode, says = GRADING[case]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import crucible_bridge
+from tests.tables import rows
 
 
 def modules() -> Iterator[str]:
@@ -22,7 +23,7 @@ def modules() -> Iterator[str]:
             yield module.name
 
 
-@pytest.mark.parametrize("name", list(modules()))
+@rows("name", list(modules()))
 def test_public_names_exist_and_are_documented(name: str):
     """`__all__` lists what is there, without doubles, and every class, function and module says what it is."""
     module = importlib.import_module(name)

@@ -5,6 +5,7 @@ from hypothesis import given
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Dataset, HubDataset, format_hub, parse_hub
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -39,7 +40,7 @@ def test_every_data_set_is_one_text(source):
     assert parse_hub(format_hub(source)) == source
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "field"),
     [
         ("sums?split=test", "repo_id"),

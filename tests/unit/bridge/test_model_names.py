@@ -5,10 +5,11 @@ from hypothesis import given
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EmbeddedModel, LocalModel, OpenAIModel, TinkerModel, format_model, parse_model
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "model"),
     [
         ("embedded:arithmetic@600", EmbeddedModel("arithmetic@600")),
@@ -50,7 +51,7 @@ def test_every_model_is_one_text(model):
     assert parse_model(format_model(model)) == model
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "field"),
     [
         ("local:m?dtype=float8", "model.dtype"),
@@ -80,9 +81,7 @@ def test_options_that_cannot_be_are_refused(text, field):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
-    "text", ["", "embedded:", "local:", "openai:", "openai:a", "openai:a/", "openai:/m", "tinker:", "gpt"]
-)
+@rows("text", ["", "embedded:", "local:", "openai:", "openai:a", "openai:a/", "openai:/m", "tinker:", "gpt"])
 def test_text_that_names_no_model_is_refused(text):
     """A scheme and what it needs, both of them."""
     with pytest.raises(InvalidField) as caught:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.rollouts import pad_rollouts
 from crucible_bridge.types import SampleResult, Trajectory, TrajectoryGroup, Transition, Verdict
+from tests.tables import rows
 
 PAD = 99
 
@@ -133,7 +134,7 @@ def test_nothing_is_an_empty_batch():
     assert batch.rewards.shape == (0,)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("results", "field"),
     [
         ([result("a", turn([1], [2])), result("a", turn([1], [2]))], "results[1]"),

@@ -1,15 +1,15 @@
 """Problems carry what errors say, in bounds."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField, NotFound
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, at_field, error_of, problem_of, shorten
 from crucible_bridge.types import Problem
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     "error",
     [
         InvalidField("prompt", "is longer than the context", reason="PROMPT_TOO_LONG"),
@@ -51,7 +51,7 @@ def test_text_is_cut_at_a_character(text: str, limit: int):
     assert cut == clean or (cut.endswith("...") and clean.startswith(cut[:-3]))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "own", "path"),
     [
         ("", "", "items[3]"),

@@ -23,6 +23,7 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 ANSWER = SampledSequence(text="ab", tokens=(7, 8), logprobs=(-0.5, -0.25), stop_reason="length")
@@ -98,7 +99,7 @@ def test_the_reward_of_a_rollout_is_the_sum_of_its_turns_and_its_own():
     assert Trajectory(transitions=turns, final_reward=0.5).total_reward == 1.5
 
 
-@pytest.mark.parametrize(
+@rows(
     ("group", "field"),
     [
         (one(reward=float("nan")), "g.trajectories[0].transitions[0].reward"),
@@ -140,7 +141,7 @@ def test_the_size_is_no_less_than_that_of_the_message(group: TrajectoryGroup):
     assert group.size >= trajectory_group_to_v1(group).ByteSize()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("change", "field"),
     [
         (lambda turn: turn.observation.ClearField("data"), "observation"),

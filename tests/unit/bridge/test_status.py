@@ -34,6 +34,7 @@ from crucible_bridge.status import (
     from_rpc_error,
     to_status,
 )
+from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 CLASSES = [
@@ -71,7 +72,7 @@ def facts(error: BridgeError) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize("code", Code)
+@rows("code", Code)
 def test_every_code_has_its_status(code: Code):
     """The table is total, one to one, and by the same names."""
     assert STATUS_CODES[code].name == code
@@ -79,8 +80,8 @@ def test_every_code_has_its_status(code: Code):
     assert len(set(STATUS_CODES.values())) == len(Code)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-@pytest.mark.parametrize("retryable", [True, False])
+@rows("kind", CLASSES)
+@rows("retryable", [True, False])
 def test_every_class_comes_back_as_itself(kind: type[BridgeError], retryable: bool):
     """Class, code, reason, message, whether and when to retry, and the facts survive."""
     error = kind("is wrong", retryable=retryable, retry_after=1.25, metadata={"evaluation_id": "e-1"})
@@ -130,7 +131,7 @@ def test_no_error_makes_a_status_too_large(
     assert len(restored.field.encode()) <= MAX_FIELD_BYTES
 
 
-@pytest.mark.parametrize("character", ["x", "%", "\n", "é", "\N{GRINNING FACE}"])
+@rows("character", ["x", "%", "\n", "é", "\N{GRINNING FACE}"])
 def test_the_worst_case_fits(character: str):
     """Field, facts and message at their longest leave room for a message that still says something."""
     error = BridgeError(
@@ -169,7 +170,7 @@ def test_other_characters_are_escaped_in_the_message():
     assert to_status(BridgeError("café\ud800"))[1] == r"caf\xe9\ud800"
 
 
-@pytest.mark.parametrize("code", Code)
+@rows("code", Code)
 def test_a_status_without_details_is_judged_by_its_code(code: Code):
     """A broken connection or another server gives the class of the code; only what may pass is retryable."""
     error = from_rpc_error(rpc_error(STATUS_CODES[code], "lost"))

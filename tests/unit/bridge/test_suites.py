@@ -18,6 +18,7 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     SamplingParams,
 )
+from tests.tables import rows
 
 WHOLE = """
 name = "mine"
@@ -90,7 +91,7 @@ def test_everything_that_a_file_can_say_is_read():
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "instead", "path", "told"),
     [
         ('name = "s"', "", "name", "is missing"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ModelInput, Trajectory, TrajectoryBatch, TrajectoryGroup, Transition
+from tests.tables import rows
 from tests.unit.bridge.strategies import groups, plain
 
 Thing = types.SimpleNamespace
@@ -100,7 +101,7 @@ def test_nothing_is_a_batch_too():
     assert batch.trajectories_per_group.dtype == np.int32
 
 
-@pytest.mark.parametrize(
+@rows(
     ("groups", "tags", "match"),
     [
         ([group(), group([], final=[])], (), r"trajectory_groups\[1\]\.final_rewards_G has 0 entries for 1"),

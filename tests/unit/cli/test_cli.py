@@ -17,6 +17,7 @@ from crucible_worker.cli import app
 from crucible_worker.config import Settings
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.code.images import CodeImage
+from tests.tables import rows
 
 COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor", "health"]
 
@@ -40,7 +41,7 @@ def test_help_names_every_command():
     assert all(f"  {command} " in result.stdout for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@rows("command", COMMANDS)
 def test_help_explains_every_option(command: str):
     """No option is without a sentence."""
     result = _run(command, "--help")
@@ -72,7 +73,7 @@ def test_without_a_command_help_is_shown():
     assert "Commands:" in result.output
 
 
-@pytest.mark.parametrize(
+@rows(
     "arguments",
     [
         ["--model", "arithmetic", "--data", "builtin:arithmetic", "--evaluator", "nll"],
@@ -112,7 +113,7 @@ def _once_options() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("command", "option"), _once_options())
+@rows(("command", "option"), _once_options())
 def test_an_option_with_one_value_is_given_once(command: str, option: str):
     """The last of several values would count without a word: two are refused, whichever option of whichever command."""
     result = _run(command, option, "1", f"{option}=2")

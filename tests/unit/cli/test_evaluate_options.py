@@ -5,6 +5,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec
 from crucible_worker.cli.requests import read_evaluators
+from tests.tables import rows
 
 
 def test_an_evaluator_is_a_kind():
@@ -17,7 +18,7 @@ def test_an_evaluator_may_have_a_name():
     assert read_evaluators(["strict=accuracy"], []) == (EvaluatorSpec(kind="accuracy", name="strict"),)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("written", "value"),
     [("numeric", "numeric"), ("3", 3), ("true", True), ("[1, 2]", [1, 2]), ('"3"', "3"), ("a=b", "a=b"), ("", "")],
 )
@@ -66,7 +67,7 @@ def test_an_option_with_two_values_is_refused(options: list[str], says: str):
         read_evaluators(["accuracy"], options)
 
 
-@pytest.mark.parametrize("option", ["grader=numeric", "accuracy.grader", ".grader=x", "accuracy.=x"])
+@rows("option", ["grader=numeric", "accuracy.grader", ".grader=x", "accuracy.=x"])
 def test_an_option_that_cannot_be_read_is_refused(option: str):
     """The error shows what was written and the form that is wanted."""
     with pytest.raises(InvalidField, match=r"option\[0\] is .* not EVALUATOR.KEY=VALUE"):

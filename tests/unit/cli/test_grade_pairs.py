@@ -9,6 +9,7 @@ import pytest
 from crucible_bridge.types import GradeItem
 from crucible_worker.cli.pairs import PairLine, read_pairs
 from crucible_worker.runs.jsonl import MAX_LINE_BYTES
+from tests.tables import rows
 
 
 def _read(*lines: Any) -> list[PairLine]:
@@ -43,7 +44,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record():
     assert line.item is not None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "text", "replaced"),
     [
         (b"\xff5", "\ufffd5", 1),
@@ -60,7 +61,7 @@ def test_what_is_not_utf_8_in_what_a_model_said_is_replaced(said: bytes, text: s
     assert response.item == GradeItem(response=text, targets=("5",), replaced=replaced)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "problem"),
     [
         (b"1/2", "is not JSON: Extra data at character 2"),

@@ -15,6 +15,7 @@ from crucible_bridge.errors import (
 )
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.config import Settings
+from tests.tables import rows
 
 SETTINGS = Settings(model_roots=(Path("/models"),), data_roots=(Path("/a"), Path("/b")))
 TYPED = ["nll", "mine=accuracy"]
@@ -27,7 +28,7 @@ def _told(error: BridgeError) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "flag"),
     [
         ("model", "--model"),
@@ -54,7 +55,7 @@ def test_a_field_is_told_as_the_flag_that_gave_it(field: str, flag: str):
     assert _told(InvalidField(field, "is wrong")) == f"{flag} is wrong"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "told"),
     [
         (NotFound("is 'x'", reason="NO_SUCH_FILE", field="dataset.jsonl_path"), "--data is 'x'; data roots: /a, /b"),
@@ -73,7 +74,7 @@ def test_roots_that_were_searched_are_told(error: BridgeError, told: str):
     assert _told(error).endswith(told)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "told"),
     [
         (InvalidField("evaluators[0].kind", "is wrong"), "evaluations[1].evaluators[0].kind is wrong"),

@@ -12,6 +12,7 @@ from crucible_bridge.suites import parse_suite
 from crucible_bridge.types import Dataset, EmbeddedModel, HubDataset, JsonlDataset, SamplingParams
 from crucible_worker import suites
 from crucible_worker.cli.requests import Typed, asked_of
+from tests.tables import rows
 
 MODEL = "embedded:arithmetic@600"
 PLAIN = Typed(models=(MODEL,), data="builtin:arithmetic", evaluators=("nll",))
@@ -97,7 +98,7 @@ def test_only_takes_some(typed: Typed):
     assert [(each.name, each.path) for each in asked] == [("sums", "evaluations[1]")]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "told"),
     [
         ({"models": (MODEL, MODEL)}, "--model 'embedded:arithmetic@600' is given twice"),
@@ -162,7 +163,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("name", suites.names())
+@rows("name", suites.names())
 def test_a_suite_that_ships_can_run_as_it_is(name: str):
     """Every kind, grader and option is known, no key is there twice; no part needs a file or a judge of the user."""
     suite = parse_suite(suites.text(name))

@@ -7,6 +7,7 @@ import pytest
 
 from crucible_bridge.errors import NotFound
 from crucible_worker.embedded import registry
+from tests.tables import rows
 
 
 def test_names_are_ordered_by_step():
@@ -14,7 +15,7 @@ def test_names_are_ordered_by_step():
     assert registry.names() == ("arithmetic@180", "arithmetic@240", "arithmetic@320", "arithmetic@600")
 
 
-@pytest.mark.parametrize("name", registry.names())
+@rows("name", registry.names())
 def test_every_checkpoint_is_whole(name):
     """A name leads to configuration, weights and tokenizer, and to no pickle."""
     files = {file.name for file in registry.path(name).iterdir()}
@@ -30,7 +31,7 @@ def test_checkpoints_stay_small():
     assert total <= 8_000_000
 
 
-@pytest.mark.parametrize("name", ["arithmetic@181", "arithmetic", "", "../arithmetic@180", "arithmetic@../../180"])
+@rows("name", ["arithmetic@181", "arithmetic", "", "../arithmetic@180", "arithmetic@../../180"])
 def test_unknown_names_are_not_found(name):
     """Only exact names are known; the error lists them."""
     with pytest.raises(NotFound, match="arithmetic@600"):

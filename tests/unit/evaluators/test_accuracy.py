@@ -22,6 +22,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.evaluators.graded import NO_ANSWER, NO_ANSWER_CUT
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 
 SAMPLE = Sample(id="a", input="12+34=", targets=("46",))
@@ -99,7 +100,7 @@ async def test_a_grader_that_fails_leaves_an_error() -> None:
     assert outcome.problem.reason == "GRADER_FAILED"
 
 
-@pytest.mark.parametrize("score", [None, -0.1, 1.1, float("nan")])
+@rows("score", [None, -0.1, 1.1, float("nan")])
 async def test_a_score_that_is_none_is_not_counted(score: float | None) -> None:
     """A scored verdict with a score outside of 0 to 1 is a bug of the grader, not a metric."""
     evaluator = Accuracy(grader=_Says(Grade(verdict=Verdict.PARTIAL, score=score)), sampling=GREEDY)
@@ -118,7 +119,7 @@ async def test_invalid_code_points_are_replaced() -> None:
     assert outcome.measurements == {"replaced_code_points": 3.0}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("output", "stop_reason", "verdict", "extracted", "method"),
     [
         ("<think>12+34</think>\n46", "stop", Verdict.CORRECT, "46", "exact"),

@@ -8,15 +8,14 @@ import pytest
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.types import Datum, SamplingParams
 from crucible_worker.evaluators.answering import KEEP_THINKING, Answering, check_sampling_client
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Sampling
 
 GREEDY = SamplingParams(max_tokens=4, seed=3)
 RANDOM = dataclasses.replace(GREEDY, temperature=1.0)
 
 
-@pytest.mark.parametrize(
-    ("sampling", "seed", "used"), [(RANDOM, 7, 7), (RANDOM, None, 3), (GREEDY, 7, 3), (GREEDY, None, 3)]
-)
+@rows(("sampling", "seed", "used"), [(RANDOM, 7, 7), (RANDOM, None, 3), (GREEDY, 7, 3), (GREEDY, None, 3)])
 async def test_a_random_answer_has_a_seed_of_its_own(sampling, seed, used):
     """Where sampling is random and a seed is given; else the parameters go as they are."""
     client = Sampling()
@@ -46,7 +45,7 @@ async def test_what_is_no_character_is_replaced_and_counted():
     assert (answer.output, answer.replaced, answer.text) == ("a\ufffdb\ufffd", 2, "a\ufffdb\ufffd")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "thinking", "text", "only_thought"),
     [
         ("<think>x</think>46", "remove", "46", False),

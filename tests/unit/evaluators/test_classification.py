@@ -9,6 +9,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, EvaluatorSpec, ModelInput, Sample, SampleResult, SamplingParams, Verdict
 from crucible_worker.evaluators import registry
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Sampling, context
 
 LABELS = ["cat", "dog", "eel"]
@@ -68,7 +69,7 @@ async def test_the_likeliest_label_is_predicted_with_its_probability():
     assert outcome.measurements["confidence"] == pytest.approx(odds[0] / sum(odds))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("answer", "index", "verdict"),
     [
         ("It is a dog.", 1.0, Verdict.CORRECT),
@@ -140,7 +141,7 @@ def test_the_keys_are_those_of_every_label():
     assert {f"{measure}/{label}" for measure in ("precision", "recall", "f1") for label in LABELS} < keys
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "field"),
     [
         ({"choices": ("a", "b")}, "choices"),

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import InvalidField
 from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning, Uncleanable
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("steps", "text", "left"),
     [
         ([{"until": "Q:"}], "5 Q: 6 Q: 7", "5 "),

@@ -29,6 +29,7 @@ from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS
 from crucible_worker.evaluators.judging import judgement, question
 from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
 from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling
 
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
@@ -61,7 +62,7 @@ async def _run(*says: str, answer: str = "reply", sample: Sample = SAMPLE, **opt
     return outcome, ["".join(map(chr, tokens)) for tokens, _ in judge.asked], [params for _, params in judge.asked]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("says", "score"),
     [
         (("B", "A"), 1.0),
@@ -132,7 +133,7 @@ async def test_a_preference_model_without_a_chat_template_is_refused() -> None:
     assert caught.value.field.startswith("judge")
 
 
-@pytest.mark.parametrize("says", [("A", "neither"), ("", "A"), ("A is better", "A"), ("C", "A")])
+@rows("says", [("A", "neither"), ("", "A"), ("A is better", "A"), ("C", "A")])
 async def test_an_invalid_judgement_is_no_tie(says: tuple[str, str]) -> None:
     """The sample is an ERROR that shows what the judge said, and keeps the answer."""
     outcome, _, _ = await _run(*says)
@@ -166,7 +167,7 @@ async def test_an_invalid_judgement_shows_its_end() -> None:
     assert outcome.problem.message.endswith("no preference'")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("said", "expected"),
     [
         ("A", -1),
@@ -232,7 +233,7 @@ async def test_the_judge_reads_conversations_and_the_criterion() -> None:
     assert "Which is kinder?" in text
 
 
-@pytest.mark.parametrize("answer", ["", ":", "Solution:", "<think>B</think>Let's think step by step."])
+@rows("answer", ["", ":", "Solution:", "<think>B</think>Let's think step by step."])
 async def test_an_answer_that_says_nothing_loses_unasked(answer: str) -> None:
     """A judge that would hold it for the better one is not asked."""
     outcome, asked, _ = await _run("B", "A", answer=answer)

@@ -25,6 +25,7 @@ from crucible_worker.evaluators.graded import (
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.parts import NO_GRADING_PARTS
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double
 
 PLAIN = grader_of({"grader": "exact_match", "grader_options": {}}, NO_GRADING_PARTS)
@@ -95,7 +96,7 @@ async def test_nothing_but_thought_is_wrong_and_not_judged(stop_reason: str, met
     assert judge.calls == 0
 
 
-@pytest.mark.parametrize("score", [None, -0.1, 1.1, float("nan")])
+@rows("score", [None, -0.1, 1.1, float("nan")])
 async def test_a_score_that_is_none_is_the_graders_fault(score: float | None) -> None:
     """It is between 0 and 1 where there is a verdict."""
 

@@ -12,6 +12,7 @@ from crucible_bridge.errors import BackendError, FailedPrecondition, InternalErr
 from crucible_bridge.types import Metrics, Problem, Sample, Trajectory, TrajectoryGroup, Transition, Verdict
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.guarded import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, Guarded
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, context
 
 FINE = Outcome(verdict=Verdict.CORRECT, score=1.0)
@@ -75,7 +76,7 @@ async def test_an_outcome_is_kept_as_it_is() -> None:
     assert (await _ran(group=group)).group is group
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "says"),
     [
         ({"verdict": "correct"}, "gave the verdict 'correct'"),
@@ -191,7 +192,7 @@ def test_keys_are_those_that_it_announces() -> None:
     assert metrics.undefined == {"a": "is nan, not finite", "b@2": "too few", "c": "the evaluator gave none"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("given", "says"),
     [
         ({"a": 1.0}, "gave a dict, not Metrics"),

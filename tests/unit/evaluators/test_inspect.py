@@ -32,6 +32,7 @@ from crucible_worker.evaluators.inspect.frames import HEADER, MAX_CONTAINERS, pa
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import failing
+from tests.tables import rows
 
 
 def create(sampling: SamplingParams | None = None, allowed: Allowed | None = None, **options: Any) -> Any:
@@ -50,7 +51,7 @@ def tasks(tmp_path: Path) -> Allowed:
     return Allowed(roots=(tmp_path / "other", root), packages=("inspect_evals",))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "place", "task", "label"),
     [
         ("inspect_evals/gsm8k", "inspect_evals", "gsm8k", "gsm8k"),
@@ -66,7 +67,7 @@ def test_a_task_is_named_by_its_package_or_its_file(text: str, place: str, task:
     assert (name.place, name.task, name.label, name.in_file) == (place, task, label, "@" in text)
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "",
@@ -149,7 +150,7 @@ def test_where_tasks_are_allowed_it_is_there(monkeypatch: pytest.MonkeyPatch, ta
         assert caught.value.reason == "MISSING_CLIENT"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("metadata", "field"),
     [
         ({"limit": "0"}, 'metadata["limit"]'),
@@ -426,7 +427,7 @@ def test_no_metric_takes_the_place_of_another(scores: list[dict[str, Any]]) -> N
     assert all(key.count("/") == (2 if key.endswith("/undefined") else 1) for key in measured if key not in COUNTS)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "verdict", "reason"),
     [
         (found(score({"accuracy": None})), Verdict.UNDECIDED, "UNDECIDED"),
@@ -511,7 +512,7 @@ def test_messages_come_back_equal(message: dict[str, Any]) -> None:
     assert unpack(frame[HEADER.size :]) == message | {"lone": "\ud800"}
 
 
-@pytest.mark.parametrize(
+@rows(
     "body", [b"[]", b"1", b"{", b"\xff", b"", b'{"a":' + b"[" * 100_000, b'{"a":[' + b"{}," * MAX_CONTAINERS + b"0]}"]
 )
 def test_what_is_no_message_is_refused(body: bytes) -> None:

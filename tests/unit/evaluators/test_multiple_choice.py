@@ -17,6 +17,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS
 from crucible_worker.metrics.choices import Measure
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, context
 
 LOGPROBS = {"a": -1.0, "b": -2.0, "c": -4.0, "é": -3.0}
@@ -171,7 +172,7 @@ async def test_a_log_probability_that_is_none_is_an_error(value: float, reason: 
     assert (caught.value.reason, caught.value.retryable) == (reason, False)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("client", "sampling", "training", "asked"),
     [
         ("auto", _Continuations, True, "sampling"),
@@ -230,7 +231,7 @@ async def test_tokens_need_no_tokenizer_and_have_no_bytes() -> None:
         _evaluator(measure="per_byte").check_sample(sample)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sample", "options", "field"),
     [
         (_sample("a"), {}, "choices"),

@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import UNKNOWN_TOKEN
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, Training, context
 
 EOS = 0
@@ -192,7 +193,7 @@ async def test_marks_that_are_not_sorted_are_an_error() -> None:
         await _evaluator(clean=["nfkc"]).run(_sample("\u0300" * 40), context(model))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("size", "prompts"),
     [(None, ["\0abcde"]), (6, ["\0abcde"]), (5, ["\0abcd", "abcde"]), (3, ["\0ab", "bcd", "cde"])],
 )

@@ -20,6 +20,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
 from crucible_worker.metrics.nll import combine, nll_parts
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, Training, context
 
 
@@ -110,7 +111,7 @@ async def test_train_on_decides_which_messages_count() -> None:
     assert counted == {"last_assistant": len("x</>"), "all_assistant": 2 * len("x</>"), "all": size}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sample", "field"),
     [
         (Sample(id="a", input="2="), "targets"),
@@ -151,7 +152,7 @@ async def test_what_a_sample_lacks_is_named(sample: Sample, field: str) -> None:
     assert not model.training.data
 
 
-@pytest.mark.parametrize(
+@rows(
     ("logprobs", "reason", "message"),
     [
         ([math.nan, -1.0, math.nan], "NAN_LOGPROB", "1 of 2 log-probabilities is NaN"),
@@ -229,7 +230,7 @@ def test_where_nothing_is_measured_the_mean_is_undefined() -> None:
     assert _nll().aggregate([failed]).undefined == {"nll": "no sample was scored"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "model", "refused"),
     [
         ({}, Double(), True),

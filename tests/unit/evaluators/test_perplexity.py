@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import nll, registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, Training, context
 
 EOS, BOS = 0, 9
@@ -54,8 +55,8 @@ def _model(values: Sequence[float], **tokenizer: Any) -> Double:
     return Double(training=Training(values), tokenizer=Letters(**tokenizer))
 
 
-@pytest.mark.parametrize(("tokenizer", "before"), [({}, EOS), ({"bos_token_id": BOS}, BOS)])
-@pytest.mark.parametrize("kind", ["perplexity", "bits_per_byte"])
+@rows(("tokenizer", "before"), [({}, EOS), ({"bos_token_id": BOS}, BOS)])
+@rows("kind", ["perplexity", "bits_per_byte"])
 async def test_a_text_counts_as_a_whole(kind: str, tokenizer: dict[str, int], before: int) -> None:
     """Every token of it, the first one behind what begins a text, or ends the one before."""
     model = _model([-1.0, -3.0], **tokenizer)
@@ -168,11 +169,11 @@ class OwnLogprobs(Sampling):
         return [None, *(-float(token) for token in prompt.tokens()[1:])]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("client", "asked"),
     [("training", [[EOS, 1, 2], [3, 4, 5], [4, 5, 6]]), ("sampling", [[EOS, 1, 2], [2, 3, 4], [4, 5, 6], [5, 6, 7]])],
 )
-@pytest.mark.parametrize("kind", ["perplexity", "bits_per_byte"])
+@rows("kind", ["perplexity", "bits_per_byte"])
 async def test_a_text_beyond_the_context_is_measured_in_windows(kind: str, client: str, asked: list[list[int]]) -> None:
     """Every token once; a forward pass takes as many inputs as fit, a prompt holds the token measured last as well."""
     forward, logprobs = OwnForward(()), OwnLogprobs()
@@ -243,7 +244,7 @@ async def test_a_perplexity_beyond_float64_is_undefined() -> None:
     assert evaluator.aggregate(_results(outcome)).undefined == {"perplexity": "exp(1000) is beyond float64"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "sample", "field"),
     [
         ("bits_per_byte", _text(Conversation(())), "conversation"),

@@ -12,6 +12,7 @@ from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_bridge.types.results import SampleResult
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
+from tests.tables import rows
 
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
 
@@ -46,7 +47,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
         registry.info("bleu")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "options", "field"),
     [
         ("accuracy", {"max_tokens": 3}, 'evaluators[2].options["max_tokens"]'),
@@ -130,8 +131,8 @@ def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "multiple_choice", "nll"])
-@pytest.mark.parametrize("renderer", ["auto", "chat_template", "role_colon", "raw", "tinker:qwen3_5"])
+@rows("kind", ["accuracy", "multiple_choice", "nll"])
+@rows("renderer", ["auto", "chat_template", "role_colon", "raw", "tinker:qwen3_5"])
 def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
     """By name, for whatever renders."""
     if renderer.startswith("tinker:"):
@@ -156,7 +157,7 @@ def test_repeats_within_the_limit_are_accepted(count: float) -> None:
     assert _create("accuracy", samples_per_prompt=count).repeats == count
 
 
-@pytest.mark.parametrize("kind", registry.EVALUATORS)
+@rows("kind", registry.EVALUATORS)
 def test_every_kind_describes_itself(kind: str) -> None:
     """A listing holds a valid schema that refuses unknown options, and its own defaults pass it."""
     info = registry.info(kind)
@@ -174,8 +175,8 @@ def test_every_kind_describes_itself(kind: str) -> None:
     assert bool(info.unavailable) is (kind in ALLOWED_BY_OPERATORS)
 
 
-@pytest.mark.parametrize("kind", registry.EVALUATORS)
-@pytest.mark.parametrize("verdict", [Verdict.ERROR, Verdict.UNDECIDED])
+@rows("kind", registry.EVALUATORS)
+@rows("verdict", [Verdict.ERROR, Verdict.UNDECIDED])
 def test_keys_are_those_that_are_announced(kind: str, verdict: Verdict) -> None:
     """Whatever became of the samples, each announced key has a value or a reason, and there is no other."""
     results = [SampleResult(evaluator=kind, sample_id=name, verdict=verdict) for name in "ab"]

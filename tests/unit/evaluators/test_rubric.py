@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Sampling
 
 CRITERIA = [
@@ -86,7 +87,7 @@ async def test_an_answer_is_sampled_and_judged() -> None:
         assert shown in asked
 
 
-@pytest.mark.parametrize("answer", ["", "...", "<think>right: 10", "Solution:"])
+@rows("answer", ["", "...", "<think>right: 10", "Solution:"])
 async def test_an_answer_that_says_nothing_has_the_lowest_scores(answer: str) -> None:
     """It is measured, and nobody is asked."""
     outcome, asked = await run(answer)
@@ -181,7 +182,7 @@ def test_a_judge_is_any_model_of_the_worker() -> None:
         made().check(Double())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "field"),
     [
         ({"judge": "orchestrator:m"}, 'options["judge"]'),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.metrics.calibration import expected_calibration_error
+from tests.tables import rows
 
 PREDICTIONS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50)
 
@@ -39,7 +40,7 @@ def test_it_lies_between_0_and_1(predictions, bins):
     assert 0 <= expected_calibration_error(confidences, right, bins=bins) <= 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("confidences", "right", "field"),
     [
         ([], [], "confidences"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.sums import BLOCK_TOKENS
+from tests.tables import rows
 
 V1, V2, ENTROPY = "optim/kl_sample_train_v1", "optim/kl_sample_train_v2", "optim/entropy"
 
@@ -42,8 +43,8 @@ def test_after_an_update_the_formulas_have_other_names() -> None:
     assert result.action_tokens == 2
 
 
-@pytest.mark.parametrize("mask", [0, -1, -0.5, math.nan])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@rows("mask", [0, -1, -0.5, math.nan])
+@rows("value", [math.nan, math.inf, -math.inf])
 def test_only_action_tokens_count(mask: float, value: float) -> None:
     """A token whose mask is not above zero changes nothing, whatever its values."""
     masks = [np.array([1, mask, 0.5])]
@@ -71,7 +72,7 @@ def test_sequences_without_tokens_are_sequences_without_action_tokens() -> None:
     assert kl_sample_train([empty, np.array([-1.0])], [empty, np.array([-2.0])], [empty, np.ones(1)]).action_tokens == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sampling", "training", "reason", "entropy"),
     [
         ([math.nan] * 3 + [-1.0] * 1021, [-1.0] * 1024, "3 of 1,024 log-probabilities are NaN (logprobs)", None),

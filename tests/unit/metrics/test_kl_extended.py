@@ -8,6 +8,7 @@ import pytest
 
 from crucible_worker.metrics.kl import kl_sample_train
 from crucible_worker.metrics.kl_extended import CLIP
+from tests.tables import rows
 
 V1, V2, V3 = (f"optim/kl_sample_train_v{order}" for order in (1, 2, 3))
 ENTROPY, MAX, ESS, CLIPPED = (
@@ -92,7 +93,7 @@ def test_per_sequence_values() -> None:
     assert all(array.dtype == np.float64 and array.shape == (4,) for array in found.values())
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-4, 0.49, 0.51, 5.0])
+@rows("scale", [1e-12, 1e-8, 1e-4, 0.49, 0.51, 5.0])
 def test_the_third_estimator_keeps_its_digits(scale: float) -> None:
     """Small differences have a v3 of d^2 / 2, which exp(-d) - 1 + d loses to rounding."""
     d = np.random.default_rng(5).normal(0, scale, 200)

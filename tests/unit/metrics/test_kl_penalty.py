@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import KLPenalty, Ragged
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
+from tests.tables import rows
 
 token = st.tuples(st.floats(-20, 0), st.floats(-20, 0), st.sampled_from([0.0, 0.5, 1.0]), st.floats(-5, 5))
 batches = st.lists(st.lists(token, min_size=1, max_size=12), min_size=1, max_size=5)
@@ -69,7 +70,7 @@ def test_advantages_keep_their_dtype_and_the_input_its_values(dtype: type) -> No
     assert given_advantages.tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("logprobs", "base", "mask", "reason"),
     [
         ([-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0], "no action tokens"),
@@ -94,8 +95,8 @@ def test_without_an_average_there_are_no_advantages(
     assert result.advantages == ()
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("discount", [0.0, 0.9])
+@rows("value", [math.nan, math.inf, -math.inf])
+@rows("discount", [0.0, 0.9])
 def test_tokens_under_a_zero_mask_spoil_nothing(value: float, discount: float) -> None:
     """A log-probability where the mask is 0 does not matter, whatever it is."""
     batch = ([np.array([-2.0, -1.0])], [np.array([0, 1])], [np.array([1.0, 2.0])])
@@ -107,7 +108,7 @@ def test_tokens_under_a_zero_mask_spoil_nothing(value: float, discount: float) -
     assert _lists(poisoned) == _lists(clean)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("coef", "discount", "field"),
     [
         (math.nan, 0.5, "kl_penalty_coef"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.metrics.nll import combine, mean_nll, nll_parts
+from tests.tables import rows
 
 token = st.tuples(st.floats(-50, 0, width=32), st.floats(0, 4, width=32))
 batches = st.lists(st.lists(token, min_size=1, max_size=20), min_size=1, max_size=5)
@@ -45,7 +46,7 @@ def test_a_perplexity_beyond_float64_leaves_the_mean_alone() -> None:
     assert metrics.undefined == {"perplexity": "exp(1000) is beyond float64"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("logprobs", "weights", "reason"),
     [
         ([-1.0, -2.0], [0.0, 0.0], "no token has weight"),
@@ -83,7 +84,7 @@ def test_weights_that_nearly_cancel_keep_their_digits() -> None:
     assert result.metrics.values["nll"] == 1.0
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.5, 1.0])
+@rows("share", [0.0, 0.1, 0.4, 0.5, 1.0])
 def test_weights_of_both_signs_are_exact_enough(share: float) -> None:
     """However many are negative, whichever way sums them: 1e-12 of the mean absolute term."""
     rng = np.random.default_rng(5)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.metrics.paired import MAX_DISTINCT, MAX_SCORE, PAIRED_KEYS, mcnemar_p, paired_difference
+from tests.tables import rows
 
 SCORES = st.lists(st.tuples(st.integers(-8, 8), st.integers(-8, 8)), min_size=2, max_size=40)
 
@@ -57,7 +58,7 @@ def test_binary_scores_have_the_interval_of_bonett_and_price():
     assert found.metrics.values["difference_ci_high"] == pytest.approx(8 / 102 + half)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("gained", "lost", "chance"),
     [(0, 0, 1.0), (1, 0, 1.0), (1, 1, 1.0), (10, 2, 158 / 4096), (2, 10, 158 / 4096), (0, 20, 2 / 2**20), (3, 2, 1.0)],
 )

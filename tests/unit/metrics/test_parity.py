@@ -25,6 +25,7 @@ from crucible_worker.metrics.nll import mean_nll
 from crucible_worker.metrics.preference import dpo_metrics
 from crucible_worker.metrics.sampling_client import sampling_client_metrics
 from crucible_worker.metrics.trajectory import trajectory_metrics
+from tests.tables import rows
 
 TOLERANCE = 2.0**-22
 """Of the mean absolute term: the originals sum in float32."""
@@ -141,8 +142,8 @@ def test_mean_nll(batch: Batch) -> None:
     assert ours["perplexity"] == math.exp(ours["nll"])
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("tagged", [True, False])
+@rows("seed", range(5))
+@rows("tagged", [True, False])
 def test_trajectories(seed: int, tagged: bool) -> None:
     """compute_trajectory_metrics: every key but the cached tokens, which a batch does not tell."""
     rng = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, most_draws, pass_at_k
+from tests.tables import rows
 
 problem = st.integers(0, 300).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
 
@@ -32,7 +33,7 @@ def test_agrees_with_binomial_coefficients(problems, ks) -> None:
             assert f"pass@{k}" in metrics.undefined
 
 
-@pytest.mark.parametrize(
+@rows(
     ("n", "c", "k"),
     [
         *[(100_000, 1, 1), (100_000, 3, 7), (100_000, 400, 300), (50_000, 20_000, 30_000), (1000, 999, 1)],
@@ -80,7 +81,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("samples", "successes", "ks", "field"), BAD)
+@rows(("samples", "successes", "ks", "field"), BAD)
 def test_what_is_out_of_range_names_its_field(samples: list, successes: list, ks: list[int], field: str) -> None:
     """The error points at the column, and at the entry where there is one."""
     n, c = (np.array(column, None if column else np.int64) for column in (samples, successes))

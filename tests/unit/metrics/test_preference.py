@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.metrics.preference import dpo_metrics
+from tests.tables import rows
 
 KEYS = {"dpo_loss", "accuracy", "margin", "chosen_reward", "rejected_reward"}
 FIELDS = ("chosen_logprobs", "rejected_logprobs", "chosen_reference_logprobs", "rejected_reference_logprobs")
@@ -74,7 +75,7 @@ def test_small_margins_of_large_sums_keep_their_digits() -> None:
     assert values["accuracy"] == exact["accuracy"]
 
 
-@pytest.mark.parametrize("at", range(4))
+@rows("at", range(4))
 def test_values_that_are_not_finite_are_told(at: int) -> None:
     """Keys that need the value say how many are what, and whose; the other answers' reward has a value."""
     columns = [np.array([-1.0, -2.0]) for _ in FIELDS]
@@ -95,7 +96,7 @@ def test_sums_beyond_float64_are_told() -> None:
     assert metrics.values["rejected_reward"] == 0.0
 
 
-@pytest.mark.parametrize("beta", [0.0, -0.1, math.nan, math.inf])
+@rows("beta", [0.0, -0.1, math.nan, math.inf])
 def test_beta_is_above_zero(beta: float) -> None:
     """And finite."""
     with pytest.raises(InvalidField, match="dpo_beta"):

@@ -12,6 +12,7 @@ from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
 from crucible_worker.metrics.nll import mean_nll
 from crucible_worker.metrics.sums import BLOCK_TOKENS
+from tests.tables import rows
 
 LENGTHS = [3, 0, BLOCK_TOKENS - 1, 2 * BLOCK_TOKENS + 5, 1, 700]
 Columns = dict[str, Sequence[np.ndarray]]
@@ -39,8 +40,8 @@ def ragged(names: Sequence[str], dtype: str) -> dict[str, Ragged]:
     return {name: Ragged(column, lengths) for name, column in columns.items()}
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("name", CALLS)
+@rows("dtype", ["f4", "f8"])
+@rows("name", CALLS)
 def test_ragged_columns_give_what_lists_give(name: str, dtype: str):
     """To the last digits: blocks are cut elsewhere, and sums rounded elsewhere."""
     call, names = CALLS[name]
@@ -58,8 +59,8 @@ def test_ragged_columns_give_what_lists_give(name: str, dtype: str):
         np.testing.assert_allclose(array, many.per_sequence[key], rtol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("offset", [1, 3, 4])
-@pytest.mark.parametrize("name", CALLS)
+@rows("offset", [1, 3, 4])
+@rows("name", CALLS)
 def test_columns_may_lie_anywhere_in_memory(name: str, offset: int):
     """Views of a message begin at any byte: the same bits as of columns that are aligned."""
     call, names = CALLS[name]
@@ -92,7 +93,7 @@ def test_advantages_come_back_end_to_end(dtype: str):
     assert not np.shares_memory(advantages.values, columns["advantages"].values)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@rows("name", CALLS)
 def test_columns_of_other_lengths_are_refused(name: str):
     """The same number of values, parted elsewhere."""
     call, names = CALLS[name]

@@ -7,6 +7,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.metrics.sampling_client import sampling_client_metrics
+from tests.tables import rows
 
 
 def test_the_formulas() -> None:
@@ -65,7 +66,7 @@ def test_a_mean_beyond_float64_leaves_the_extremes_alone() -> None:
     assert metrics.values["time/sampling_time_max"] == 1.5e308
 
 
-@pytest.mark.parametrize(
+@rows(
     ("steps", "seconds", "field"),
     [
         (np.zeros(0, int), np.zeros(0), "sampling_client_steps"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from crucible_worker.metrics.accuracy import accuracy
 from crucible_worker.metrics.scores import Reduce, reduced
+from tests.tables import rows
 
 scores = st.lists(st.lists(st.none() | st.floats(0, 1), max_size=3), max_size=6)
 
@@ -32,8 +33,8 @@ def test_the_sum_has_the_error_of_so_many_means():
     assert total["score_sum_stderr"] == pytest.approx(5 * mean["score_mean_stderr"])
 
 
-@pytest.mark.parametrize("reduce", [Reduce.MEAN, Reduce.SUM])
-@pytest.mark.parametrize("empty", [[], [[]], [[None, None], [None]]])
+@rows("reduce", [Reduce.MEAN, Reduce.SUM])
+@rows("empty", [[], [[]], [[None, None], [None]]])
 def test_nothing_scored_is_undefined(reduce, empty):
     """There is neither a mean of 0 nor a sum of 0."""
     metrics = reduced(empty, reduce)

@@ -9,6 +9,7 @@ from crucible_bridge.errors import Code, InvalidField
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
 from crucible_worker.metrics.nll import mean_nll
+from tests.tables import rows
 
 Arrays = list[np.ndarray]
 
@@ -46,7 +47,7 @@ def _batch(columns: int) -> list[Arrays]:
     return [[np.zeros(2), np.zeros(0), np.zeros(3)] for _ in range(columns)]
 
 
-@pytest.mark.parametrize(("call", "fields", "empty"), CALLS)
+@rows(("call", "fields", "empty"), CALLS)
 def test_no_sequence_is_refused(call: Callable[..., object], fields: tuple[str, ...], empty: str) -> None:
     """A batch holds at least one sequence."""
     with pytest.raises(InvalidField) as caught:
@@ -56,8 +57,8 @@ def test_no_sequence_is_refused(call: Callable[..., object], fields: tuple[str, 
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize(("call", "fields", "column"), COLUMNS, ids=IDS)
-@pytest.mark.parametrize("row", [0, 1, 2])
+@rows(("call", "fields", "column"), COLUMNS, ids=IDS)
+@rows("row", [0, 1, 2])
 def test_another_length_is_refused(call: Callable[..., object], fields: tuple[str, ...], column: int, row: int) -> None:
     """The arrays of a sequence have one length: that of its log-probabilities."""
     batch = _batch(len(fields))
@@ -71,8 +72,8 @@ def test_another_length_is_refused(call: Callable[..., object], fields: tuple[st
     assert "(7,)" in caught.value.message
 
 
-@pytest.mark.parametrize(("call", "fields", "column"), COLUMNS, ids=IDS)
-@pytest.mark.parametrize("wrong", [np.zeros((3, 1)), np.zeros(())], ids=["two", "none"])
+@rows(("call", "fields", "column"), COLUMNS, ids=IDS)
+@rows("wrong", [np.zeros((3, 1)), np.zeros(())], ids=["two", "none"])
 def test_another_number_of_dimensions_is_refused(
     call: Callable[..., object], fields: tuple[str, ...], column: int, wrong: np.ndarray
 ) -> None:
@@ -86,8 +87,8 @@ def test_another_number_of_dimensions_is_refused(
     assert caught.value.field == fields[column].format(2)
 
 
-@pytest.mark.parametrize(("call", "fields", "column"), COLUMNS, ids=IDS)
-@pytest.mark.parametrize("dtype", ["U3", "O", "c16", "M8[s]"])
+@rows(("call", "fields", "column"), COLUMNS, ids=IDS)
+@rows("dtype", ["U3", "O", "c16", "M8[s]"])
 def test_what_is_no_number_is_refused(
     call: Callable[..., object], fields: tuple[str, ...], column: int, dtype: str
 ) -> None:
@@ -102,10 +103,10 @@ def test_what_is_no_number_is_refused(
     assert "holds" in caught.value.message
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "fields", "column"), [row for row in COLUMNS if row[2]], ids=[i for i, row in zip(IDS, COLUMNS) if row[2]]
 )
-@pytest.mark.parametrize("count", [0, 2, 4])
+@rows("count", [0, 2, 4])
 def test_another_number_of_arrays_is_refused(
     call: Callable[..., object], fields: tuple[str, ...], column: int, count: int
 ) -> None:

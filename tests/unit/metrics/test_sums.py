@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.metrics.sums import BLOCK_TOKENS, blocks, dot, exact_sum
+from tests.tables import rows
 
 length = st.one_of(st.integers(0, 3), st.sampled_from([BLOCK_TOKENS + offset for offset in (-1, 0, 1)]))
 
@@ -32,7 +33,7 @@ def test_short_sequences_share_a_block() -> None:
     assert [block.size for (block,) in blocks([np.ones(8)] * 1000, dtypes=(np.float64,))] == [8000]
 
 
-@pytest.mark.parametrize("size", [0, 1, 8_191, 8_192, 8_193, 3 * 8_192, 30_000])
+@rows("size", [0, 1, 8_191, 8_192, 8_193, 3 * 8_192, 30_000])
 def test_a_dot_product_in_rows_is_a_dot_product(size: int) -> None:
     """Whatever the length, to the last digits."""
     first, second = np.random.default_rng(size).normal(size=(2, size))

@@ -12,6 +12,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import TrajectoryBatch
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+from tests.tables import rows
 
 
 def _batch(**changes) -> TrajectoryBatch:
@@ -52,7 +53,7 @@ def test_every_built_in_key_is_reserved() -> None:
     assert {key.removeprefix("env/all/") for key in trajectory_metrics(_batch()).values} == BUILT_IN_KEYS
 
 
-@pytest.mark.parametrize(("threshold", "good"), [(0.25, 1.0), (0.26, 0.5), (1.0, 0.5), (1.01, 0.0)])
+@rows(("threshold", "good"), [(0.25, 1.0), (0.26, 0.5), (1.0, 0.5), (1.01, 0.0)])
 def test_a_group_is_good_from_the_threshold_on(threshold: float, good: float) -> None:
     """A group with one reward is good at the threshold, bad below."""
     values = trajectory_metrics(_batch(), good_threshold=threshold).values
@@ -238,7 +239,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("field", "changes", "what"), BAD, ids=[f"{row[0]} {row[2]}" for row in BAD])
+@rows(("field", "changes", "what"), BAD, ids=[f"{row[0]} {row[2]}" for row in BAD])
 def test_columns_that_do_not_fit_name_the_field(field: str, changes: dict, what: str) -> None:
     """The error points at the column, and at the entry where there is one."""
     with pytest.raises(InvalidField) as caught:

@@ -15,6 +15,7 @@ from crucible_worker.metrics import trajectory_checks, trajectory_totals
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, MAX_KEYS, MAX_NAME_CHARS
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
+from tests.tables import rows
 
 
 def _drawn(seed: int) -> list[TrajectoryGroup]:
@@ -125,7 +126,7 @@ def test_a_mean_over_blocks_is_rounded_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert metrics.values["env/all/reward/total"] == math.fsum(rewards) / 20
 
 
-@pytest.mark.parametrize(
+@rows(
     ("groups", "told"),
     [
         ([_group(1.0, tags=("all",))], "stands for every group"),

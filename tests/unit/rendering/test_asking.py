@@ -12,6 +12,7 @@ from crucible_worker.rendering import sample_answers
 from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 
 PARAMS = SamplingParams(max_tokens=8)
 CONVERSATION = Conversation((ChatMessage("user", "hi"),))
@@ -91,8 +92,8 @@ async def test_a_model_that_generates_nothing_is_refused():
     assert caught.value.reason == "MISSING_CLIENT"
 
 
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize(
+@rows("gated", [False, True])
+@rows(
     ("renderer", "input", "asked", "stop"),
     [
         ("chat_template", "hi", CONVERSATION, ()),

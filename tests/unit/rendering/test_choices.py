@@ -18,6 +18,7 @@ from crucible_worker.rendering.choices import (
     named_choice,
     render_choices,
 )
+from tests.tables import rows
 
 DATUM = Datum(model_input=ModelInput.of([5, 6]), loss_fn_inputs={})
 
@@ -126,7 +127,7 @@ async def test_text_needs_a_tokenizer() -> None:
     assert caught.value.reason == "NO_TOKENIZER"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sample", "form", "field"),
     [
         (question("46"), ChoiceForm.TEXT, "choices"),
@@ -163,7 +164,7 @@ def test_what_just_fits_is_taken(sample: Sample, form: ChoiceForm) -> None:
     check_choices(sample, form)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("target", "found"),
     [("46", 0), ("no", 1), ("A", 0), ("B", 1), ("C", 2), ("D", None), ("a", None), ("", None), ("AB", None)],
 )

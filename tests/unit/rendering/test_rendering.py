@@ -9,6 +9,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
 from crucible_worker.rendering import render_prompt, render_supervised
 from crucible_worker.rendering.prompts import render_question
+from tests.tables import rows
 
 BOS, EOS = 1, 2
 
@@ -99,7 +100,7 @@ async def test_what_renders_to_nothing_is_invalid():
         await render_prompt(CharacterTokenizer(has_chat_template=True), conversation())
 
 
-@pytest.mark.parametrize(
+@rows(
     ("renderer", "template", "expected"),
     [
         ("auto", False, chr(BOS) + "1+1="),

@@ -10,6 +10,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Sample
 from crucible_worker.rendering import render_supervised, role_colon
 from crucible_worker.rendering.prompts import render_question
+from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
 TURNS = (
@@ -59,7 +60,7 @@ async def test_text_is_a_message_of_the_user(tokenizer):
     assert rendered.stop == (role_colon.STOP,)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("output", "answer"),
     [
         (" 4", "4"),

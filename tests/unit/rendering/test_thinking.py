@@ -2,11 +2,11 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.rendering import without_thinking
+from tests.tables import rows
 
 PIECES = st.sampled_from(
     [
@@ -28,7 +28,7 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("output", "answer"),
     [
         ("46", "46"),

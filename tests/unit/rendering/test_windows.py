@@ -1,12 +1,12 @@
 """Windows of what is longer than a context: which tokens each measures, and behind which."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import Datum, ModelInput
 from crucible_worker.rendering.windows import windows_of
+from tests.tables import rows
 
 BEGIN = 99
 
@@ -64,7 +64,7 @@ def test_every_target_is_measured_once(count, size):
         assert all(window.end - window.start == min(size, count) for window in windows)
 
 
-@pytest.mark.parametrize("size", [None, 0, 4, 5])
+@rows("size", [None, 0, 4, 5])
 def test_what_fits_is_not_cut(size):
     """Nor is anything where no size is known: the datum is the one that was given."""
     datum, targets, weights = datum_of([1, 2, 3, 4])

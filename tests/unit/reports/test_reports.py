@@ -27,6 +27,7 @@ from crucible_bridge.types import (
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.reports.as_markdown import MAX_CELL_CHARS
 from crucible_worker.reports.facts import MAX_FAILURES
+from tests.tables import rows
 
 SPEC = EvaluatorSpec(kind="accuracy", name="strict", options={"grader": "numeric"})
 METRICS = Metrics({"strict/accuracy": 0.75}, {"strict/accuracy_stderr": "only one sample was scored"})
@@ -127,7 +128,7 @@ def test_failures_are_shown_up_to_the_limit(count: int) -> None:
     assert len(report["evaluations"][0]["failures"]) == min(count, MAX_FAILURES)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("hostile", "never"),
     [
         ("a|b", "a|b"),

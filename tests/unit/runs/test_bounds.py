@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 
-import pytest
-
 from crucible_bridge.types import Limits
 from crucible_worker.alarms import Alarms
 from crucible_worker.runs.bounds import WIND_UP_SECONDS, Patience, bound_of_task
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limits", "left", "seconds", "reason"),
     [
         (Limits(), None, None, None),

@@ -12,6 +12,7 @@ from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 
 PROMPT, PARAMS = ModelInput.of([1, 2]), SamplingParams(max_tokens=1)
 
@@ -64,7 +65,7 @@ async def test_other_exceptions_pass():
     assert backend.calls == 1
 
 
-@pytest.mark.parametrize("samples", [0, 1, 33, 34, 40, 1000])
+@rows("samples", [0, 1, 33, 34, 40, 1000])
 async def test_budget_of_retries(samples):
     """All calls together are retried as often as the share of the samples says, at least MIN_RETRIES times."""
     gate, backend = CallGate(samples), Backend(10**6)
@@ -204,7 +205,7 @@ class Mute:
         raise AssertionError("nothing is measured")
 
 
-@pytest.mark.parametrize("kind", [ScriptedModel, Words, Targets, Continuations])
+@rows("kind", [ScriptedModel, Words, Targets, Continuations])
 async def test_likeliest_tokens_pass_the_gate(kind):
     """Whatever else a client can do: counted and retried; one that does not tell them does not behind the gate."""
     model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)

@@ -30,6 +30,7 @@ from crucible_bridge.types import (
 from crucible_worker.runs import jsonl
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
 from crucible_worker.runs.jsonl import line_of, read_lines
+from tests.tables import rows
 
 Write = Callable[[bytes], Path]
 GOOD = b'{"input": "2+2=", "target": "4"}\n'
@@ -101,7 +102,7 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
     assert [sample.id for sample in _load(root).samples] == ["0", "1"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("line", "says"),
     [
         (b"", "is empty"),
@@ -315,7 +316,7 @@ def test_an_empty_list_is_refused() -> None:
     assert (caught.value.field, caught.value.reason) == ("dataset.inline", "EMPTY_DATASET")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("path", "error"),
     [
         ("missing.jsonl", NotFound),
@@ -380,7 +381,7 @@ def test_an_unknown_builtin_data_set_is_refused_with_those_that_are_known() -> N
         load(Dataset(source=BuiltinDataset("mmlu")), data_roots=[], builtins=BUILTIN_DATASETS)
 
 
-@pytest.mark.parametrize(("limit", "count"), [(1, 1), (4, 4), (5, 5), (6, 5), (None, 5)])
+@rows(("limit", "count"), [(1, 1), (4, 4), (5, 5), (6, 5), (None, 5)])
 def test_a_limit_takes_the_first(limit: int | None, count: int) -> None:
     """At most as many samples as the limit, in order."""
     loaded = _inline([Sample(input=str(index)) for index in range(5)], limit=limit)
@@ -422,7 +423,7 @@ def test_equal_samples_have_equal_fingerprints_however_they_came(root: Path, wri
 BASE = Sample(id="a", input="x", targets=("y",), choices=("z",), metadata={"k": "v"})
 
 
-@pytest.mark.parametrize(
+@rows(
     "change",
     [
         {"id": "b"},

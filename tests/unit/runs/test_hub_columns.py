@@ -8,6 +8,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_worker.runs.hub.columns import find_columns, record_of
 from crucible_worker.runs.jsonl import line_of, parsed_line
+from tests.tables import rows
 
 LETTERS = types.SimpleNamespace(names=["A", "B"])
 """As the library's type of classes tells their names."""
@@ -18,7 +19,7 @@ def record(columns, features, row):
     return record_of(row, find_columns(columns, features))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("columns", "row", "expected"),
     [
         ({"input": "q"}, {"q": "a"}, {"input": "a"}),
@@ -55,7 +56,7 @@ def test_classes_are_their_names(value, named):
     assert record({"input": "q", "target": "t"}, features, {"q": "a", "t": value}) == {"input": "a", key: named}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("columns", "field", "told"),
     [
         ({"input": "x"}, 'dataset.hub.columns["input"]', "q, t.u, t.v"),
@@ -79,7 +80,7 @@ def test_columns_of_both_kinds_of_targets_are_not_chosen_between():
         find_columns({}, {"input": None, "target": None, "targets": None})
 
 
-@pytest.mark.parametrize("value", [None, 3, {"a": "b"}, []])
+@rows("value", [None, 3, {"a": "b"}, []])
 def test_an_input_that_is_none_is_a_malformed_record(value):
     """It is said as of any file."""
     raw = json.dumps(record({"input": "q"}, {"q": None}, {"q": value})).encode()

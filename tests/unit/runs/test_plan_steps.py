@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from crucible_worker.runs.plan_steps import (
     path_in_plan,
     request_of,
 )
+from tests.tables import rows
 
 NLL = PlannedEvaluation(evaluators=(EvaluatorSpec(kind="nll"),), dataset=Dataset.of("builtin:arithmetic"))
 NAMED = dataclasses.replace(NLL, evaluators=(EvaluatorSpec(kind="nll", name="a"), EvaluatorSpec(kind="nll", name="b")))
@@ -38,9 +38,7 @@ def plan(often=(NLL,), seldom=(NAMED,), **fields) -> EvaluationPlan:
     return EvaluationPlan(plan_id="p", run_id="r", evaluations=often, infrequent_evaluations=seldom, **every)
 
 
-@pytest.mark.parametrize(
-    ("step", "due"), [(0, (0, 1)), (1, ()), (2, (0,)), (3, (1,)), (4, (0,)), (5, ()), (6, (0, 1)), (7, ())]
-)
+@rows(("step", "due"), [(0, (0, 1)), (1, ()), (2, (0,)), (3, (1,)), (4, (0,)), (5, ()), (6, (0, 1)), (7, ())])
 def test_an_interval_divides_the_steps_of_what_is_due(step, due):
     """Step 0 is due for both, others by their intervals; at the last step everything is."""
     assert due_parts(plan(), step, last=False) == due
@@ -65,7 +63,7 @@ def test_both_kinds_of_one_step_are_one_evaluation():
     assert (request.evaluation_id, request.run_id, request.step) == ("p-step-6-0", "r", 6)
 
 
-@pytest.mark.parametrize(
+@rows(
     "change",
     [
         {"dataset": Dataset.of([Sample(input="x")])},
@@ -137,7 +135,7 @@ def test_every_part_that_is_due_is_evaluated_once(often, seldom, every, seldom_e
     assert len({evaluation.evaluation_id for evaluation in again}) == len(again)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "path"),
     [
         ('evaluators[0].options["x"]', 'evaluations[0].evaluators[0].options["x"]'),

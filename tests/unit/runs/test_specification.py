@@ -24,6 +24,7 @@ from crucible_worker.runs.specification import (
     sample_seed,
     with_kept_samples,
 )
+from tests.tables import rows
 from tests.unit.bridge.strategies import labels, limits, plain, text
 from tests.unit.bridge.strategies import requests as any_requests
 from tests.unit.runs.journals import request
@@ -124,9 +125,7 @@ def test_seed_is_what_it_has_always_been():
     assert sample_seed(1, "a", 0) == 2170595579459010110
 
 
-@pytest.mark.parametrize(
-    ("prefix", "name", "key"), [("", None, "nll"), ("t/", None, "t/nll"), ("", "a", "a/nll"), ("t/", "a", "t/a/nll")]
-)
+@rows(("prefix", "name", "key"), [("", None, "nll"), ("t/", None, "t/nll"), ("", "a", "a/nll"), ("t/", "a", "t/a/nll")])
 def test_metric_keys(prefix, name, key):
     """Prefix, then the name where there is one."""
     assert metric_key(prefix, EvaluatorSpec(kind="nll", name=name), "nll") == key
@@ -153,7 +152,7 @@ def test_equal_keys_across_names_are_refused():
 RUBRIC = ("rubric", None, ("rubric_score", "rubric/<criterion>"))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("first", "second", "key"),
     [
         (RUBRIC, ("accuracy", "rubric", ("accuracy",)), "rubric/accuracy"),

@@ -13,6 +13,7 @@ from crucible_worker.runs import claims, lifecycle, streams
 from crucible_worker.runs.journal import journal as journals
 from crucible_worker.runs.journal.queries import find_by_number, head
 from crucible_worker.runs.streams import PAGE_EVENTS, EventFilter, follow
+from tests.tables import rows
 from tests.unit.runs.journals import append, claim, commit, open_journal, owner_locks, request
 
 
@@ -295,7 +296,7 @@ async def test_streams_wait_for_threads_of_their_own(journal):
     assert {name.rpartition("_")[0] for name in names} == {"stream-reader"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("waited", "rest"),
     [
         (0.0, streams.FLUSH_SECONDS),

@@ -19,6 +19,7 @@ from crucible_bridge.v1 import types_pb2
 from crucible_worker.snakepit.parameters import Arguments
 from crucible_worker.snakepit.tools_arrays import read_array, read_numbers
 from crucible_worker.snakepit.tools_catalogue import TOOLS
+from tests.tables import rows
 
 NAMES = ("logprobs", "mask", "training_logprobs")
 DTYPES = {"logprobs": "<f4", "mask": "u1", "training_logprobs": "<f8"}
@@ -252,7 +253,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("parameters", "binary", "field", "text"), WRONG)
+@rows(("parameters", "binary", "field", "text"), WRONG)
 def test_what_cannot_be_an_array_is_named(parameters: Any, binary: Any, field: str, text: str):
     """Whatever does not fit is refused, with the path of what the caller wrote."""
     with pytest.raises(InvalidField) as refused:

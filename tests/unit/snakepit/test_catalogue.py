@@ -16,6 +16,7 @@ from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools import LIST_TOOLS
 from crucible_worker.snakepit.tools_catalogue import NO_TOOLS, TOOLS, Tool
 from crucible_worker.snakepit.tools_schema import parameters_schema
+from tests.tables import rows
 from tests.unit.snakepit.examples import PAGE, examples
 from tests.unit.snakepit.strategies import messages_of
 
@@ -52,7 +53,7 @@ def test_the_page_has_every_tool():
     assert all(any(line.startswith(("| `" + name, "| *`" + name)) for line in lines) for name in names)
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+@rows("tool", TOOLS, ids=lambda tool: tool.name)
 def test_the_schema_takes_the_example(tool: Tool):
     """A tool's schema is one, takes the page's example, and refuses a parameter that the tool does not have."""
     schema = parameters_schema(tool)

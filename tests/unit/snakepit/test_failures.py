@@ -17,6 +17,7 @@ from crucible_worker.snakepit.failures import (
     python_error,
 )
 from crucible_worker.snakepit.tools import ToolCall
+from tests.tables import rows
 
 KNOWN = {
     "AttributeError",
@@ -35,7 +36,7 @@ KNOWN = {
 CALL = ToolCall(correlation_id="c-1", session_id="s-1")
 
 
-@pytest.mark.parametrize("code", Code)
+@rows("code", Code)
 def test_every_code_is_an_exception_that_snakepit_knows(code: Code):
     """The type is one of Python's own, by a name that Snakepit has a struct for."""
     told = json.loads(as_json(BridgeError("no", code=code), CALL, "evaluate"))
@@ -45,7 +46,7 @@ def test_every_code_is_an_exception_that_snakepit_knows(code: Code):
     assert told["context"]["code"] == code
 
 
-@pytest.mark.parametrize("reason", TYPES_BY_REASON)
+@rows("reason", TYPES_BY_REASON)
 def test_some_reasons_say_more(reason: str):
     """A reason may have a type of its own."""
     told = json.loads(as_json(FailedPrecondition("no", reason=reason), CALL, "evaluate"))

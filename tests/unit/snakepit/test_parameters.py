@@ -19,6 +19,7 @@ from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_catalogue import TOOLS
 from crucible_worker.snakepit.tools_schema import parameters_schema
 from crucible_worker.snakepit.tools_short_forms import SHORT_FORMS
+from tests.tables import rows
 from tests.unit.snakepit.strategies import TEXTS, messages_of
 
 REQUESTS = (
@@ -95,7 +96,7 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("field", "short", "whole"), SHORT)
+@rows(("field", "short", "whole"), SHORT)
 def test_short_forms_stand_for_whole_ones(field: str, short: Any, whole: Any):
     """A short form is read as what it stands for, and the schema of a tool has both."""
     request = evaluation_pb2.EvaluateRequest
@@ -159,7 +160,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("value", "field", "reason"), REFUSED)
+@rows(("value", "field", "reason"), REFUSED)
 def test_what_is_wrong_is_named(value: Any, field: str, reason: str):
     """An unknown field, a wrong type or a value out of bounds is refused, with its path."""
     with pytest.raises(InvalidField) as refused:
@@ -215,7 +216,7 @@ def test_enums_are_words_in_any_case():
         filled(request, {"states": ["done"]})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("given", "expected"),
     [
         ("é", "é".encode()),

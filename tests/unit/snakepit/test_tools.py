@@ -25,6 +25,7 @@ from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall, Tools
 from crucible_worker.snakepit.tools_catalogue import TOOLS
 from crucible_worker.testing import STALL, ScriptedModel
 from crucible_worker.testing.worker import scripted_build
+from tests.tables import rows
 from tests.unit.snakepit.tools_kit import MODEL, refused, run, tools_of
 
 NLL: dict[str, Any] = {"model": f"embedded:{MODEL}", "evaluators": "nll", "dataset": [{"input": "a", "target": "b"}]}
@@ -78,7 +79,7 @@ async def test_a_stream_is_streamed_and_an_answer_is_not(tools: Tools):
         await stream(tools, "get_info")
 
 
-@pytest.mark.parametrize("tool", [*(tool.name for tool in TOOLS), "list_tools"])
+@rows("tool", [*(tool.name for tool in TOOLS), "list_tools"])
 async def test_every_tool_refuses_what_it_does_not_know(tools: Tools, tool: str):
     """A parameter that no tool has is refused by its name, or what else is wrong is said first."""
     call = stream(tools, tool, unknown_to_all=1) if tools.streaming(tool) else run(tools, tool, unknown_to_all=1)

@@ -13,6 +13,7 @@ from crucible_worker.evaluators.environments.episode import MAX_METRICS, MAX_NAM
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 from tests.unit.evaluators.environments.playing import Scripted, asker, here, step
 
 
@@ -20,7 +21,7 @@ async def _played(env: Scripted, model: ScriptedModel | None = None, max_turns: 
     return await play(env, here, asker(model, **params), seed=lambda turn: turn, max_turns=max_turns)
 
 
-@pytest.mark.parametrize(
+@rows(
     "observation",
     [
         "ab",
@@ -193,7 +194,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("begins", "found", "told"), BAD)
+@rows(("begins", "found", "told"), BAD)
 async def test_what_no_environment_may_give_is_its_mistake(begins: Any, found: Any, told: str) -> None:
     """Each is told, and no other rollout would be better."""
     with pytest.raises(ForeignFailure) as caught:
@@ -242,7 +243,7 @@ def test_seeds_are_functions_of_their_places() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limits", "told"),
     [
         ({"rollout_timeout_seconds": 1.0}, "rollout_limits.rollout_timeout_seconds"),

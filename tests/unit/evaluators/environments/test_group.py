@@ -22,6 +22,7 @@ from crucible_worker.evaluators.environments.group import (
     Ungraded,
 )
 from crucible_worker.testing import ScriptedModel
+from tests.tables import rows
 from tests.unit.evaluators.environments.playing import Scripts, grouped, step
 
 NO_LUCK = ValueError("no luck")
@@ -141,7 +142,7 @@ async def test_fail_fast_makes_nothing_again() -> None:
     assert builder.made == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("rounds", "least", "max_retries", "made", "rewards"),
     [
         ([[1]], 2, 3, 1, [0.0, 2.0]),
@@ -260,7 +261,7 @@ async def test_a_group_has_rewards_metrics_and_tags() -> None:
     assert group.tags == ("math", "hard")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "value", "told"),
     [
         ("rewards", [(1.0, {})], "1 group rewards"),
@@ -303,7 +304,7 @@ def _course(*alive: int, retries: int) -> Course:
     return Course(size=4, alive=alive, todo=(1, 3), round_=1, retries=retries, failures={"ValueError": 3})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("strategy", "alive", "retries", "todo"),
     [
         (Strategy.RETRY, (0, 1, 2, 3), 4, (0, 1, 2, 3)),

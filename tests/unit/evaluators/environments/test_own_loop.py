@@ -11,6 +11,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
+from tests.tables import rows
 
 QUICK = {"cleanup_seconds": 0.05, "settle_seconds": 0.05}
 """Whoever blocks is given up after a moment."""
@@ -57,7 +58,7 @@ class Panic(BaseException):
     """What a library that is not written in Python may raise."""
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "kind", "message"),
     [
         (ValueError("no luck"), "ValueError", "ValueError: no luck"),

@@ -26,6 +26,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
 from crucible_worker.evaluators.environments.group import Course
+from tests.tables import rows
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -126,7 +127,7 @@ def test_courses_arrive_as_they_were(course: Course) -> None:
     assert wire.course_from_map(_sent(wire.course_to_map(course))) == course
 
 
-@pytest.mark.parametrize(
+@rows(
     "shown",
     [
         "a\ud800",
@@ -178,7 +179,7 @@ GOOD = wire.outcome_to_map(
 )
 
 
-@pytest.mark.parametrize(
+@rows(
     "wrong",
     [
         {"verdict": "glorious"},
