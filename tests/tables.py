@@ -101,30 +101,27 @@ def _over(table: Sequence[Row], test: Test) -> Test:
             pytest.skip(f"no row has {wanted!r} in its name")
         return found
 
-    if inspect.iscoroutinefunction(test):
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        __tracebackhide__ = True
+        failed: list[tuple[Row, BaseException]] = []
+        for row in (wanted := chosen(fixtures)):
+            try:
+                test(**fixtures, **row.values)
+            except _FAILURES as error:
+                failed.append((row, error))
+        _report(failed, len(wanted))
 
-        @functools.wraps(test)
-        async def run(**fixtures: Any) -> None:
-            __tracebackhide__ = True
-            failed: list[tuple[Row, BaseException]] = []
-            for row in (wanted := chosen(fixtures)):
-                try:
-                    await test(**fixtures, **row.values)
-                except _FAILURES as error:
-                    failed.append((row, error))
-            _report(failed, len(wanted))
-    else:
-
-        @functools.wraps(test)
-        def run(**fixtures: Any) -> None:
-            __tracebackhide__ = True
-            failed: list[tuple[Row, BaseException]] = []
-            for row in (wanted := chosen(fixtures)):
-                try:
-                    test(**fixtures, **row.values)
-                except _FAILURES as error:
-                    failed.append((row, error))
-            _report(failed, len(wanted))
+    @functools.wraps(test)
+    async def run_coroutine(**fixtures: Any) -> None:
+        __tracebackhide__ = True
+        failed: list[tuple[Row, BaseException]] = []
+        for row in (wanted := chosen(fixtures)):
+            try:
+                await test(**fixtures, **row.values)
+            except _FAILURES as error:
+                failed.append((row, error))
+        _report(failed, len(wanted))
 
     left = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -133,7 +130,7 @@ def _over(table: Sequence[Row], test: Test) -> Test:
     ]
     if not asks:
         left.append(inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY))
-    made: Any = run
+    made: Any = run_coroutine if inspect.iscoroutinefunction(test) else run
     made.__signature__ = signature.replace(parameters=left)
     made.tabled = (test, table)
     return made

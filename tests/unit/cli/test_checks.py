@@ -64,6 +64,7 @@ async def test_a_healthy_worker_at_the_address_is_no_failure(monkeypatch: pytest
     """Doctor beside a worker that serves says so: nothing is to be mended."""
     async with run_worker({}) as worker:
         port = int(worker.address.rpartition(":")[2])
+        monkeypatch.setattr(checks, "HEALTH_SECONDS", 60.0)
 
         found = await asyncio.to_thread(_checks, Settings(port=port, state_dir=tmp_path), monkeypatch)
 
