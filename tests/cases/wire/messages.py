@@ -119,10 +119,10 @@ def _message(rng: random.Random, message: Message, wrong: float, depth: int) -> 
 def _set(rng: random.Random, message: Message, field: Any, wrong: float, depth: int) -> None:
     repeated = getattr(field, "is_repeated", None)
     repeated = field.label == _F.LABEL_REPEATED if repeated is None else repeated
-    entry = field.message_type is not None and field.message_type.GetOptions().map_entry
-    if entry:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
         values = getattr(message, field.name)
-        value_field = field.message_type.fields_by_name["value"]
+        value_field = kind.fields_by_name["value"]
         for key in rng.sample(["a", "b", "input", "target_tokens", "metadata.x", "é"], rng.choice([0, 1, 2, 3])):
             if value_field.message_type is not None:
                 _message(rng, values[key], wrong, depth + 1)
