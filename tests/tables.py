@@ -33,7 +33,8 @@ _FAILURES = (Exception, pytest.fail.Exception, pytest.skip.Exception)
 """A skipped row fails too: nobody would see that it was not run."""
 
 Test = Callable[..., Any]
-Ids = Sequence[str] | Callable[[Any], object] | None
+Called = Callable[[Any], object] | None
+Ids = Iterable[str] | Called
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,29 +56,31 @@ def rows(names: str | Sequence[str], cases: Iterable[Any], *, ids: Ids = None) -
         ValueError: the table has no rows; a row has a mark, or another number of values than there are names.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    table = [_row(parameters, case, index, ids) for index, case in enumerate(cases)]
+    named = [] if ids is None or callable(ids) else list(ids)
+    called = ids if callable(ids) else None
+    table = [
+        _row(parameters, case, index, name, called)
+        for index, (case, name) in enumerate(itertools.zip_longest(cases, named))
+    ]
     if not table:
         raise ValueError(f"a table of {', '.join(parameters)} without rows tests nothing")
     return functools.partial(_over, table)
 
 
-def _row(parameters: Sequence[str], case: Any, index: int, ids: Ids) -> Row:
-    given = None
+def _row(parameters: Sequence[str], case: Any, index: int, name: str | None, called: Called) -> Row:
     if isinstance(case, _PARAM):
         if case.marks:
             raise ValueError(f"row {index} has a mark, which counts for whole tests: use pytest.mark.parametrize")
-        values, given = case.values, case.id
+        values, name = case.values, str(case.id or name or "")
     else:
         values = (case,) if len(parameters) == 1 else tuple(case)
     if len(values) != len(parameters):
         raise ValueError(f"row {index} has {len(values)} values for {len(parameters)} names")
-    if given is None and isinstance(ids, Sequence):
-        given = ids[index]
-    return Row(str(given or "-".join(_name(value, ids) for value in values)), dict(zip(parameters, values)))
+    return Row(name or "-".join(_name(value, called) for value in values), dict(zip(parameters, values)))
 
 
-def _name(value: object, ids: Ids) -> str:
-    if callable(ids) and (chosen := ids(value)) is not None:
+def _name(value: object, called: Called) -> str:
+    if called is not None and (chosen := called(value)) is not None:
         return str(chosen)
     return getattr(value, "__name__", None) or textwrap.shorten(repr(value), MAX_NAME_CHARS)
 

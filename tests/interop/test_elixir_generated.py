@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from google.protobuf.descriptor import (
     Descriptor,
     EnumDescriptor,
@@ -22,6 +21,7 @@ from google.protobuf.descriptor import (
 )
 
 import crucible_bridge.v1
+from tests.tables import rows
 
 GENERATED = Path(__file__).resolve().parents[2] / "elixir_client_example" / "lib" / "crucible_bridge" / "v1"
 GENERATOR = "0.15.0"
@@ -162,7 +162,7 @@ def expected_service(service: ServiceDescriptor) -> Module:
     return module
 
 
-@pytest.mark.parametrize("name", sorted(proto_files()))
+@rows("name", sorted(proto_files()))
 def test_generated_modules_are_current(name: str) -> None:
     """Each generated file declares what its proto does, nothing less and nothing else; `make generate-elixir` else."""
     found = declared(GENERATED / f"{name}.pb.ex")
@@ -172,7 +172,7 @@ def test_generated_modules_are_current(name: str) -> None:
         assert found[module] == declarations, module
 
 
-@pytest.mark.parametrize("name", sorted(proto_files()))
+@rows("name", sorted(proto_files()))
 def test_generated_modules_are_laid_out_by_the_generator(name: str) -> None:
     """A declaration stands on one line if it fits there, else on several, as the generator's formatter writes it."""
     assert laid_out_otherwise((GENERATED / f"{name}.pb.ex").read_text()) == []

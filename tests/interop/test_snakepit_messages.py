@@ -18,6 +18,7 @@ from crucible_worker.snakepit.messages import answer, failure, read_asked
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.sessions import MAX_SESSIONS, Sessions
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
+from tests.tables import rows
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -150,7 +151,7 @@ def test_a_configuration_file_is_read_and_its_address_is_not(tmp_path: Path):
     assert (settings.host, settings.unix_socket, settings.log_level) == ("127.0.0.1", None, "debug")
 
 
-@pytest.mark.parametrize(
+@rows(
     "arguments", [["--stat-dir", "/x"], ["--state"], ["--state-dir"], ["--log-level=loud"], ["--host=0.0.0.0"], ["-v"]]
 )
 def test_mistakes_are_refused(arguments: list[str]):
@@ -159,7 +160,7 @@ def test_mistakes_are_refused(arguments: list[str]):
         read_launch([*arguments, *APPENDED], {}, Path("/script"))
 
 
-@pytest.mark.parametrize(("value", "asked"), [("1", True), ("TRUE", True), ("on", True), ("0", False), ("", False)])
+@rows(("value", "asked"), [("1", True), ("TRUE", True), ("on", True), ("0", False), ("", False)])
 def test_a_session_of_its_own_is_asked_for(value: str, asked: bool):
     """SNAKEPIT_PROCESS_GROUP says whether the process is to lead a group."""
     assert own_session({"SNAKEPIT_PROCESS_GROUP": value}) is asked

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.tables import rows
 
 COMMANDS = [("suites", "math"), ("suites",), ("suites", "--json"), ("--help",), ("--version",)]
 """Text, a table, JSON, and what the library of the command line writes by itself."""
@@ -23,7 +23,7 @@ def _run(command: tuple[str, ...], stdout: int) -> "subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@rows("command", COMMANDS, ids=" ".join)
 def test_a_full_disk_is_told_in_a_line(command: tuple[str, ...]):
     """No traceback, and no success."""
     with Path("/dev/full").open("wb") as full:
@@ -33,7 +33,7 @@ def test_a_full_disk_is_told_in_a_line(command: tuple[str, ...]):
     assert done.stderr == b"crucible-worker: cannot write to standard output: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@rows("command", COMMANDS, ids=" ".join)
 def test_of_a_closed_pipe_nothing_is_said(command: tuple[str, ...]):
     """Whoever closed it, as `head` does, has read enough."""
     reading, writing = os.pipe()

@@ -11,6 +11,7 @@ from crucible_bridge.types import Assertions, Verdict
 from crucible_worker.grading.code.grader import CodeGrader
 from tests.cases.code.crossing import NOT_PASSED, PASSED, UNPASSABLE
 from tests.service.code_kit import code_grader, graded, needs_sandbox
+from tests.tables import rows
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]
 
@@ -22,7 +23,7 @@ async def grader() -> AsyncIterator[CodeGrader]:
         yield grader
 
 
-@pytest.mark.parametrize("name", PASSED)
+@rows("name", PASSED)
 async def test_what_crosses_is_what_it_was(grader: CodeGrader, name: str):
     """With its type, its order, its identity and what has changed in it."""
     program, test = PASSED[name]
@@ -32,7 +33,7 @@ async def test_what_crosses_is_what_it_was(grader: CodeGrader, name: str):
     assert grade.verdict is Verdict.CORRECT, grade.reason
 
 
-@pytest.mark.parametrize("name", NOT_PASSED)
+@rows("name", NOT_PASSED)
 async def test_what_crosses_equals_what_it_equals_in_python(grader: CodeGrader, name: str):
     """And nothing more."""
     program, test = NOT_PASSED[name]
@@ -42,7 +43,7 @@ async def test_what_crosses_equals_what_it_equals_in_python(grader: CodeGrader, 
     assert (grade.verdict, grade.score) == (Verdict.INCORRECT, 0.0), grade.reason
 
 
-@pytest.mark.parametrize("name", UNPASSABLE)
+@rows("name", UNPASSABLE)
 async def test_what_cannot_cross_is_an_error(grader: CodeGrader, name: str):
     """As an argument, and as a result of which the tests need more than a value."""
     program, test = UNPASSABLE[name]

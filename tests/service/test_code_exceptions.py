@@ -11,6 +11,7 @@ from crucible_bridge.types import Assertions, Verdict
 from crucible_worker.grading.code.grader import CodeGrader
 from tests.cases.code.exceptions import CAUGHT, ERRORS, PROTOCOLS, UNCAUGHT
 from tests.service.code_kit import code_grader, graded, needs_sandbox
+from tests.tables import rows
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]
 
@@ -28,7 +29,7 @@ RAISED = (
 )
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@rows("name", PROTOCOLS)
 async def test_no_protocol_swallows_what_a_program_raises(grader: CodeGrader, name: str):
     """Neither an exception of these types nor one below them; the tests can be passed."""
     test = Assertions(PROTOCOLS[name])
@@ -44,7 +45,7 @@ async def test_no_protocol_swallows_what_a_program_raises(grader: CodeGrader, na
     assert passed == []
 
 
-@pytest.mark.parametrize("name", CAUGHT)
+@rows("name", CAUGHT)
 async def test_tests_catch_what_a_program_raises(grader: CodeGrader, name: str):
     """By its type or one above it, with its text and its arguments."""
     grade = await graded(grader, ERRORS, Assertions(CAUGHT[name]))
@@ -52,7 +53,7 @@ async def test_tests_catch_what_a_program_raises(grader: CodeGrader, name: str):
     assert grade.verdict is Verdict.CORRECT, grade.reason
 
 
-@pytest.mark.parametrize("name", UNCAUGHT)
+@rows("name", UNCAUGHT)
 async def test_tests_do_not_catch_more(grader: CodeGrader, name: str):
     """What they do not catch, the program has failed by."""
     grade = await graded(grader, ERRORS, Assertions(UNCAUGHT[name]))

@@ -24,6 +24,7 @@ from crucible_worker.grading.code import grader as code
 from crucible_worker.grading.code.grader import MAX_TESTS, MAX_TIMEOUTS, CodeGrader
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
+from tests.tables import rows
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]
 
@@ -152,7 +153,7 @@ PASSING: dict[str, tuple[str, CodeTest]] = {
 }
 
 
-@pytest.mark.parametrize("name", PASSING)
+@rows("name", PASSING)
 async def test_what_is_right_is_correct(grader: CodeGrader, name: str):
     """With the score 1 and no reason."""
     program, test = PASSING[name]
@@ -280,7 +281,7 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAILING)
+@rows("name", FAILING)
 async def test_what_is_wrong_is_incorrect(grader: CodeGrader, name: str):
     """With the score 0, and the reason for a person."""
     program, test, reason = FAILING[name]
@@ -336,7 +337,7 @@ UNKNOWABLE: dict[str, tuple[CodeTest, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNKNOWABLE)
+@rows("name", UNKNOWABLE)
 async def test_what_nobody_can_tell_is_an_error(grader: CodeGrader, name: str):
     """Without a score, and said why; never wrong."""
     test, reason, says = UNKNOWABLE[name]
@@ -361,10 +362,8 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-@pytest.mark.parametrize(
-    "program", ["def f(x): return x", "def f(x): return None", "raise ValueError", "import os; os._exit(0)"]
-)
+@rows("name", ENDLESS)
+@rows("program", ["def f(x): return x", "def f(x): return None", "raise ValueError", "import os; os._exit(0)"])
 async def test_tests_without_an_end_are_undecided(grader: CodeGrader, name: str, program: str):
     """Where they compute without end, or beyond their memory, by themselves; a program that ends before has failed."""
     grade = await graded(grader, program, Assertions(ENDLESS[name]), limits=CodeLimits(timeout_ms=600))

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
 from crucible_worker.grading.code.grader import MAX_TESTS, CodeGrader
 from crucible_worker.grading.code.inside.frames import ENVELOPE_BYTES
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
+from tests.tables import rows
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]
 
@@ -140,7 +141,7 @@ GRADED: dict[str, tuple[str, CodeTest, Verdict, float]] = {
 }
 
 
-@pytest.mark.parametrize("name", GRADED)
+@rows("name", GRADED)
 async def test_a_program_has_its_grade(grader: CodeGrader, name: str):
     """Each input with its output is a test of its own, and the score is the share of those passed."""
     program, test, verdict, score = GRADED[name]
@@ -162,7 +163,7 @@ AT_THE_LIMIT = {
 }
 
 
-@pytest.mark.parametrize("name", AT_THE_LIMIT)
+@rows("name", AT_THE_LIMIT)
 async def test_a_returned_value_may_be_as_large_as_the_limit_says(grader: CodeGrader, name: str):
     """It is counted as JSON in UTF-8, whatever else the message holds; one byte more is too much."""
     form, count = AT_THE_LIMIT[name]

@@ -24,6 +24,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
 from crucible_worker.limits import MIN_MESSAGE_BYTES
 from tests.service.evaluation_kit import SHOUT, accuracy, asked, log_of, nll, refused, rig, samples_of
+from tests.tables import rows
 
 INVALID, NOT_FOUND = Code.INVALID_ARGUMENT, Code.NOT_FOUND
 
@@ -264,7 +265,7 @@ async def test_unknown_and_empty_ids_on_every_call():
         await refused(r.evaluation.generate_report([]), INVALID, "INVALID_FIELD", "evaluation_ids")
 
 
-@pytest.mark.parametrize("after", [10**6, 2**63 - 1, 2**63, 2**64 - 1])
+@rows("after", [10**6, 2**63 - 1, 2**63, 2**64 - 1])
 async def test_watch_from_beyond_the_log(after):
     """after_sequence beyond the log's end, however large, is OUT_OF_RANGE with the last sequence."""
     async with rig() as r:

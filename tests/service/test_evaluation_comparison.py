@@ -14,6 +14,7 @@ from crucible_bridge.types import Dataset, EvaluatorSpec, Goal, Limits, RankBy, 
 from crucible_worker.runs import comparison
 from crucible_worker.testing import Call, ScriptedModel, run_worker
 from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig
+from tests.tables import rows
 
 SAMPLES = tuple(Sample(id=f"s{index}", input=f"question {index}", targets=("YES",)) for index in range(12))
 
@@ -272,7 +273,7 @@ async def test_more_results_than_the_limit_are_refused():
                 await refused(call, Code.RESOURCE_EXHAUSTED, "TOO_MANY_SAMPLES")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("arguments", "code", "said"),
     [
         ({}, Code.INVALID_ARGUMENT, "evaluation_ids"),

@@ -25,6 +25,7 @@ from tests.service.evaluation_kit import (
     samples_of,
     state_of,
 )
+from tests.tables import rows
 
 REQUIRED = {
     "classification": {"labels": ["A", "B"]},
@@ -172,7 +173,7 @@ async def test_counts_tell_unscored_from_errors():
     assert not {"n", "n_scored", "n_unscored", "n_errors"} & values.keys()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limits", "failed"),
     [
         (Limits(max_unscored=2), False),

@@ -24,6 +24,7 @@ from tests.service.evaluation_kit import (
     rig,
     state_of,
 )
+from tests.tables import rows
 
 START, SAMPLE = EventKind.EVALUATION_START, EventKind.SAMPLE_COMPLETE
 STOP, EXCEPTION = EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION
@@ -140,7 +141,7 @@ async def test_undefined_metrics_are_named_in_the_events_with_their_reason():
     assert complete.metadata["undefined.accuracy_stderr"] == "only one sample was scored"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "name"),
     [
         (START, ("crucible_bridge", "evaluation", "start")),

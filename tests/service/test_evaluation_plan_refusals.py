@@ -16,6 +16,7 @@ from crucible_bridge.types import (
 )
 from tests.service.evaluation_kit import accuracy, nll, refused, rig
 from tests.service.plans_kit import plan, planned
+from tests.tables import rows
 
 
 async def test_what_is_no_plan_is_refused_before_it_is_sent():
@@ -101,7 +102,7 @@ WRONG_PLANS: list[tuple[EvaluationPlan, Code, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "code", "reason", "field"), WRONG_PLANS, ids=[f"{reason}-{field}" for _, _, reason, field in WRONG_PLANS]
 )
 async def test_a_wrong_plan_is_refused_when_it_is_registered(wrong, code, reason, field):

@@ -20,6 +20,7 @@ from tests.service.evaluation_kit import (
     rig,
     samples_of,
 )
+from tests.tables import rows
 
 
 async def run_some(r):
@@ -64,7 +65,7 @@ async def test_list_tells_the_states():
             assert [item.evaluation_id for item in page.items] == [state]
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 5, 6])
+@rows("size", [1, 2, 4, 5, 6])
 async def test_list_pages(size):
     """Pages of any size hold every evaluation once, newest first, none empty; the last has no token."""
     async with rig() as r:
@@ -190,7 +191,7 @@ async def test_page_sizes():
                 await refused(call(page_size=size), Code.INVALID_ARGUMENT, "INVALID_FIELD", "page_size")
 
 
-@pytest.mark.parametrize("token", ["x", "-1", "1.2", "1.2.3.4", "1.2.-3", "9" * 40, "\N{FULLWIDTH DIGIT NINE}", "1 "])
+@rows("token", ["x", "-1", "1.2", "1.2.3.4", "1.2.-3", "9" * 40, "\N{FULLWIDTH DIGIT NINE}", "1 "])
 async def test_page_tokens_that_no_call_gave(token):
     """A token that is none is INVALID_ARGUMENT at page_token, in either listing."""
     async with rig() as r:

@@ -26,6 +26,7 @@ from tests.service.evaluation_kit import (
     state_of,
     verdicts_of,
 )
+from tests.tables import rows
 
 
 def failing_at_first(times, **options):
@@ -173,7 +174,7 @@ async def test_progress_keeps_a_slow_evaluation_from_stalling():
     assert evaluation.duration_ns > 300e6
 
 
-@pytest.mark.parametrize(
+@rows(
     ("limits", "worker", "peak"),
     [
         (Limits(concurrency=1), {}, 1),
@@ -244,11 +245,11 @@ async def test_every_sample_failing_leaves_accuracy_undefined():
     assert [(result.n_scored, result.n_errors) for result in evaluation.results] == [(0, 2), (0, 2)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("value", "verdict", "reason"),
     [(math.nan, Verdict.ERROR, "NAN_LOGPROB"), (math.inf, Verdict.ERROR, "INFINITE_LOGPROB")],
 )
-@pytest.mark.parametrize("client", ["training", "sampling"])
+@rows("client", ["training", "sampling"])
 async def test_log_probability_that_is_no_number_is_an_error(value, verdict, reason, client):
     """NaN or +inf: the sample is ERROR with that reason, not retried, and the mean is that of the others."""
     model = ScriptedModel(logprob=lambda token, position: value if token == ord("A") else -2.0)

@@ -30,6 +30,7 @@ from tests.service.evaluation_kit import (
     rig,
     verdicts_of,
 )
+from tests.tables import rows
 
 BEGIN, SAMPLE = EventKind.EVALUATOR_START, EventKind.SAMPLE_COMPLETE
 END, FAILED = EventKind.EVALUATOR_COMPLETE, EventKind.EVALUATOR_EXCEPTION
@@ -72,7 +73,7 @@ async def test_a_short_evaluator_does_not_wait_for_a_long_one(evaluators: Sequen
     assert [result.evaluator.label for result in evaluation.results] == [spec.label for spec in evaluators]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("evaluators", "order"),
     [
         ([accuracy("b"), accuracy("a")], ["b", "a"]),

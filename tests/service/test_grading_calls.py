@@ -37,6 +37,7 @@ from crucible_worker.services.grading_lanes import LARGE_REQUEST_BYTES, SLICE_SE
 from crucible_worker.testing import RunningWorker, record_events
 from tests.service.evaluation_kit import refused
 from tests.service.grading_kit import GRADING, HARD, grading_worker, math_item
+from tests.tables import rows
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -162,7 +163,7 @@ async def test_a_replaced_sequence_counts_as_what_it_became(stub: Any):
     assert ["longer than" in grade.reason for grade in (await stub.Score(request)).grades] == [False, True]
 
 
-@pytest.mark.parametrize("targets", [("", "5"), ("5", " "), ("\x00", "5"), ("\x00",), ("5", "\u200b")])
+@rows("targets", [("", "5"), ("5", " "), ("\x00", "5"), ("\x00",), ("5", "\u200b")])
 async def test_a_blank_target_leaves_its_item_undecided(grading: Any, targets: tuple[str, ...]):
     """Whatever the answer and the other targets, by every grader; the neighbours have their grades."""
     items = [GradeItem(answer="5", targets=targets), GradeItem(answer=targets[0], targets=targets)]
@@ -215,7 +216,7 @@ async def test_a_batch_at_its_limit_is_graded_and_one_beyond_is_refused(worker: 
     assert (await worker.bridge.worker.get_info()).limits["max_grading_items"] == MAX_ITEMS
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "field"),
     [
         (lambda stub: stub.GradeMath(pb.GradeMathRequest()), "items"),
@@ -311,7 +312,7 @@ async def test_answers_are_found_by_their_kind(grading: Any):
     ]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("scorer", "right", "wrong"),
     [
         (TextScorer(kind="exact_match"), ("Paris", "paris"), ("Paris", "London")),

@@ -13,6 +13,7 @@ from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenie
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
 from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.embedded import registry
+from tests.tables import rows
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 peft = pytest.importorskip("peft", reason="peft is not installed: adapters are not tested")
@@ -218,7 +219,7 @@ async def test_an_adapter_that_is_written_again_is_another_model(local, root):
     assert await before.compute_logprobs(ModelInput.of(PROMPT)) == values
 
 
-@pytest.mark.parametrize(
+@rows(
     ("adapter", "kind", "reason"),
     [
         ("damaged", FailedPrecondition, "ADAPTER_REFUSED"),

@@ -22,6 +22,7 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.rendering import render_prompt, render_supervised
+from tests.tables import rows
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -108,7 +109,7 @@ async def test_max_tokens_ends_a_sample(model):
     assert (sample.text, sample.stop_reason) == ("4", "length")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("stop", "text", "reason"),
     [
         (("6",), "4", "stop"),
@@ -194,7 +195,7 @@ async def test_unknown_tokens_are_refused(model, token):
         await model.forward([Datum(model_input=ModelInput.of([3]), loss_fn_inputs={"target_tokens": [token]})])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("inputs", "message"),
     [
         ({"target_tokens": [3, 4]}, "has shape"),
@@ -221,7 +222,7 @@ async def test_an_input_needs_tokens(model):
         await model.compute_logprobs(image)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "value"),
     [("max_tokens", 0), ("temperature", -0.1), ("temperature", math.nan), ("temperature", math.inf), ("top_p", 0.0),
      ("top_p", 1.1), ("top_p", math.nan), ("top_k", 0)],

@@ -22,6 +22,7 @@ from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 from tests.service.evaluation_kit import samples_of
 from tests.service.server_kit import settings_for
+from tests.tables import rows
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -71,7 +72,7 @@ async def test_all_tokens_behind_a_prompt_are_a_distribution(model):
     assert np.exp(np.concatenate(found)).sum() == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("prompt", "continuations", "field", "reason"),
     [
         ([], [[1]], "prompt", ""),

@@ -20,6 +20,7 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
 from crucible_worker.rendering.prompts import render_question
+from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, HeldTokenizer, byte_tokenizer, inputs_of
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
@@ -72,7 +73,7 @@ async def load(local, ref):
     return model
 
 
-@pytest.mark.parametrize("renderer", ["role_colon", "raw", "tinker:role_colon", "tinker:qwen3_instruct"])
+@rows("renderer", ["role_colon", "raw", "tinker:role_colon", "tinker:qwen3_instruct"])
 async def test_the_host_renders_as_this_process_does(local, renderer):
     """Tokens, weights and stop sequences are those of the same tokenizer at hand."""
     if renderer.startswith("tinker:"):

@@ -20,6 +20,7 @@ from crucible_worker.services import metric_answers
 from crucible_worker.testing import run_worker
 from tests.service.metrics_kit import CALLS, COLUMNS, datum, put, tensor
 from tests.service.server_kit import error_of
+from tests.tables import rows
 
 LIMIT = 2
 
@@ -38,7 +39,7 @@ SEQUENCES: list[tuple[str, str, Callable[[Any], object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "field", "change"), SEQUENCES, ids=[f"{row[0]}:{row[1]}" for row in SEQUENCES])
+@rows(("call", "field", "change"), SEQUENCES, ids=[f"{row[0]}:{row[1]}" for row in SEQUENCES])
 async def test_more_sequences_than_the_limit_are_refused(call: str, field: str, change: Callable[[Any], object]):
     """As many as GetInfo tells are answered; with one more, the field says where they are."""
     request = (COLUMNS if field == "columns.lengths" else CALLS)[call]()

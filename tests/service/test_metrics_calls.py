@@ -17,6 +17,7 @@ from crucible_worker.metrics.kl import kl_sample_train
 from crucible_worker.services.metrics import LARGE_REQUEST_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from tests.service.evaluation_kit import log_of
+from tests.tables import rows
 
 CALLS = 9
 """Calls of the service."""
@@ -144,7 +145,7 @@ async def test_a_large_call_is_answered_as_a_small_one(metrics: Any):
     assert answer.action_tokens == expected.action_tokens == masks.sum()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("mask", "counted"),
     [([0, 1, 1], 2), ([0.0, 0.5, -1.0], 1), (np.array([False, True, True]), 2), (np.array([0, 255, 1], np.uint8), 2)],
 )

@@ -22,6 +22,7 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.metrics_kit import CALLS, COLUMNS, asked, post, put, tensor
 from tests.service.server_kit import error_of
 from tests.service.test_metrics_calls import batch
+from tests.tables import rows
 
 F32 = types_pb2.DTYPE_F32
 
@@ -126,7 +127,7 @@ async def test_requests_that_are_right_are_answered(stub: Any):
     await stub.ComputeKLPostUpdate(asked())
 
 
-@pytest.mark.parametrize(("call", "field", "change"), WRONG, ids=[f"{row[0]}:{row[1]}" for row in WRONG])
+@rows(("call", "field", "change"), WRONG, ids=[f"{row[0]}:{row[1]}" for row in WRONG])
 async def test_the_wrong_field_is_named(stub: Any, call: str, field: str, change: Change):
     """One wrong field is INVALID_ARGUMENT with its path, which the message begins with."""
     request = CALLS[call]()
@@ -153,7 +154,7 @@ WRONG_COLUMNS: list[tuple[str, Change]] = [
 ]
 
 
-@pytest.mark.parametrize("call", COLUMNS)
+@rows("call", COLUMNS)
 async def test_columns_are_answered(stub: Any, call: str):
     """Sequences end to end are as good as data; both at once are not."""
     request, both = COLUMNS[call](), CALLS[call]()
@@ -165,8 +166,8 @@ async def test_columns_are_answered(stub: Any, call: str):
     assert (error.code, error.field) == (Code.INVALID_ARGUMENT, "columns")
 
 
-@pytest.mark.parametrize("call", COLUMNS)
-@pytest.mark.parametrize(("field", "change"), WRONG_COLUMNS)
+@rows("call", COLUMNS)
+@rows(("field", "change"), WRONG_COLUMNS)
 async def test_the_wrong_column_is_named(stub: Any, call: str, field: str, change: Change):
     """One wrong column, or lengths that are none, are INVALID_ARGUMENT with the path."""
     request = COLUMNS[call]()
@@ -198,8 +199,8 @@ async def test_bfloat16_columns_are_answered_by_such(stub: Any):
     assert answer.metrics.values == {"kl_policy_base": -1.5}
 
 
-@pytest.mark.parametrize("mask", ["f2", "f8", "i4", "i8", "u1", "?"])
-@pytest.mark.parametrize("logprobs", ["f2", "f8", "i4"])
+@rows("mask", ["f2", "f8", "i4", "i8", "u1", "?"])
+@rows("logprobs", ["f2", "f8", "i4"])
 async def test_columns_of_any_numbers_are_computed_with(stub: Any, logprobs: str, mask: str):
     """The same answer, whatever holds the same numbers."""
     request = COLUMNS["ComputeKLSampleTrain"]()
@@ -213,7 +214,7 @@ async def test_columns_of_any_numbers_are_computed_with(stub: Any, logprobs: str
     assert (answer.metrics.values["optim/entropy"], answer.action_tokens) == (3.0, 2)
 
 
-@pytest.mark.parametrize("dtype", ["i4", "i8", "u1", "?"])
+@rows("dtype", ["i4", "i8", "u1", "?"])
 async def test_advantages_that_are_no_floats_name_their_column(stub: Any, dtype: str):
     """Integers and bools take no penalty."""
     request = COLUMNS["IncorporateKLPenalty"]()
@@ -249,7 +250,7 @@ def png() -> types_pb2.ImageChunk:
     return types_pb2.ImageChunk(data=b"png", format="png")
 
 
-@pytest.mark.parametrize(("field", "change"), TOKENS)
+@rows(("field", "change"), TOKENS)
 async def test_tokens_are_checked_where_a_model_is_asked(stub: Any, field: str, change: Change):
     """Targets must be the input moved by one token; where log-probabilities are given, nobody looks at them."""
     request, without = asked(), post()
@@ -262,8 +263,8 @@ async def test_tokens_are_checked_where_a_model_is_asked(stub: Any, field: str, 
     await stub.ComputeKLPostUpdate(without)
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("size", [7, LARGE_REQUEST_BYTES])
+@rows("call", CALLS)
+@rows("size", [7, LARGE_REQUEST_BYTES])
 async def test_bytes_that_are_no_message_are_the_callers_error(worker: RunningWorker, call: str, size: int):
     """On the event loop or in a thread."""
     async with grpc.aio.insecure_channel(worker.address) as channel:
@@ -287,7 +288,7 @@ HERE: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "call"), HERE, ids=[row[0] for row in HERE])
+@rows(("field", "call"), HERE, ids=[row[0] for row in HERE])
 async def test_what_cannot_be_sent_is_refused_before(worker: RunningWorker, field: str, call: Callable[[Any], Any]):
     """The client names the field as the worker would."""
     with pytest.raises(InvalidField) as caught:

@@ -13,6 +13,7 @@ from crucible_worker.backends.openai import connection
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
+from tests.tables import rows
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
@@ -110,7 +111,7 @@ async def test_a_proxy_of_the_settings_is_used():
     assert proxy.asked[0].path == "http://far.invalid/v1/completions"
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@rows("status", [301, 302, 307, 308])
 async def test_redirects_are_not_followed(status):
     """A prompt and a key go where the settings say, and nowhere else."""
     async with remote() as (other, _):
@@ -124,7 +125,7 @@ async def test_redirects_are_not_followed(status):
         )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("reply", "reason"),
     [
         (Reply(b"<html>busy</html>"), "BACKEND_ANSWER"),

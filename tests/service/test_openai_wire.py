@@ -20,6 +20,7 @@ from crucible_worker.backends.openai.long_body import PART_BYTES
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
+from tests.tables import rows
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
@@ -218,7 +219,7 @@ async def test_a_server_that_stops_reading_is_given_up():
     assert (error.reason, error.retryable) == ("BACKEND_TIMEOUT", True)
 
 
-@pytest.mark.parametrize(
+@rows(
     "raw",
     [
         b"",

@@ -26,6 +26,7 @@ from crucible_bridge.types import (
 )
 from tests.service.evaluation_kit import accuracy, kinds_of, nll, numbered, refused, rig, samples_of, state_of
 from tests.service.orchestrator_kit import Shouter, asked
+from tests.tables import rows
 
 DATUM = Sample(input=Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weights": [1.0, 3.0]}))
 
@@ -158,7 +159,7 @@ async def test_what_the_model_cannot_do_is_said():
     assert [sample.problem.reason for sample in samples if sample.problem is not None] == ["MISSING_CLIENT"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "reason"),
     [
         (BackendError("later", reason="BACKEND_BUSY"), None),

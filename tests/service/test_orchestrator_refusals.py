@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
-
 from crucible_bridge.channel import open_channel
 from crucible_bridge.errors import Code
 from crucible_bridge.types import (
@@ -17,9 +15,10 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
 from tests.service.evaluation_kit import rig
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, start_of
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("frame", "field"),
     [
         (pb.EvaluateWithOrchestratorModelRequest(), "start"),

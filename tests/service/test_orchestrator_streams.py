@@ -33,6 +33,7 @@ from tests.robustness.harness import until
 from tests.service.evaluation_kit import kinds_of, numbered, rig, samples_of, state_of
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, shout, stands, start_of
 from tests.service.server_kit import stands as stands_as
+from tests.tables import rows
 
 COMPLETED = pb.EVALUATION_STATE_COMPLETED
 
@@ -82,7 +83,7 @@ LOGPROBS = array_to_v1(np.array([-1.0]))
 TOO_LONG = orchestrator_pb2.AnsweredSequence(text=b"\xff" * (MAX_TEXT_BYTES // 3 + 1), stop_reason="stop")
 
 
-@pytest.mark.parametrize(
+@rows(
     "answer",
     [
         {},

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.tables import rows
+
 SPEC = importlib.util.find_spec("tinker_cookbook")
 
 pytestmark = pytest.mark.skipif(SPEC is None, reason="tinker-cookbook is not installed: its loops are not read")
@@ -49,13 +51,13 @@ def conditions(loop: str, name: str) -> list[str]:
     return [test for test in found if f".{name} " in test]
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@rows("loop", LOOPS)
 def test_only_the_loops_of_distillation_put_test_before_keys(loop: str):
     """Of the others, `test/` is the name of an evaluator."""
     assert prefixes(loop) == ({"test/"} if loop.startswith("distillation/") else set())
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@rows("loop", LOOPS)
 def test_no_step_is_evaluated_where_the_cadence_is_zero(loop: str):
     """Wherever `eval_every` is read to decide, it must be above 0 first."""
     decisions = [test for test in conditions(loop, "eval_every") if "%" in test]
@@ -65,7 +67,7 @@ def test_no_step_is_evaluated_where_the_cadence_is_zero(loop: str):
         assert test.index("eval_every > 0") < test.index("%")
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@rows("loop", LOOPS)
 def test_two_loops_evaluate_the_last_step(loop: str):
     """Whether it is divided by the cadence or not."""
     decisions = [test for test in conditions(loop, "eval_every") if "%" in test and "infrequent" not in test]
@@ -73,9 +75,7 @@ def test_two_loops_evaluate_the_last_step(loop: str):
     assert bool(lasts) is (loop in ("preference/train_dpo.py", "rl/train.py"))
 
 
-@pytest.mark.parametrize(
-    ("every", "step", "due"), [(0, 7, False), (0, 0, False), (5, 7, True), (5, 5, True), (5, 6, False)]
-)
+@rows(("every", "step", "due"), [(0, 7, False), (0, 0, False), (5, 7, True), (5, 5, True), (5, 6, False)])
 def test_the_rl_loop_decides_as_the_page_says(every: int, step: int, due: bool):
     """Its own function, with 7 as the last step."""
     (function,) = [

@@ -13,6 +13,7 @@ from crucible_bridge.types import Datum, EvaluatorSpec, Sample, Verdict
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import asked, failing, nll, refused, rig, samples_of
 from tests.service.originals_kit import CodePoints, SamplingClient, TrainingClient, originals
+from tests.tables import rows
 
 TOLERANCE = 2.0**-20
 """Relative: the originals sum in float32."""
@@ -57,8 +58,8 @@ async def _measured(model: ScriptedModel, samples: Sequence[Sample], *evaluators
         return evaluation, await samples_of(r.worker.bridge)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("client", ["training", "sampling"])
+@rows("seed", [1, 2])
+@rows("client", ["training", "sampling"])
 async def test_equal_keys_and_values(theirs: Any, client: str, seed: int) -> None:
     """`<name>/nll` over all data, by forward passes or by log-probabilities of prompts."""
     model, data = ScriptedModel(), _data(seed)

@@ -13,6 +13,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, shout
+from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def snippets_of(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@rows("page", PAGES, ids=lambda page: page.name)
 def test_every_python_snippet_is_a_whole_module(page: Path):
     """It can be copied into a file: no fragment that awaits outside of a function, no line left out."""
     for snippet in snippets_of(page):

@@ -13,6 +13,7 @@ from crucible_bridge.v1 import (
 )
 from crucible_worker.services.evaluation import EVALUATIONS_DEFAULT, EVALUATIONS_MAX, SAMPLES_DEFAULT, SAMPLES_MAX
 from tests.service.server_kit import LOG_ID, error_of, evaluate_request, serving, settings_for
+from tests.tables import rows
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ async def test_other_pages_are_refused(rig, stub, method, request_, default, lar
     assert rig.evaluations.listed == []
 
 
-@pytest.mark.parametrize(
+@rows(
     ("method", "request_", "field"),
     [
         ("GetEvaluation", evaluation_pb2.GetEvaluationRequest(), "evaluation_id"),

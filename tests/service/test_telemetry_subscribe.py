@@ -17,6 +17,7 @@ from crucible_worker.runs.journal.journal import STREAM_READERS
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.services import telemetry
 from tests.service.evaluation_kit import HeldModel, asked, log_of, numbered, refused, rig
+from tests.tables import rows
 
 START, SAMPLE, STOP = EventKind.EVALUATION_START, EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_STOP
 
@@ -129,8 +130,8 @@ async def test_log_id_of_another_log_is_refused():
         assert (await first_batch(right)).events[0].sequence == 2
 
 
-@pytest.mark.parametrize("beyond", [1, 2**31, 2**63 - 100, 2**64 - 100])
-@pytest.mark.parametrize("until_now", [True, False])
+@rows("beyond", [1, 2**31, 2**63 - 100, 2**64 - 100])
+@rows("until_now", [True, False])
 async def test_position_beyond_the_end_is_refused(beyond, until_now):
     """after_sequence beyond the log's end is OUT_OF_RANGE with the last sequence, however large it is."""
     async with rig() as r:

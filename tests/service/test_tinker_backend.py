@@ -26,6 +26,7 @@ from tests.service.tinker_kit import (
     service,
     status,
 )
+from tests.tables import rows
 
 PARAMS = SamplingParams(max_tokens=8)
 PROMPT = ModelInput.of([ord("a"), ord("b")])
@@ -117,7 +118,7 @@ async def test_forward_passes_of_a_training_state(tmp_path):
         assert model.training is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("ask", "field"),
     [
         (lambda m: m.sample(ModelInput.of([]), PARAMS), "prompt"),
@@ -142,7 +143,7 @@ async def test_what_cannot_be_asked_is_not_sent(tmp_path, ask, field):
     assert not library.calls
 
 
-@pytest.mark.parametrize(
+@rows(
     ("inputs", "field"),
     [
         ({}, 'data[1].loss_fn_inputs["target_tokens"]'),
@@ -161,7 +162,7 @@ async def test_a_datum_that_cannot_be_measured_is_named(tmp_path, inputs, field)
     assert not library.calls
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "answer"),
     [
         ("sample", sampled([65], 2)),
@@ -242,7 +243,7 @@ async def test_a_sample_that_no_page_could_carry_is_an_error(tmp_path):
     assert (caught.value.reason, caught.value.retryable) == ("BACKEND_ANSWER", False)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "kind", "reason", "code"),
     [
         (status(401, f"bad {KEY}"), BackendError, "BACKEND_UNAUTHENTICATED", Code.FAILED_PRECONDITION),

@@ -24,6 +24,7 @@ from tests.service.tinker_kit import (
     tinker,
     worker_on,
 )
+from tests.tables import rows
 
 pytest.importorskip("torch", reason="torch is not installed: the SDK fills in sparse questions with it, for the test")
 
@@ -119,9 +120,7 @@ async def test_a_service_that_ignores_the_question_is_asked_once(tmp_path):
     assert len(library.of("targets")) == 1
 
 
-@pytest.mark.parametrize(
-    "error", [status(401), status(429, retry_after="3"), status(503), failed("prompt is too long", "user")]
-)
+@rows("error", [status(401), status(429, retry_after="3"), status(503), failed("prompt is too long", "user")])
 async def test_other_errors_are_the_services_own(tmp_path, error):
     """No key, no time, too long a prompt: nothing of that is a word about targets."""
     async with served(tmp_path, replaced(error)) as (library, model):
@@ -132,7 +131,7 @@ async def test_other_errors_are_the_services_own(tmp_path, error):
     assert not library.of("compute_logprobs")
 
 
-@pytest.mark.parametrize(
+@rows(
     "changed",
     [
         {"shape": [1, 2], "data": np.zeros((1, 2), np.float32)},
@@ -152,7 +151,7 @@ async def test_an_answer_to_another_question_is_garbage(tmp_path, changed):
     assert (caught.value.reason, caught.value.retryable) == ("BACKEND_ANSWER", True)
 
 
-@pytest.mark.parametrize("targets", [[], [(0, 9)], [(3, 9)], [(1, -1)], [(1, 1 << 31)]])
+@rows("targets", [[], [(0, 9)], [(3, 9)], [(1, -1)], [(1, 1 << 31)]])
 async def test_targets_without_a_place_are_refused(tmp_path, targets):
     """Before anything is asked: the service would refuse all of it, or measure something else."""
     async with served(tmp_path) as (library, model):

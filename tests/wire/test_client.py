@@ -45,6 +45,7 @@ from crucible_bridge.types import (
     WorkerInfo,
 )
 from crucible_bridge.v1 import evaluation_pb2, worker_pb2
+from tests.tables import rows
 from tests.wire.conftest import CannedWorker
 
 REQUEST = EvaluateRequest(
@@ -105,7 +106,7 @@ async def test_keywords_replace_fields_of_a_request(worker: CannedWorker, addres
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "fields"),
     [
         ("model", {"model": "s3://bucket"}),
@@ -164,7 +165,7 @@ async def test_tensors_cross_bit_exactly(worker: CannedWorker, address: str):
     }
 
 
-@pytest.mark.parametrize(
+@rows(
     "error",
     [
         InvalidField("dataset.inline.samples[3].id", "is there twice", reason="DUPLICATE_ID"),

@@ -9,6 +9,7 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.errors import Cancelled, DeadlineExceeded, InvalidField
+from tests.tables import rows
 from tests.wire.conftest import CannedWorker
 from tests.wire.test_client import REQUEST
 
@@ -22,7 +23,7 @@ async def test_a_timeout_bounds_the_wait(worker: CannedWorker, address: str):
             await bridge.evaluation.evaluate(REQUEST, timeout=0.1)
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "1"])
+@rows("seconds", [0, -1.0, float("nan"), "1"])
 async def test_a_timeout_that_is_none_is_refused(worker: CannedWorker, address: str, seconds: Any):
     """It is no number above 0; gRPC would take 0 for no deadline at all."""
     async with crucible_bridge.connect(address) as bridge:

@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
+from tests.tables import rows
 from tests.wire.conftest import CannedWorker
 
 GRADES = (
@@ -64,7 +65,7 @@ async def test_pairs_are_items(worker: CannedWorker, address: str, grades: MathG
     assert decoded.policy == MathPolicy()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("items", "field"),
     [
         (["1/2"], "items[0]"),

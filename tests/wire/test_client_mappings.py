@@ -9,6 +9,7 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import SamplingParams, TrajectoryBatch
+from tests.tables import rows
 
 NOBODY = "127.0.0.1:1"
 ONE: Any = {"one": 1}
@@ -30,7 +31,7 @@ CALLS: list[tuple[str, Callable[[Bridge], Awaitable[Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "call"), CALLS)
+@rows(("field", "call"), CALLS)
 async def test_a_mapping_is_no_sequence(field: str, call: Callable[[Bridge], Awaitable[Any]]):
     """No request is sent, and the error names the field."""
     async with crucible_bridge.connect(NOBODY) as bridge:

@@ -34,6 +34,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
+from tests.tables import rows
 from tests.unit.bridge.strategies import plain
 from tests.wire.conftest import CannedWorker
 
@@ -105,7 +106,7 @@ async def test_sequences_and_data_are_sent(worker: CannedWorker, address: str):
     assert plain(sent[1]) == plain(Datum(model_input=[7], loss_fn_inputs={"target_tokens": [8]}))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("call", "arguments", "field"),
     [
         ("sample", ("nowhere", ["a"], SAMPLING), "model"),

@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
+from tests.tables import rows
 from tests.wire.conftest import CannedWorker
 
 ITEM = RubricItem(id="a", question="Why?", response="so \ud800", references=("because",), prior=Verdict.UNDECIDED)
@@ -89,7 +90,7 @@ async def test_what_is_not_said_has_its_default(worker: CannedWorker, address: s
     assert not request.HasField("limits")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "field"),
     [
         ({"judge": "gpt"}, "judge"),

@@ -77,7 +77,7 @@ def test_a_checkpoint_of_safetensors_passes(root):
     check_files(root / "model", [root])
 
 
-@rows("name", ["pytorch_model.bin", "model.pt", "weights.pth", "model.ckpt", "model.pkl"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth", "model.ckpt", "model.pkl"])
 def test_pickled_weights_are_refused(root, name):
     """Unpickling runs code: weights that exist as a pickle alone are never loaded."""
     (root / "model" / "model.safetensors").rename(root / "model" / name)

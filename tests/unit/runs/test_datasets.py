@@ -316,7 +316,7 @@ def test_an_empty_list_is_refused() -> None:
     assert (caught.value.field, caught.value.reason) == ("dataset.inline", "EMPTY_DATASET")
 
 
-@rows(
+@pytest.mark.parametrize(
     ("path", "error"),
     [
         ("missing.jsonl", NotFound),
