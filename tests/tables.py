@@ -53,15 +53,16 @@ def rows(names: str | Sequence[str], cases: Iterable[Any], *, ids: Ids = None) -
     Of a test with several tables every combination is run.
 
     Raises:
-        ValueError: the table has no rows; a row has a mark, or another number of values than there are names.
+        ValueError: the table has no rows, or another number of ids; a row has a mark, or another number of values than
+            there are names.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    named = [] if ids is None or callable(ids) else list(ids)
+    cases = list(cases)
     called = ids if callable(ids) else None
-    table = [
-        _row(parameters, case, index, name, called)
-        for index, (case, name) in enumerate(itertools.zip_longest(cases, named))
-    ]
+    named = [None] * len(cases) if ids is None or callable(ids) else list(ids)
+    if len(named) != len(cases):
+        raise ValueError(f"{len(cases)} rows have {len(named)} ids")
+    table = [_row(parameters, case, index, name, called) for index, (case, name) in enumerate(zip(cases, named))]
     if not table:
         raise ValueError(f"a table of {', '.join(parameters)} without rows tests nothing")
     return functools.partial(_over, table)

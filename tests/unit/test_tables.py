@@ -143,17 +143,18 @@ def test_a_row_can_end_in_no_other_way(end: Any):
 
 
 @pytest.mark.parametrize(
-    ("cases", "said"),
+    ("cases", "ids", "said"),
     [
-        ([], "a table of a, b without rows tests nothing"),
-        ([(1, 2), (1, 2, 3)], "row 1 has 3 values for 2 names"),
-        ([pytest.param(1, 2, marks=pytest.mark.skip)], "row 0 has a mark, which counts for whole tests"),
+        ([], None, "a table of a, b without rows tests nothing"),
+        ([(1, 2), (1, 2, 3)], None, "row 1 has 3 values for 2 names"),
+        ([(1, 2), (1, 2)], ["one"], "2 rows have 1 ids"),
+        ([pytest.param(1, 2, marks=pytest.mark.skip)], None, "row 0 has a mark, which counts for whole tests"),
     ],
 )
-def test_a_table_that_cannot_be_run_is_refused(cases: list[Any], said: str):
+def test_a_table_that_cannot_be_run_is_refused(cases: list[Any], ids: list[str] | None, said: str):
     """When the module is imported, not when it is tested."""
     with pytest.raises(ValueError, match=said):
-        rows("a, b", cases)
+        rows("a, b", cases, ids=ids)
 
 
 @rows("name", ["one", "two"])
