@@ -1,33 +1,58 @@
 """The typed client of a worker, and its blocking twin."""
 
 from crucible_bridge.channel import Tls
-from crucible_bridge.client.blocking import BlockingBridge, BlockingIterator, connect_sync
+from crucible_bridge.client.blocking import connect_sync
+from crucible_bridge.client.blocking_calls import (
+    BlockingBridge,
+    BlockingEvaluationClient,
+    BlockingGradingClient,
+    BlockingMetricsClient,
+    BlockingModelsClient,
+    BlockingTelemetryClient,
+    BlockingWorkerClient,
+)
 from crucible_bridge.client.bridge import Bridge, connect
 from crucible_bridge.client.evaluation import (
     EvaluationClient,
     EvaluationPage,
     SamplePage,
-    request_of,
 )
+from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike, EvaluatorsLike, ModelLike
 from crucible_bridge.client.grading import GradingClient
+from crucible_bridge.client.loop_thread import BlockingEventStream, BlockingIterator
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.orchestrator import Answerer
 from crucible_bridge.client.plans import RegisteredPlan, StartedEvaluation
+from crucible_bridge.client.request_fields import EvaluateFields
+from crucible_bridge.client.requests import request_of
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
 
 __all__ = [
     "Answerer",
+    "ArrayLike",
     "BlockingBridge",
+    "BlockingEvaluationClient",
+    "BlockingEventStream",
+    "BlockingGradingClient",
     "BlockingIterator",
+    "BlockingMetricsClient",
+    "BlockingModelsClient",
+    "BlockingTelemetryClient",
+    "BlockingWorkerClient",
     "Bridge",
+    "DatasetLike",
+    "DatumLike",
+    "EvaluateFields",
     "EvaluationClient",
     "EvaluationPage",
+    "EvaluatorsLike",
     "EventStream",
     "GradingClient",
     "MetricsClient",
+    "ModelLike",
     "ModelsClient",
     "RegisteredPlan",
     "SamplePage",

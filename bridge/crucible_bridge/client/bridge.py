@@ -12,6 +12,7 @@ from crucible_bridge.client.evaluation import EvaluationClient
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
+from crucible_bridge.client.readiness import wait_for_worker
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
 
@@ -34,6 +35,21 @@ class Bridge:
         """TelemetryService."""
         self.worker = WorkerClient(calls)
         """WorkerService and health."""
+        self._calls = calls
+
+    async def wait_for_worker(self, seconds: float) -> None:
+        """Wait until the worker can be reached and serves.
+
+        It is connected to again and again meanwhile; a worker that warms up is waited for as well.
+
+        Args:
+            seconds: how long at most.
+
+        Raises:
+            Unavailable: the time is over (WORKER_NOT_READY); with the address, and what the wait was for at its end.
+            BridgeError: waiting cannot help, as what answers at the address is no worker.
+        """
+        await wait_for_worker(self._calls, seconds)
 
 
 @contextlib.asynccontextmanager
@@ -56,6 +72,6 @@ async def connect(
     metadata = authorization(token)
     channel = open_channel(address, tls)
     try:
-        yield Bridge(Calls(channel, metadata))
+        yield Bridge(Calls(channel, metadata, address=address))
     finally:
         await channel.close(None)

@@ -25,8 +25,10 @@ T_co = TypeVar("T_co", covariant=True)
 class Calls:
     """Makes calls on one channel; every failure is a BridgeError."""
 
-    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], *, address: str = "") -> None:
         self.channel = channel
+        self.address = address
+        """Where the channel goes to, as errors tell it."""
         self._metadata = metadata
 
     async def unary(self, method: Any, request: Any, decode: Callable[[Any], T], timeout: float | None = None) -> T:

@@ -6,31 +6,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Unpack
 
 from crucible_bridge.client.calls import Calls, all_items
 from crucible_bridge.client.comparisons import ComparisonCalls
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW, evaluate_here
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
+from crucible_bridge.client.request_fields import EvaluateFields, FieldsButModel
+from crucible_bridge.client.requests import request_of
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1, evaluator_info_from_v1, report_format_to_v1
 from crucible_bridge.codec.fields import made, sendable, several
 from crucible_bridge.codec.results import evaluation_from_v1, sample_result_from_v1, state_to_v1, verdict_to_v1
-from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
-    Dataset,
     EvaluateRequest,
     Evaluation,
     EvaluationState,
     EvaluatorInfo,
-    EvaluatorSpec,
-    ModelRef,
     OrchestratorModel,
     ReportFormat,
     SampleResult,
     Verdict,
-    parse_model,
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
 
@@ -75,7 +72,12 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         )
 
     async def evaluate(
-        self, request: EvaluateRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+        self,
+        request: EvaluateRequest | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Unpack[EvaluateFields],
     ) -> Evaluation:
         """Run an evaluation to its end.
 
@@ -99,7 +101,7 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         name: str | None = None,
         window: int = DEFAULT_WINDOW,
         patience: float = DEFAULT_PATIENCE_SECONDS,
-        **fields: Any,
+        **fields: Unpack[FieldsButModel],
     ) -> Evaluation:
         """Run an evaluation to its end on a model that lives here: the worker asks it over the stream.
 
@@ -117,14 +119,21 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         Raises:
             BridgeError: it was refused, the worker did not come back, or another stream took over (TAKEN_OVER).
         """
-        if name is not None:
-            fields["model"] = OrchestratorModel(name)
         stub = self._stub.EvaluateWithOrchestratorModel
-        asked = request_of(request, **fields)
+        asked = (
+            request_of(request, **fields)
+            if name is None
+            else request_of(request, **fields, model=OrchestratorModel(name))
+        )
         return await evaluate_here(self._calls, stub, asked, model, window=window, patience=patience)
 
     async def start_evaluation(
-        self, request: EvaluateRequest | None = None, /, *, timeout: float | None = None, **fields: Any
+        self,
+        request: EvaluateRequest | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Unpack[EvaluateFields],
     ) -> StartedEvaluation:
         """Start an evaluation that outlives the call, or go on with the one of the same id.
 
@@ -228,9 +237,28 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             timeout,
         )
 
-    def all_evaluations(self, **filters: Any) -> AsyncIterator[Evaluation]:
+    def all_evaluations(
+        self,
+        *,
+        run_id: str | None = None,
+        states: Sequence[EvaluationState] = (),
+        from_step: int | None = None,
+        to_step: int | None = None,
+        page_size: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Evaluation]:
         """Every evaluation of every page; takes what `list_evaluations` takes, but `page_token`."""
-        return all_items(lambda token: self.list_evaluations(page_token=token, **filters))
+        return all_items(
+            lambda token: self.list_evaluations(
+                run_id=run_id,
+                states=states,
+                from_step=from_step,
+                to_step=to_step,
+                page_size=page_size,
+                page_token=token,
+                timeout=timeout,
+            )
+        )
 
     async def get_samples(
         self,
@@ -275,9 +303,26 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             timeout,
         )
 
-    def all_samples(self, evaluation_id: str, **filters: Any) -> AsyncIterator[SampleResult]:
+    def all_samples(
+        self,
+        evaluation_id: str,
+        *,
+        verdicts: Sequence[Verdict] = (),
+        evaluator: str | None = None,
+        page_size: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncIterator[SampleResult]:
         """Every sample of every page; takes what `get_samples` takes, but `page_token`."""
-        return all_items(lambda token: self.get_samples(evaluation_id, page_token=token, **filters))
+        return all_items(
+            lambda token: self.get_samples(
+                evaluation_id,
+                verdicts=verdicts,
+                evaluator=evaluator,
+                page_size=page_size,
+                page_token=token,
+                timeout=timeout,
+            )
+        )
 
     async def cancel_evaluation(
         self, evaluation_id: str, reason: str = "", *, timeout: float | None = None
@@ -299,63 +344,6 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
             form = report_format_to_v1(ReportFormat(report_format))
         request = made(evaluation_pb2.GenerateReportRequest, "", evaluation_ids=ids, format=form)
         return await self._calls.unary(self._stub.GenerateReport, request, lambda reply: reply.report, timeout)
-
-
-def request_of(request: EvaluateRequest | None = None, /, **fields: Any) -> EvaluateRequest:
-    """An EvaluateRequest of its fields, written shortly.
-
-    Accepted are, beside the types of EvaluateRequest: `model` as text ("embedded:arithmetic@320", "local:path"),
-    `evaluators` as one or several kinds ("nll") or EvaluatorSpecs, or as a mapping of kinds to their options
-    ({"accuracy": {"grader": "numeric"}}), `dataset` as `Dataset.of` takes it.
-
-    Raises:
-        InvalidField: a text cannot be read, or `request`, model, evaluators or dataset are of no type accepted.
-        TypeError: a keyword is no field of EvaluateRequest, or model, evaluators or dataset are missing.
-    """
-    if request is not None and not isinstance(request, EvaluateRequest):
-        raise InvalidField("request", f"is a {type(request).__name__}, not an EvaluateRequest")
-    if "model" in fields:
-        fields["model"] = _model(fields["model"])
-    if "evaluators" in fields:
-        fields["evaluators"] = _evaluators(fields["evaluators"])
-    if "dataset" in fields:
-        fields["dataset"] = Dataset.of(fields["dataset"])
-    return EvaluateRequest(**fields) if request is None else dataclasses.replace(request, **fields)
-
-
-def _model(value: Any) -> ModelRef:
-    if isinstance(value, str):
-        return parse_model(value)
-    if isinstance(value, ModelRef):
-        return value
-    raise InvalidField("model", f"is a {type(value).__name__}, neither text nor a ModelRef")
-
-
-def _evaluators(value: Any) -> tuple[EvaluatorSpec, ...]:
-    if isinstance(value, Mapping):
-        return tuple(_of_kind(kind, options) for kind, options in value.items())
-    listed = (value,) if isinstance(value, str | EvaluatorSpec) else value
-    if not isinstance(listed, Iterable):
-        raise InvalidField("evaluators", f"is a {type(value).__name__}, neither a kind nor a list of EvaluatorSpecs")
-    return tuple(_evaluator_spec(spec, index) for index, spec in enumerate(listed))
-
-
-def _of_kind(kind: Any, options: Any) -> EvaluatorSpec:
-    if not isinstance(kind, str):
-        raise InvalidField("evaluators", f"has the key {kind!r}, must have kinds as text")
-    if options is not None and not isinstance(options, Mapping):
-        raise InvalidField(f'evaluators["{kind}"]', f"is a {type(options).__name__}, not a mapping of options")
-    return EvaluatorSpec(kind=kind, options=options or {})
-
-
-def _evaluator_spec(value: Any, index: int) -> EvaluatorSpec:
-    if isinstance(value, EvaluatorSpec):
-        return value
-    if isinstance(value, str):
-        return EvaluatorSpec(kind=value)
-    alone = "; a mapping {kind: options} stands alone" if isinstance(value, Mapping) else ""
-    message = f"is a {type(value).__name__}, neither a kind nor an EvaluatorSpec{alone}"
-    raise InvalidField(f"evaluators[{index}]", message)
 
 
 def _evaluation(reply: Any) -> Evaluation:

@@ -17,6 +17,7 @@ import numpy as np
 
 from crucible_bridge.arrays import as_array, floats
 from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.given import ArrayLike, DatumLike
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
@@ -62,8 +63,8 @@ class MetricsClient:
 
     async def compute_kl_sample_train(
         self,
-        data: Sequence[Any],
-        training_logprobs: Sequence[Any],
+        data: Sequence[DatumLike],
+        training_logprobs: Sequence[ArrayLike],
         extended: bool = False,
         *,
         timeout: float | None = None,
@@ -90,8 +91,8 @@ class MetricsClient:
 
     async def compute_kl_post_update(
         self,
-        data: Sequence[Any],
-        updated: Sequence[Any] | ModelRef | str,
+        data: Sequence[DatumLike],
+        updated: Sequence[ArrayLike] | ModelRef | str,
         deadline_ms: int | None = None,
         *,
         timeout: float | None = None,
@@ -123,8 +124,8 @@ class MetricsClient:
 
     async def incorporate_kl_penalty(
         self,
-        data: Sequence[Any],
-        base_logprobs: Sequence[Any] | ModelRef | str,
+        data: Sequence[DatumLike],
+        base_logprobs: Sequence[ArrayLike] | ModelRef | str,
         *,
         coef: float,
         discount: float = 0.0,
@@ -165,7 +166,7 @@ class MetricsClient:
         return await self._call("IncorporateKLPenalty", message, decode, timeout)
 
     async def compute_mean_nll(
-        self, logprobs: Sequence[Any], weights: Sequence[Any], *, timeout: float | None = None
+        self, logprobs: Sequence[ArrayLike], weights: Sequence[ArrayLike], *, timeout: float | None = None
     ) -> MeanNLL:
         """Mean negative log-likelihood and perplexity, over all tokens by their weights.
 
@@ -194,10 +195,10 @@ class MetricsClient:
 
     async def compute_dpo_metrics(
         self,
-        chosen: Any,
-        rejected: Any,
-        chosen_reference: Any,
-        rejected_reference: Any,
+        chosen: ArrayLike,
+        rejected: ArrayLike,
+        chosen_reference: ArrayLike,
+        rejected_reference: ArrayLike,
         *,
         beta: float,
         timeout: float | None = None,
@@ -213,17 +214,17 @@ class MetricsClient:
             timeout: seconds for the call.
         """
         request = DPOMetricsRequest(
-            chosen=chosen,
-            rejected=rejected,
-            chosen_reference=chosen_reference,
-            rejected_reference=rejected_reference,
+            chosen=_unread(chosen),
+            rejected=_unread(rejected),
+            chosen_reference=_unread(chosen_reference),
+            rejected_reference=_unread(rejected_reference),
             beta=beta,
         )
         message = codec.dpo_metrics_request_to_bytes(request)
         return await self._metrics("ComputeDPOMetrics", pb.ComputeDPOMetricsResponse, message, timeout)
 
     async def compute_sampling_client_metrics(
-        self, steps: Any, seconds: Any, *, timeout: float | None = None
+        self, steps: ArrayLike, seconds: ArrayLike, *, timeout: float | None = None
     ) -> Metrics:
         """How stale samples are and how long sampling took.
 
@@ -233,7 +234,7 @@ class MetricsClient:
             timeout: seconds for the call.
         """
         message = codec.sampling_client_metrics_request_to_bytes(
-            SamplingClientMetricsRequest(steps=steps, seconds=seconds)
+            SamplingClientMetricsRequest(steps=_unread(steps), seconds=_unread(seconds))
         )
         response = pb.ComputeSamplingClientMetricsResponse
         return await self._metrics("ComputeSamplingClientMetrics", response, message, timeout)
@@ -261,7 +262,7 @@ class MetricsClient:
         return await self._metrics("ComputeClassificationMetrics", response, message, timeout)
 
     async def compute_pass_at_k(
-        self, samples: Any, successes: Any, k: Iterable[int], *, timeout: float | None = None
+        self, samples: ArrayLike, successes: ArrayLike, k: Iterable[int], *, timeout: float | None = None
     ) -> Metrics:
         """`pass@<k>`: how likely one of k samples is right.
 
@@ -271,7 +272,7 @@ class MetricsClient:
             k: values of k.
             timeout: seconds for the call.
         """
-        request = PassAtKRequest(samples=samples, successes=successes, k=tuple(k))
+        request = PassAtKRequest(samples=_unread(samples), successes=_unread(successes), k=tuple(k))
         message = codec.pass_at_k_request_to_bytes(request)
         return await self._metrics("ComputePassAtK", pb.ComputePassAtKResponse, message, timeout)
 
@@ -285,6 +286,11 @@ class MetricsClient:
             # Not the generated stub: it would make messages of what is bytes already.
             method = self._methods[name] = self._calls.channel.unary_unary(f"/{_SERVICE}/{name}", None, None)
         return await self._calls.unary(method, message, decode, timeout)
+
+
+def _unread(values: ArrayLike) -> Any:
+    """An array as it was given: the codec reads it, and names its field in errors."""
+    return values
 
 
 def _source(value: Any, field: str) -> LogprobSource:

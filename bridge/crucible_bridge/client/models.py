@@ -12,6 +12,7 @@ import numpy as np
 
 from crucible_bridge.arrays import as_array
 from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.given import DatumLike
 from crucible_bridge.codec import model_calls as codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -119,7 +120,7 @@ class ModelsClient:
     async def forward(
         self,
         model: ModelRef | str,
-        data: Iterable[Any],
+        data: Iterable[DatumLike],
         *,
         limits: BatchLimits | None = None,
         timeout: float | None = None,

@@ -1,0 +1,48 @@
+"""What callers may give in place of our types: the shorter forms, and what other libraries hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from crucible_bridge.types import Dataset, DatasetSource, EvaluatorSpec, ModelRef, Sample, Tensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["ArrayLike", "DatasetLike", "DatumLike", "EvaluatorsLike", "ModelLike"]
+
+ModelLike: TypeAlias = ModelRef | str
+"""A reference to a model, or text as `parse_model` reads it: "embedded:NAME", "local:PATH", "openai:SERVER/MODEL"."""
+
+EvaluatorsLike: TypeAlias = str | EvaluatorSpec | Iterable[str | EvaluatorSpec] | Mapping[str, Mapping[str, Any] | None]
+"""One or several kinds ("nll") or EvaluatorSpecs, or a mapping of kinds to their options."""
+
+DatasetLike: TypeAlias = Dataset | DatasetSource | str | Iterable[Sample]
+"""What `Dataset.of` takes: a data set, its source, samples, or text ("builtin:NAME", "jsonl:PATH", "hub:...")."""
+
+
+class HasNumpy(Protocol):
+    """An array of another library that has a copy for numpy, like tinker's TensorData."""
+
+    def to_numpy(self) -> Any:
+        """The array."""
+        ...
+
+
+class DatumLike(Protocol):
+    """A Datum, or tinker's: `crucible_bridge.types.Datum` is one."""
+
+    @property
+    def model_input(self) -> Any:
+        """The input."""
+        ...
+
+    @property
+    def loss_fn_inputs(self) -> Mapping[str, Any]:
+        """Arrays by name."""
+        ...
+
+
+ArrayLike: TypeAlias = "Tensor | npt.ArrayLike | HasNumpy"
+"""What `crucible_bridge.arrays.as_array` takes: numpy arrays, torch tensors, lists, tinker's TensorData, Tensors."""
