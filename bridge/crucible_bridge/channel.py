@@ -55,6 +55,9 @@ again already, nor what starts an evaluation, which is repeatable only where its
 
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
+# gRPC's own are a second and two minutes: a worker that starts would be noticed long after it serves.
+_FIRST_RECONNECT_MS = 200
+_LONGEST_RECONNECT_MS = 5_000
 # Below the client's interval, so that its pings are never taken for abuse.
 _MIN_PING_INTERVAL_MS = 30_000
 
@@ -135,6 +138,8 @@ def channel_options() -> list[tuple[str, Any]]:
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MS),
+        ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
         ("grpc.enable_http_proxy", 0),
         ("grpc.enable_retries", 1),
         ("grpc.service_config", json.dumps(_service_config())),

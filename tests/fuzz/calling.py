@@ -277,7 +277,7 @@ class _Kinds:
         samples = tuple(Sample(input=texts.text(), targets=(texts.text(10_000),)) for _ in range(2))
         return await self._evaluate(Dataset(source=InlineDataset(samples)))
 
-    async def _evaluate(self, dataset: object) -> object:
+    async def _evaluate(self, dataset: Dataset | str) -> object:
         rng = self._texts.rng
         grader = rng.choice(("math", "exact_match", "numeric", "f1"))
         spec = EvaluatorSpec(kind="accuracy", options={"grader": grader})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import sys
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,8 +15,8 @@ from typing import Any
 import pytest
 
 import crucible_bridge
-from crucible_bridge import codec
-from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge import client, codec
+from crucible_bridge.errors import Cancelled, InvalidField, NotFound
 from crucible_bridge.types import WorkerInfo
 from crucible_bridge.v1 import evaluation_pb2, worker_pb2
 from tests.wire.conftest import CannedWorker
@@ -53,24 +56,41 @@ async def test_calls_and_errors_are_those_of_the_client(worker: CannedWorker, ad
     assert client_threads() == []
 
 
-async def test_every_method_shows_its_parameters(address: str):
-    """`help` and an editor show those of the asynchronous method, and its documentation, not `*args`."""
+def public_methods(kind: type) -> dict[str, Any]:
+    """The functions that a class offers, by name."""
+    return {name: function for name, function in inspect.getmembers(kind, callable) if not name.startswith("_")}
 
-    def use() -> None:
-        with crucible_bridge.connect_sync(address) as bridge:
-            seen = 0
-            for space, namespace in vars(bridge._bridge).items():
-                if space.startswith("_"):
-                    continue
-                for name in dir(getattr(bridge, space)):
-                    method, wanted = getattr(getattr(bridge, space), name), getattr(namespace, name)
-                    assert inspect.signature(method) == inspect.signature(wanted), name
-                    assert (method.__name__, method.__doc__) == (name, wanted.__doc__)
-                    seen += 1
-            assert seen > 20
-            assert "responses" in str(inspect.signature(bridge.grading.extract_code))
 
-    await in_a_thread(use)
+TWINS = [
+    (client.Bridge, client.BlockingBridge),
+    (client.EvaluationClient, client.BlockingEvaluationClient),
+    (client.GradingClient, client.BlockingGradingClient),
+    (client.MetricsClient, client.BlockingMetricsClient),
+    (client.ModelsClient, client.BlockingModelsClient),
+    (client.TelemetryClient, client.BlockingTelemetryClient),
+    (client.WorkerClient, client.BlockingWorkerClient),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS, ids=lambda kind: kind.__name__)
+def test_both_clients_have_the_same_methods(one: type, other: type):
+    """Names, parameters, defaults and documentation are those of the asynchronous method."""
+    own = {"close"} if other is client.BlockingBridge else set()
+    ours, theirs = public_methods(one), public_methods(other)
+
+    assert ours.keys() == theirs.keys() - own
+    for name, method in ours.items():
+        wanted, found = inspect.signature(method), inspect.signature(theirs[name])
+        assert found.parameters == wanted.parameters, name
+        assert inspect.getdoc(theirs[name]) == inspect.getdoc(method), name
+
+
+@pytest.mark.parametrize("kind", [kind for pair in TWINS for kind in pair], ids=lambda kind: kind.__name__)
+def test_every_parameter_has_a_type(kind: type):
+    """No parameter of a call is anything: an editor can tell what each takes."""
+    for name, method in public_methods(kind).items():
+        for parameter in list(inspect.signature(method).parameters.values())[1:]:
+            assert parameter.annotation not in (inspect.Parameter.empty, "Any", Any), f"{name}({parameter.name})"
 
 
 async def test_streams_become_blocking_iterators(worker: CannedWorker, address: str):
@@ -145,5 +165,111 @@ async def test_namespaces_list_their_calls(address: str):
 
     namespaces, calls = await in_a_thread(use)
 
-    assert namespaces == ["evaluation", "grading", "metrics", "models", "telemetry", "worker"]
+    assert {"evaluation", "grading", "metrics", "models", "telemetry", "worker", "close", "wait_for_worker"} == {
+        name for name in namespaces if not name.startswith("_")
+    }
     assert {"evaluate", "start_evaluation", "watch_evaluation", "get_samples"} <= set(calls)
+
+
+async def test_a_client_needs_no_block(worker: CannedWorker, address: str):
+    """What `connect_sync` returns is the client itself; closing it ends its thread, and may be repeated."""
+    worker.replies["GetInfo"] = worker_pb2.GetInfoResponse(worker=worker_pb2.WorkerInfo(worker_id="w"))
+
+    def use() -> None:
+        bridge = crucible_bridge.connect_sync(address)
+        assert bridge.worker.get_info() == WorkerInfo(worker_id="w", version="")
+        bridge.close()
+        bridge.close()
+
+    await in_a_thread(use)
+
+    assert client_threads() == []
+
+
+async def test_a_closed_client_refuses_calls(worker: CannedWorker, address: str):
+    """Calls, streams and pages of a closed client raise the same error as those of the asynchronous one."""
+    worker.pages, worker.hold_streams = [(records(1, 2), "log", 2)], True
+
+    def use() -> list[Cancelled]:
+        errors = []
+        with crucible_bridge.connect_sync(address) as bridge:
+            stream = bridge.telemetry.subscribe()
+            assert next(stream).sequence == 1
+        for call in (
+            bridge.worker.get_info,
+            bridge.telemetry.subscribe,
+            lambda: next(stream),
+            lambda: next(bridge.evaluation.all_samples("e")),
+            lambda: bridge.wait_for_worker(1),
+        ):
+            with pytest.raises(Cancelled) as caught:
+                call()
+            errors.append(caught.value)
+        stream.close()
+        return errors
+
+    errors = await in_a_thread(use)
+
+    assert {(error.reason, error.message) for error in errors} == {("CLIENT_CLOSED", "the client is closed")}
+
+
+async def test_closing_ends_calls_that_wait(worker: CannedWorker, address: str):
+    """A thread that waits for an answer gets an error when another one closes the client."""
+    arrived, loop = threading.Event(), asyncio.get_running_loop()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    def asked(request: Any) -> Any:
+        loop.call_soon(arrived.set)
+        return never()
+
+    worker.replies["GetInfo"] = asked
+
+    def use() -> Cancelled:
+        bridge = crucible_bridge.connect_sync(address)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(bridge.worker.get_info)
+            assert arrived.wait(10)
+            bridge.close()
+            with pytest.raises(Cancelled) as caught:
+                waiting.result()
+        return caught.value
+
+    assert (await in_a_thread(use)).reason == "CLIENT_CLOSED"
+
+
+async def test_a_client_without_references_ends(worker: CannedWorker, address: str):
+    """Its thread ends, and so do its calls at the worker; a stream that is still held keeps it."""
+    worker.pages, worker.hold_streams = [(records(1), "log", 1)], True
+
+    def use() -> None:
+        stream = crucible_bridge.connect_sync(address).telemetry.subscribe()
+        gc.collect()
+        assert next(stream).sequence == 1
+        del stream
+        gc.collect()
+
+    await in_a_thread(use)
+
+    await asyncio.wait_for(worker.streams_ended.wait(), 10)
+    assert client_threads() == []
+
+
+async def test_a_client_that_is_left_open_does_not_keep_the_interpreter(worker: CannedWorker, address: str):
+    """A script that ends with a client and a stream open ends at once, and without a word."""
+    worker.pages, worker.hold_streams = [(records(1), "log", 1)], True
+    script = (
+        "import crucible_bridge\n"
+        f"bridge = crucible_bridge.connect_sync({address!r})\n"
+        "stream = bridge.telemetry.subscribe()\n"
+        "print(next(stream).sequence)\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-X", "dev", "-W", "error", "-c", script, stdout=PIPE, stderr=PIPE
+    )
+
+    output, errors = await asyncio.wait_for(process.communicate(), 60)
+
+    assert (process.returncode, output, errors) == (0, b"1\n", b"")
+    await asyncio.wait_for(worker.streams_ended.wait(), 10)

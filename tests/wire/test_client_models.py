@@ -87,7 +87,7 @@ async def test_prompts_of_every_kind_are_sent(worker: CannedWorker, address: str
 
 async def test_sequences_and_data_are_sent(worker: CannedWorker, address: str):
     """Of data only what a forward pass reads, and those of tinker too."""
-    tinkers = SimpleNamespace(
+    tinkers: Any = SimpleNamespace(
         model_input=SimpleNamespace(to_ints=lambda: [7]), loss_fn_inputs={"target_tokens": np.array([8])}
     )
     ours = Datum(

@@ -74,9 +74,7 @@ class LoopThread:
             closed, self._closed = self._closed, True
         if not closed:
             self._left.detach()
-            ending = asyncio.run_coroutine_threadsafe(_end(self._resources), self._loop)
-            self._thread.join()
-            ending.result()
+            _ending(self._loop, self._resources).result()
         self._thread.join()
 
 
@@ -162,18 +160,21 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
+def _ending(loop: asyncio.AbstractEventLoop, resources: contextlib.AsyncExitStack) -> concurrent.futures.Future[None]:
+    """Have the loop end what is open, and then stop."""
+    ending = asyncio.run_coroutine_threadsafe(_end(resources), loop)
+    ending.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+    return ending
+
+
 async def _end(resources: contextlib.AsyncExitStack) -> None:
-    """Leave what is open, end what still runs, then stop the loop."""
-    loop = asyncio.get_running_loop()
-    try:
-        await resources.aclose()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await loop.shutdown_asyncgens()
-    finally:
-        loop.stop()
+    """Leave what is open, and end what still runs."""
+    await resources.aclose()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread, resources: contextlib.AsyncExitStack) -> None:
@@ -181,7 +182,7 @@ def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread, resources:
     # Not after a fork, whose child has no such thread.
     if not thread.is_alive():
         return
-    asyncio.run_coroutine_threadsafe(_end(resources), loop)
+    _ending(loop, resources)
     # What frees the last reference may be the thread itself, and may hold what the thread waits for.
     if thread is not threading.current_thread():
         thread.join(LEFT_SECONDS)

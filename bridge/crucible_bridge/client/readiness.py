@@ -65,11 +65,15 @@ class _Waiting:
 
     async def _serves(self) -> bool:
         """Watch until it serves; False where it ends the watch before."""
-        async for answer in self._health.Watch(health_pb2.HealthCheckRequest()):
-            if answer.status == _SERVING:
-                return True
-            self.cause = "it is reached, and is not ready yet (NOT_SERVING)"
-        return False
+        watch = self._health.Watch(health_pb2.HealthCheckRequest())
+        try:
+            async for answer in watch:
+                if answer.status == _SERVING:
+                    return True
+                self.cause = "it is reached, and is not ready yet (NOT_SERVING)"
+            return False
+        finally:
+            watch.cancel()
 
     async def _changed(self, state: grpc.ChannelConnectivity, pause: float | None) -> None:
         """Wait for another state of the connection, or for as long as the worker asked for."""

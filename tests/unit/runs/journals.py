@@ -50,8 +50,8 @@ async def append(journal: Journal, count: int, **fields: Any) -> None:
 
 def request(evaluation_id: str = "e", **fields: Any) -> EvaluateRequest:
     """A request of one evaluator."""
-    defaults: dict[str, Any] = {"model": "embedded:m", "evaluators": "nll", "dataset": []}
-    return request_of(**{**defaults, "evaluation_id": evaluation_id, **fields})
+    given: dict[str, Any] = {"model": "embedded:m", "evaluators": "nll", "dataset": [], **fields}
+    return request_of(evaluation_id=evaluation_id, **given)
 
 
 async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", **prints: Any) -> claims.Claim:
