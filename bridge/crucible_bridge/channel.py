@@ -12,12 +12,12 @@ import grpc.aio
 
 from crucible_bridge.buffers import keep_large_buffers
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.idempotency import without_side_effects
 
 __all__ = [
     "AUTHORIZATION_KEY",
     "MAX_MESSAGE_BYTES",
     "MAX_RETRY_ATTEMPTS",
-    "RETRIED_CALLS",
     "Address",
     "Tls",
     "authorization",
@@ -33,25 +33,6 @@ AUTHORIZATION_KEY = "authorization"
 """The metadata key of the token: "Bearer <token>"."""
 MAX_RETRY_ATTEMPTS = 4
 """Attempts of a call that may be retried, the first included: spread over about a second."""
-RETRIED_CALLS: tuple[tuple[str, str], ...] = (
-    ("crucible_bridge.v1.EvaluationService", "ListEvaluators"),
-    ("crucible_bridge.v1.EvaluationService", "GetEvaluation"),
-    ("crucible_bridge.v1.EvaluationService", "ListEvaluations"),
-    ("crucible_bridge.v1.EvaluationService", "GetSamples"),
-    ("crucible_bridge.v1.EvaluationService", "GenerateReport"),
-    ("crucible_bridge.v1.EvaluationService", "WatchEvaluation"),
-    ("crucible_bridge.v1.MetricsService", "ComputeKLSampleTrain"),
-    ("crucible_bridge.v1.MetricsService", "ComputeMeanNLL"),
-    ("crucible_bridge.v1.MetricsService", "ComputeTrajectoryMetrics"),
-    ("crucible_bridge.v1.MetricsService", "ComputeDPOMetrics"),
-    ("crucible_bridge.v1.MetricsService", "ComputeSamplingClientMetrics"),
-    ("crucible_bridge.v1.MetricsService", "ComputeClassificationMetrics"),
-    ("crucible_bridge.v1.MetricsService", "ComputePassAtK"),
-    ("crucible_bridge.v1.TelemetryService", "Subscribe"),
-    ("crucible_bridge.v1.WorkerService", "GetInfo"),
-)
-"""Reads and arithmetic: after UNAVAILABLE they are asked again. Not so what may ask a model, as the worker has asked it
-again already, nor what starts an evaluation, which is repeatable only where its id is given."""
 
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
@@ -195,10 +176,13 @@ def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.
 
 
 def _service_config() -> dict[str, Any]:
+    # Reads and arithmetic are repeated after UNAVAILABLE. Not so what may ask a model, as the worker has asked it again
+    # already, nor what starts an evaluation, which is repeatable only where its id is given.
+    retried = [path.removeprefix("/").split("/") for path in sorted(without_side_effects())]
     return {
         "methodConfig": [
             {
-                "name": [{"service": service, "method": method} for service, method in RETRIED_CALLS],
+                "name": [{"service": service, "method": method} for service, method in retried],
                 "retryPolicy": {
                     "maxAttempts": MAX_RETRY_ATTEMPTS,
                     "initialBackoff": "0.2s",

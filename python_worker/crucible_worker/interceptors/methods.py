@@ -9,6 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from crucible_bridge.idempotency import without_side_effects
+
 __all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Method"]
 
 HEALTH = "grpc.health.v1.Health"
@@ -23,9 +25,6 @@ Handle = Callable[[Any, Any], Awaitable[Any]]
 Encoded = Any
 """A response that a thread has serialized: bytes, sent as they are. Any, as generated servicers declare messages."""
 
-_READS = frozenset({"ListEvaluators", "GetEvaluation", "ListEvaluations", "GetSamples", "GetInfo"})
-# Some hundred calls a second, each of which has its event.
-_ARITHMETIC = frozenset({"crucible_bridge.v1.MetricsService"})
 _OF_THE_PLATFORM = ("grpc.health.", REFLECTION)
 
 
@@ -51,7 +50,8 @@ class Method:
     @property
     def quiet(self) -> bool:
         """Whether a call that went well is of no interest to an operator: reads, arithmetic, probes, reflection."""
-        return self.name in _READS or self.service in _ARITHMETIC or self.service.startswith(_OF_THE_PLATFORM)
+        reads = not self.streams and self.path in without_side_effects()
+        return reads or self.service.startswith(_OF_THE_PLATFORM)
 
     @property
     def essential(self) -> bool:

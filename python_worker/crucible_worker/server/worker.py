@@ -21,14 +21,11 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import (
     evaluation_pb2,
-    evaluation_pb2_grpc,
     events_pb2,
-    events_pb2_grpc,
     grading_pb2,
     metrics_pb2,
     models_pb2,
     worker_pb2,
-    worker_pb2_grpc,
 )
 from crucible_worker.config import Settings
 from crucible_worker.grading.math.grader import MathGrader
@@ -239,14 +236,13 @@ class Worker:
         handlers: Any = Handlers(server)
         self._handlers = handlers
         evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits)
-        evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(evaluation, handlers)
         self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
         self._models = ModelService(parts.models, self._limits)
         math = None if parts.grading is None else MathGrader(parts.grading)
         self._grading = GradingService(parts.evaluations.note, math, parts.code, parts.models, limits=self._limits)
-        handlers.add_generic_rpc_handlers((self._metrics.handler(), self._models.handler(), self._grading.handler()))
-        events_pb2_grpc.add_TelemetryServiceServicer_to_server(TelemetryService(parts.evaluations), handlers)
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self.info, self.drain), handlers)
+        telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
+        services = (evaluation, self._metrics, self._models, self._grading, telemetry, worker)
+        handlers.add_generic_rpc_handlers(service.handler() for service in services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)

@@ -17,7 +17,7 @@ class ComparisonCalls:
 
     _evaluations: Evaluations
 
-    async def CompareEvaluations(
+    async def _compare_evaluations(
         self, request: pb.CompareEvaluationsRequest, context: Context
     ) -> pb.CompareEvaluationsResponse:
         """Set them beside each other."""

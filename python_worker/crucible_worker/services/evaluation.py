@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 
+import grpc
+
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluatorInfo
 from crucible_bridge.v1 import evaluation_pb2 as pb
-from crucible_bridge.v1 import evaluation_pb2_grpc
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
@@ -19,6 +20,7 @@ from crucible_worker.services.comparisons import ComparisonCalls
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.paging import page_size
 from crucible_worker.services.plans import PlanCalls
+from crucible_worker.services.registration import over_messages, registered
 from crucible_worker.services.telemetry import encoded_page
 from crucible_worker.telemetry.logging import bind_contextvars
 
@@ -34,7 +36,7 @@ SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, 10_000
 """Page size of GetSamples: where none is given, and at most."""
 
 
-class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.EvaluationServiceServicer):
+class EvaluationService(ComparisonCalls, PlanCalls):
     """Evaluations, over the wire."""
 
     def __init__(
@@ -44,26 +46,49 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
         super().__init__(evaluations.plans(plan_to_record, plan_from_record))
         self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
 
-    async def ListEvaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a server is given."""
+        return registered(
+            pb.DESCRIPTOR.services_by_name["EvaluationService"],
+            {
+                "ListEvaluators": over_messages(self._list_evaluators),
+                "Evaluate": over_messages(self._evaluate),
+                "StartEvaluation": over_messages(self._start_evaluation),
+                "EvaluateWithOrchestratorModel": over_messages(self._evaluate_with_orchestrator_model),
+                "WatchEvaluation": over_messages(self._watch_evaluation),
+                "GetEvaluation": over_messages(self._get_evaluation),
+                "ListEvaluations": over_messages(self._list_evaluations),
+                "GetSamples": over_messages(self._get_samples),
+                "CancelEvaluation": over_messages(self._cancel_evaluation),
+                "GenerateReport": over_messages(self._generate_report),
+                "CompareEvaluations": over_messages(self._compare_evaluations),
+                "RegisterPlan": over_messages(self._register_plan),
+                "NotifyStep": over_messages(self._notify_step),
+            },
+        )
+
+    async def _list_evaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
         """What evaluators there are."""
         infos = await asyncio.to_thread(lambda: tuple(self._evaluators()))
         return pb.ListEvaluatorsResponse(evaluators=[evaluator_info_to_v1(info) for info in infos])
 
-    async def Evaluate(self, request: pb.EvaluateRequest, context: Context) -> pb.EvaluateResponse:
+    async def _evaluate(self, request: pb.EvaluateRequest, context: Context) -> pb.EvaluateResponse:
         """Run to the end."""
         evaluation = await self._evaluations.evaluate(await _decoded(request))
         return pb.EvaluateResponse(evaluation=evaluation_to_v1(evaluation))
 
-    async def StartEvaluation(self, request: pb.StartEvaluationRequest, context: Context) -> pb.StartEvaluationResponse:
+    async def _start_evaluation(
+        self, request: pb.StartEvaluationRequest, context: Context
+    ) -> pb.StartEvaluationResponse:
         """Start, or go on."""
         evaluation, existed = await self._evaluations.start(await _decoded(request.request))
         return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
 
-    def EvaluateWithOrchestratorModel(self, request_iterator: Requests, context: Context) -> Frames:
+    def _evaluate_with_orchestrator_model(self, request_iterator: Requests, context: Context) -> Frames:
         """Run to the end on a model that the caller holds."""
         return evaluate_held(self._evaluations, self._limits, request_iterator)
 
-    async def WatchEvaluation(self, request: pb.WatchEvaluationRequest, context: Context) -> AsyncIterator[Encoded]:
+    async def _watch_evaluation(self, request: pb.WatchEvaluationRequest, context: Context) -> AsyncIterator[Encoded]:
         """Its events until it ends."""
         pages = self._evaluations.watch(
             _named(request.evaluation_id),
@@ -76,12 +101,12 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
         async for batch in pages:
             yield batch
 
-    async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Context) -> pb.GetEvaluationResponse:
+    async def _get_evaluation(self, request: pb.GetEvaluationRequest, context: Context) -> pb.GetEvaluationResponse:
         """As it stands."""
         evaluation = await self._evaluations.get(_named(request.evaluation_id))
         return pb.GetEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
-    async def ListEvaluations(self, request: pb.ListEvaluationsRequest, context: Context) -> Encoded:
+    async def _list_evaluations(self, request: pb.ListEvaluationsRequest, context: Context) -> Encoded:
         """Several, newest first."""
         evaluations, token = await self._evaluations.list(
             run_id=request.run_id if request.HasField("run_id") else None,
@@ -97,7 +122,7 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
             ).SerializeToString()
         )
 
-    async def GetSamples(self, request: pb.GetSamplesRequest, context: Context) -> Encoded:
+    async def _get_samples(self, request: pb.GetSamplesRequest, context: Context) -> Encoded:
         """What became of its samples."""
         samples, token = await self._evaluations.samples(
             _named(request.evaluation_id),
@@ -113,14 +138,14 @@ class EvaluationService(ComparisonCalls, PlanCalls, evaluation_pb2_grpc.Evaluati
             ).SerializeToString()
         )
 
-    async def CancelEvaluation(
+    async def _cancel_evaluation(
         self, request: pb.CancelEvaluationRequest, context: Context
     ) -> pb.CancelEvaluationResponse:
         """End it early."""
         evaluation = await self._evaluations.cancel(_named(request.evaluation_id), request.reason)
         return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
-    async def GenerateReport(self, request: pb.GenerateReportRequest, context: Context) -> pb.GenerateReportResponse:
+    async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> pb.GenerateReportResponse:
         """Write about one, or several steps of a run."""
         if not request.evaluation_ids:
             raise InvalidField("evaluation_ids", "is empty, at least one is needed")

@@ -36,6 +36,7 @@ from crucible_worker.runs.rubric_calls import ask_rubric
 from crucible_worker.runs.run_events import grading_complete
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
+from crucible_worker.services.registration import over_bytes, registered
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.grader import CodeGrader
@@ -63,23 +64,18 @@ class GradingService:
         self._lanes = Lanes()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given: the generated registration would parse on the event loop."""
-        calls = {
-            "GradeMath": self._grade_math,
-            "ExtractAnswer": self._extract_answer,
-            "Score": self._score,
-            "GradeCode": self._grade_code,
-            "ExtractCode": self._extract_code,
-            "GradeRubric": self._grade_rubric,
-        }
-        service = pb.DESCRIPTOR.services_by_name["GradingService"]
-        methods = {
-            name: grpc.unary_unary_rpc_method_handler(
-                calls[name], request_deserializer=bytes, response_serializer=bytes
-            )
-            for name in service.methods_by_name
-        }
-        return grpc.method_handlers_generic_handler(service.full_name, methods)
+        """What a server is given; large requests are parsed by threads, not on the event loop."""
+        return registered(
+            pb.DESCRIPTOR.services_by_name["GradingService"],
+            {
+                "GradeMath": over_bytes(self._grade_math),
+                "ExtractAnswer": over_bytes(self._extract_answer),
+                "Score": over_bytes(self._score),
+                "GradeCode": over_bytes(self._grade_code),
+                "ExtractCode": over_bytes(self._extract_code),
+                "GradeRubric": over_bytes(self._grade_rubric),
+            },
+        )
 
     def close(self) -> None:
         """Let the threads go, once no call is open."""

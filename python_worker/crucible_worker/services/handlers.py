@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import grpc
@@ -30,10 +30,6 @@ class Handlers:
         handlers = tuple(handlers)
         self._generic += handlers
         self._server.add_generic_rpc_handlers(handlers)
-
-    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
-        """Hand on what was added as generic handlers too."""
-        self._server.add_registered_method_handlers(service, handlers)
 
     def find(self, path: str) -> Any:
         """The handler of a method, by its path.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,13 +24,17 @@ from crucible_worker.metrics.sums import count_values
 from crucible_worker.metrics.trajectory import trajectory_metrics
 
 __all__ = [
-    "ANSWERS",
-    "TOKEN_ANSWERS",
     "Answer",
     "check_number",
+    "classification_answer",
+    "dpo_answer",
     "kl_penalty_answer",
     "kl_post_update_answer",
+    "kl_sample_train_answer",
+    "mean_nll_answer",
     "pass_at_k_answer",
+    "sampling_client_answer",
+    "trajectory_answer",
 ]
 
 Answer = tuple[bytes, int]
@@ -83,20 +87,23 @@ def _widened(column: Ragged) -> Ragged:
     return column if column.stored is None else column.like(column.values.astype(np.float64))
 
 
-def _kl_sample_train(max_sequences: int, data: bytes) -> Answer:
+def kl_sample_train_answer(max_sequences: int, data: bytes) -> Answer:
+    """Answer ComputeKLSampleTrain, of at most so many sequences."""
     request = token_codec.kl_sample_train_request_from_bytes(data)
     check_number(request.logprobs, max_sequences)
     result = kl_sample_train(request.logprobs, request.training_logprobs, request.masks, extended=request.extended)
     return results.kl_sample_train_to_bytes(result), count_values(request.logprobs)
 
 
-def _mean_nll(max_sequences: int, data: bytes) -> Answer:
+def mean_nll_answer(max_sequences: int, data: bytes) -> Answer:
+    """Answer ComputeMeanNLL, of at most so many sequences."""
     request = token_codec.mean_nll_request_from_bytes(data)
     check_number(request.logprobs, max_sequences, "logprobs")
     return results.mean_nll_to_bytes(mean_nll(request.logprobs, request.weights)), count_values(request.logprobs)
 
 
-def _trajectory(data: bytes) -> Answer:
+def trajectory_answer(data: bytes) -> Answer:
+    """Answer ComputeTrajectoryMetrics."""
     request = codec.trajectory_metrics_request_from_bytes(data)
     batch, threshold = request.batch, request.good_threshold
     metrics = trajectory_metrics(batch) if threshold is None else trajectory_metrics(batch, good_threshold=threshold)
@@ -104,7 +111,8 @@ def _trajectory(data: bytes) -> Answer:
     return results.metrics_to_bytes(pb.ComputeTrajectoryMetricsResponse, metrics), int(tokens)
 
 
-def _dpo(data: bytes) -> Answer:
+def dpo_answer(data: bytes) -> Answer:
+    """Answer ComputeDPOMetrics."""
     asked = codec.dpo_metrics_request_from_bytes(data)
     metrics = dpo_metrics(
         asked.chosen, asked.rejected, asked.chosen_reference, asked.rejected_reference, beta=asked.beta
@@ -112,13 +120,15 @@ def _dpo(data: bytes) -> Answer:
     return results.metrics_to_bytes(pb.ComputeDPOMetricsResponse, metrics), 0
 
 
-def _sampling_client(data: bytes) -> Answer:
+def sampling_client_answer(data: bytes) -> Answer:
+    """Answer ComputeSamplingClientMetrics."""
     request = codec.sampling_client_metrics_request_from_bytes(data)
     metrics = sampling_client_metrics(request.steps, request.seconds)
     return results.metrics_to_bytes(pb.ComputeSamplingClientMetricsResponse, metrics), 0
 
 
-def _classification(data: bytes) -> Answer:
+def classification_answer(data: bytes) -> Answer:
+    """Answer ComputeClassificationMetrics."""
     request = codec.classification_metrics_request_from_bytes(data)
     metrics = classification_metrics(request.predictions, request.targets, positive=request.positive)
     return results.metrics_to_bytes(pb.ComputeClassificationMetricsResponse, metrics), 0
@@ -128,18 +138,3 @@ def pass_at_k_answer(request: PassAtKRequest) -> Answer:
     """Answer ComputePassAtK."""
     metrics = pass_at_k(request.samples, request.successes, request.k)
     return results.metrics_to_bytes(pb.ComputePassAtKResponse, metrics), 0
-
-
-TOKEN_ANSWERS: Mapping[str, Callable[[int, bytes], Answer]] = {
-    "ComputeKLSampleTrain": _kl_sample_train,
-    "ComputeMeanNLL": _mean_nll,
-}
-"""By name of the call, those over tokens: of how many sequences there may be, and the request."""
-
-ANSWERS: Mapping[str, Callable[[bytes], Answer]] = {
-    "ComputeTrajectoryMetrics": _trajectory,
-    "ComputeDPOMetrics": _dpo,
-    "ComputeSamplingClientMetrics": _sampling_client,
-    "ComputeClassificationMetrics": _classification,
-}
-"""By name of the call, those over samples."""

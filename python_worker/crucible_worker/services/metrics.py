@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
 
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
@@ -28,6 +29,7 @@ from crucible_worker.runs.logprobs import model_logprobs
 from crucible_worker.runs.run_events import metrics_computed
 from crucible_worker.services import metric_answers as answers
 from crucible_worker.services.metric_answers import Answer
+from crucible_worker.services.registration import Registration, over_bytes, registered
 
 __all__ = ["LARGE_REQUEST_BYTES", "LARGE_REQUEST_DRAWS", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
 
@@ -57,32 +59,37 @@ class MetricsService:
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given: the generated registration would parse on the event loop."""
-        own = {
-            "ComputeKLPostUpdate": self._kl_post_update,
-            "IncorporateKLPenalty": self._kl_penalty,
-            "ComputePassAtK": self._pass_at_k,
-        }
+        """What a server is given; large requests are parsed by threads, not on the event loop."""
         limit = self._limits.max_sequences_per_call
-        over_tokens = {name: functools.partial(answer, limit) for name, answer in answers.TOKEN_ANSWERS.items()}
-        works = {**over_tokens, **answers.ANSWERS}
-        service = pb.DESCRIPTOR.services_by_name["MetricsService"]
-        methods = {
-            name: grpc.unary_unary_rpc_method_handler(
-                own.get(name) or functools.partial(self._compute, name, works[name]),
-                request_deserializer=bytes,
-                response_serializer=bytes,
-            )
-            for name in service.methods_by_name
-        }
-        return grpc.method_handlers_generic_handler(service.full_name, methods)
+        return registered(
+            pb.DESCRIPTOR.services_by_name["MetricsService"],
+            {
+                "ComputeKLSampleTrain": self._computed(functools.partial(answers.kl_sample_train_answer, limit)),
+                "ComputeKLPostUpdate": over_bytes(self._kl_post_update),
+                "IncorporateKLPenalty": over_bytes(self._kl_penalty),
+                "ComputeMeanNLL": self._computed(functools.partial(answers.mean_nll_answer, limit)),
+                "ComputeTrajectoryMetrics": self._computed(answers.trajectory_answer),
+                "ComputeDPOMetrics": self._computed(answers.dpo_answer),
+                "ComputeSamplingClientMetrics": self._computed(answers.sampling_client_answer),
+                "ComputeClassificationMetrics": self._computed(answers.classification_answer),
+                "ComputePassAtK": over_bytes(self._pass_at_k),
+            },
+        )
 
     def close(self) -> None:
         """Let the threads go, once no call is open."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _compute(self, call: str, work: Callable[[bytes], Answer], data: bytes, context: Context) -> bytes:
-        return await self._answer(call, time.perf_counter_ns(), data, lambda: work(data))
+    def _computed(self, work: Callable[[bytes], Answer]) -> Registration:
+        """Register what makes the response of a request's bytes, and needs no model."""
+
+        def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
+            async def compute(data: bytes, context: Context) -> bytes:
+                return await self._answer(method.name, time.perf_counter_ns(), data, lambda: work(data))
+
+            return over_bytes(compute)(method)
+
+        return register
 
     async def _kl_post_update(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()

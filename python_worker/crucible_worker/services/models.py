@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.codec import model_calls as codec
 from crucible_bridge.codec.maps import request_parsed
@@ -21,6 +22,7 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import ask_forward, ask_logprobs, ask_samples
+from crucible_worker.services.registration import Registration, over_bytes, registered
 
 __all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
 
@@ -42,52 +44,43 @@ class ModelService:
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="models")
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given: the generated registration would parse on the event loop."""
-        calls = {
-            "Sample": functools.partial(
-                self._answer, pb.SampleRequest, codec.sample_request_from_v1, ask_samples, codec.sample_answer_to_v1
-            ),
-            "ComputeLogprobs": functools.partial(
-                self._answer,
-                pb.ComputeLogprobsRequest,
-                codec.logprobs_request_from_v1,
-                ask_logprobs,
-                codec.logprobs_answer_to_v1,
-            ),
-            "Forward": functools.partial(
-                self._answer, pb.ForwardRequest, codec.forward_request_from_v1, ask_forward, codec.forward_answer_to_v1
-            ),
-        }
-        service = pb.DESCRIPTOR.services_by_name["ModelService"]
-        methods = {
-            name: grpc.unary_unary_rpc_method_handler(
-                calls[name], request_deserializer=bytes, response_serializer=bytes
-            )
-            for name in service.methods_by_name
-        }
-        return grpc.method_handlers_generic_handler(service.full_name, methods)
+        """What a server is given; large requests are parsed by threads, not on the event loop."""
+        return registered(
+            pb.DESCRIPTOR.services_by_name["ModelService"],
+            {
+                "Sample": self._asking(codec.sample_request_from_v1, ask_samples, codec.sample_answer_to_v1),
+                "ComputeLogprobs": self._asking(
+                    codec.logprobs_request_from_v1, ask_logprobs, codec.logprobs_answer_to_v1
+                ),
+                "Forward": self._asking(codec.forward_request_from_v1, ask_forward, codec.forward_answer_to_v1),
+            },
+        )
 
     def close(self) -> None:
         """Let the threads go, once no call is open."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(
-        self,
-        message: type[Any],
-        decode: Callable[[Any], Any],
-        ask: Callable[..., Any],
-        encode: Callable[[Any, int], Any],
-        data: bytes,
-        context: Context,
-    ) -> bytes:
-        received = asyncio.get_running_loop().time()
+    def _asking(
+        self, decode: Callable[[Any], Any], ask: Callable[..., Any], encode: Callable[[Any, int], Any]
+    ) -> Registration:
+        """Register a call: its decoder, what asks the models, and the encoder of the answer."""
 
-        def read() -> Any:
-            return decode(request_parsed(message, data))
+        def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
+            message = GetMessageClass(method.input_type)
 
-        request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
-        answer = await ask(self._models, request, limits=self._limits, received=received)
-        return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
+            async def answer(data: bytes, context: Context) -> bytes:
+                received = asyncio.get_running_loop().time()
+
+                def read() -> Any:
+                    return decode(request_parsed(message, data))
+
+                request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
+                answer = await ask(self._models, request, limits=self._limits, received=received)
+                return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
+
+            return over_bytes(answer)(method)
+
+        return register
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

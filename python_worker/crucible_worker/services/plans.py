@@ -24,7 +24,7 @@ class PlanCalls:
         """Serve these plans."""
         self._plans = plans
 
-    async def RegisterPlan(self, request: pb.RegisterPlanRequest, context: Context) -> pb.RegisterPlanResponse:
+    async def _register_plan(self, request: pb.RegisterPlanRequest, context: Context) -> pb.RegisterPlanResponse:
         """Keep a plan."""
         if not request.HasField("plan"):
             raise InvalidField("plan", "is not given")
@@ -35,7 +35,7 @@ class PlanCalls:
         )
         return pb.RegisterPlanResponse(fingerprint=fingerprint, existed=existed)
 
-    async def NotifyStep(self, request: pb.NotifyStepRequest, context: Context) -> pb.NotifyStepResponse:
+    async def _notify_step(self, request: pb.NotifyStepRequest, context: Context) -> pb.NotifyStepResponse:
         """Start what is due."""
         if not request.plan_id:
             raise InvalidField("plan_id", "is empty")

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import grpc
+
 from crucible_bridge.codec.events import event_kinds_from_v1, page_to_v1
-from crucible_bridge.v1 import events_pb2, events_pb2_grpc
+from crucible_bridge.v1 import events_pb2
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.streams import EventPage
+from crucible_worker.services.registration import over_messages, registered
 from crucible_worker.telemetry.logging import bind_contextvars
 
 __all__ = ["TelemetryService", "encoded_page"]
 
 
-class TelemetryService(events_pb2_grpc.TelemetryServiceServicer):
+class TelemetryService:
     """The event log, over the wire."""
 
     def __init__(self, evaluations: Evaluations) -> None:
         """Serve the events of these evaluations' journal."""
         self._evaluations = evaluations
 
-    async def Subscribe(self, request: events_pb2.SubscribeRequest, context: Context) -> AsyncIterator[Encoded]:
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a server is given."""
+        service = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"]
+        return registered(service, {"Subscribe": over_messages(self._subscribe)})
+
+    async def _subscribe(self, request: events_pb2.SubscribeRequest, context: Context) -> AsyncIterator[Encoded]:
         """Event batches, from a position of the log on."""
         run_id = request.run_id if request.HasField("run_id") else None
         if run_id is not None:

@@ -1,0 +1,30 @@
+"""Which calls only read or compute: the `idempotency_level` of their protos says it, and nothing else does."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+
+from google.protobuf.descriptor_pb2 import MethodOptions
+
+__all__ = ["service_modules", "without_side_effects"]
+
+
+def service_modules() -> tuple[ModuleType, ...]:
+    """The generated modules that declare services."""
+    # Imported late: addresses and options of channels need no message.
+    from crucible_bridge.v1 import evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2
+
+    return (evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
+
+
+@functools.cache
+def without_side_effects() -> frozenset[str]:
+    """Paths of the calls that are NO_SIDE_EFFECTS: "/crucible_bridge.v1.WorkerService/GetInfo"."""
+    return frozenset(
+        f"/{service.full_name}/{method.name}"
+        for module in service_modules()
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+        if method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
+    )
