@@ -2,11 +2,17 @@ defmodule CrucibleBridge.BoundaryTest do
   use ExUnit.Case, async: true
 
   alias CrucibleBridge.Connection.Call
-  alias CrucibleBridge.{Tensor, V1, Wire}
+  alias CrucibleBridge.{Error, Tensor, V1, Wire}
+  alias CrucibleBridge.Wire.Names
 
   doctest Call
 
   @compile {:no_warn_undefined, Nx}
+
+  defp generated do
+    {:ok, modules} = :application.get_key(:crucible_bridge, :modules)
+    for module <- modules, Code.ensure_loaded!(module), function_exported?(module, :__message_props__, 0), do: module
+  end
 
   test "the worker's deadline is never before the caller's, and whole in the unit that it is told in" do
     for timeout <- [1, 500, 999, 1_000, 58_999, 59_500, 59_501, 90_000, 119_000, 3_599_999, 3_600_000, 10_000_000] do
@@ -30,12 +36,19 @@ defmodule CrucibleBridge.BoundaryTest do
     assert %{state: 99, evaluation_id: "e"} = Wire.decode(%V1.Evaluation{state: 99, evaluation_id: "e"})
   end
 
-  test "every value of an enum that replies hold has its short name" do
-    for enum <- [V1.EvaluationState, V1.EvaluatorKind, V1.Verdict, V1.Goal], {value, _number} <- enum.mapping() do
+  test "every value of an enum has its short name, but for kinds of events" do
+    enums = for module <- generated(), module.__message_props__().enum?, module != V1.EventKind, do: module
+    assert V1.Verdict in enums
+
+    for enum <- enums, {value, number} <- enum.mapping() do
       short = Wire.decode(value)
-      assert value |> Atom.to_string() |> String.downcase() |> String.ends_with?(Atom.to_string(short))
+      assert value |> Atom.to_string() |> String.downcase() |> String.ends_with?("_" <> Atom.to_string(short))
       assert short != value
+      assert number == 0 or Names.long(enum, short, "x") == {:ok, value}
     end
+
+    assert {:error, %Error{field: "x", message: "has :unspecified; there are :correct, " <> _}} =
+             Names.long(V1.Verdict, :unspecified, "x")
   end
 
   test "every call of the worker has a function" do
@@ -84,10 +97,7 @@ defmodule CrucibleBridge.BoundaryTest do
   end
 
   test "a reply has the fields of its message and no other, whatever the version of protobuf keeps in a message" do
-    {:ok, modules} = :application.get_key(:crucible_bridge, :modules)
-    Enum.each(modules, &Code.ensure_loaded!/1)
-    messages = for module <- modules, function_exported?(module, :__message_props__, 0), do: module
-    plain = for module <- messages, props = module.__message_props__(), not props.enum?, module != V1.Tensor, do: module
+    plain = for module <- generated(), not module.__message_props__().enum?, module != V1.Tensor, do: module
     assert length(plain) > 50
 
     for module <- plain do

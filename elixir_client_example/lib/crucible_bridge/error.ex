@@ -14,42 +14,6 @@ defmodule CrucibleBridge.Error do
 
   alias CrucibleBridge.Error.Details
 
-  @type code ::
-          :cancelled
-          | :unknown
-          | :invalid_argument
-          | :deadline_exceeded
-          | :not_found
-          | :already_exists
-          | :permission_denied
-          | :resource_exhausted
-          | :failed_precondition
-          | :aborted
-          | :out_of_range
-          | :unimplemented
-          | :internal
-          | :unavailable
-          | :data_loss
-          | :unauthenticated
-
-  @type t :: %__MODULE__{
-          code: code,
-          reason: String.t(),
-          message: String.t(),
-          field: String.t(),
-          retryable: boolean,
-          retry_after_ms: non_neg_integer | nil,
-          details: %{String.t() => String.t()}
-        }
-
-  defexception code: :unknown,
-               reason: "UNKNOWN",
-               message: "",
-               field: "",
-               retryable: false,
-               retry_after_ms: nil,
-               details: %{}
-
   # Status, code, reason where the status says none, and whether a status without details is worth another try: a killed
   # worker is 13 in the middle of a call, one that is not there is 14, and 4 on some adapters. Nobody here cancels a call
   # that he waits for: 1 is a server that stops and ends what is open.
@@ -71,6 +35,34 @@ defmodule CrucibleBridge.Error do
     {15, :data_loss, "DATA_LOSS", false},
     {16, :unauthenticated, "UNAUTHENTICATED", false}
   ]
+
+  @type code ::
+          unquote(
+            for({_number, code, _reason, _retryable} <- Enum.reverse(@statuses), do: code)
+            |> Enum.reduce(&{:|, [], [&1, &2]})
+          )
+
+  @type t :: %__MODULE__{
+          code: code,
+          reason: String.t(),
+          message: String.t(),
+          field: String.t(),
+          retryable: boolean,
+          retry_after_ms: non_neg_integer | nil,
+          details: %{String.t() => String.t()}
+        }
+
+  defexception code: :unknown,
+               reason: "UNKNOWN",
+               message: "",
+               field: "",
+               retryable: false,
+               retry_after_ms: nil,
+               details: %{}
+
+  @doc "The codes, in the order of gRPC's numbers."
+  @spec codes() :: [code]
+  def codes, do: Enum.map(@statuses, &elem(&1, 1))
 
   @doc """
   The error that a failed call of elixir-grpc tells of: a `GRPC.RPCError`, or any map with its `status`, `message` and

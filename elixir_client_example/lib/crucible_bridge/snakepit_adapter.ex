@@ -48,12 +48,7 @@ defmodule CrucibleBridge.SnakepitAdapter do
 
   @locate "from crucible_worker.snakepit import SCRIPT_PATH; print(SCRIPT_PATH, end='')"
 
-  @codes Map.new(
-           ~w(aborted already_exists cancelled data_loss deadline_exceeded failed_precondition internal invalid_argument
-              not_found out_of_range permission_denied resource_exhausted unauthenticated unavailable unimplemented
-              unknown)a,
-           &{&1 |> Atom.to_string() |> String.upcase(), &1}
-         )
+  @codes Map.new(Error.codes(), &{&1 |> Atom.to_string() |> String.upcase(), &1})
 
   @doc "The interpreter that workers are started with; Snakepit asks for it at the start of each."
   @spec executable_path() :: String.t()

@@ -18,15 +18,12 @@ defmodule CrucibleBridge.Specification do
 
   alias CrucibleBridge.{Columns, Dataset, Error, ModelRef, V1}
   alias CrucibleBridge.Specification.{Samples, Values}
-
-  @sampling [:max_tokens, :temperature, :top_p, :top_k, :seed, :stop]
-  @limits [:concurrency, :deadline_ms, :stall_timeout_ms, :sample_timeout_ms, :max_unscored_share, :max_unscored]
+  alias CrucibleBridge.Wire.Message
 
   @of_dataset ~w(dataset limit shuffle_seed skip_malformed)a ++ Dataset.options()
   @planned ~w(evaluators sampling limits metric_prefix labels)a ++ @of_dataset
   @of_run ~w(model evaluation_id run_id step correlation_id)a
   @known @planned ++ @of_run ++ ModelRef.options()
-  @of_plan ~w(plan_id run_id eval_every evaluations infrequent_eval_every infrequent_evaluations correlation_id)a
 
   @doc "The options that `build/1` reads; it leaves others alone, as they may be somebody else's."
   @spec options() :: [atom()]
@@ -48,22 +45,12 @@ defmodule CrucibleBridge.Specification do
   @spec build(keyword()) :: {:ok, V1.EvaluateRequest.t()} | {:error, Error.t()}
   def build(opts) do
     with {:ok, model} <- model(opts),
-         {:ok, parts} <- parts(opts),
-         {:ok, labels} <- Values.strings(opts[:labels], "labels") do
-      {:ok,
-       %V1.EvaluateRequest{
-         evaluation_id: opts[:evaluation_id] || "",
-         run_id: opts[:run_id] || "",
-         step: opts[:step],
-         model: model,
-         evaluators: parts.evaluators,
-         dataset: parts.dataset,
-         sampling: parts.sampling,
-         limits: parts.limits,
-         metric_prefix: opts[:metric_prefix] || "",
-         labels: labels,
-         correlation_id: opts[:correlation_id] || ""
-       }}
+         {:ok, parts} <- parts(opts) do
+      fields = [model: model] ++ parts
+
+      opts
+      |> Keyword.take(Message.names(V1.EvaluateRequest) -- Keyword.keys(fields))
+      |> Message.options(V1.EvaluateRequest, fields)
     end
   end
 
@@ -73,19 +60,11 @@ defmodule CrucibleBridge.Specification do
   """
   @spec plan(keyword()) :: {:ok, V1.EvaluationPlan.t()} | {:error, Error.t()}
   def plan(opts) do
-    with :ok <- known(opts, @of_plan, "plan"),
+    with :ok <- known(opts, Message.names(V1.EvaluationPlan), "plan"),
          {:ok, often} <- planned(opts[:evaluations], "evaluations"),
          {:ok, seldom} <- planned(opts[:infrequent_evaluations], "infrequent_evaluations") do
-      {:ok,
-       %V1.EvaluationPlan{
-         plan_id: opts[:plan_id] || "",
-         run_id: opts[:run_id] || "",
-         eval_every: opts[:eval_every] || 0,
-         evaluations: often,
-         infrequent_eval_every: opts[:infrequent_eval_every] || 0,
-         infrequent_evaluations: seldom,
-         correlation_id: opts[:correlation_id] || ""
-       }}
+      fields = [evaluations: often, infrequent_evaluations: seldom]
+      opts |> Keyword.drop(Keyword.keys(fields)) |> Message.options(V1.EvaluationPlan, fields)
     end
   end
 
@@ -120,9 +99,9 @@ defmodule CrucibleBridge.Specification do
   defp parts(opts) do
     with {:ok, evaluators} <- evaluators(opts[:evaluators]),
          {:ok, dataset} <- dataset(opts),
-         {:ok, sampling} <- Values.message(opts[:sampling], V1.SamplingParams, @sampling, "sampling"),
-         {:ok, limits} <- Values.message(opts[:limits], V1.Limits, @limits, "limits") do
-      {:ok, %{evaluators: evaluators, dataset: dataset, sampling: sampling, limits: limits}}
+         {:ok, sampling} <- Message.build(opts[:sampling], V1.SamplingParams, "sampling"),
+         {:ok, limits} <- Message.build(opts[:limits], V1.Limits, "limits") do
+      {:ok, evaluators: evaluators, dataset: dataset, sampling: sampling, limits: limits}
     end
   end
 
@@ -132,17 +111,7 @@ defmodule CrucibleBridge.Specification do
     Columns.numbered(list, field, fn opts, field ->
       with :ok <- known(opts, @planned, field),
            {:ok, parts} <- parts(opts),
-           {:ok, labels} <- Values.strings(opts[:labels], field <> ".labels") do
-        {:ok,
-         %V1.PlannedEvaluation{
-           evaluators: parts.evaluators,
-           dataset: parts.dataset,
-           sampling: parts.sampling,
-           limits: parts.limits,
-           metric_prefix: opts[:metric_prefix] || "",
-           labels: labels
-         }}
-      end
+           do: opts |> Map.new() |> Map.merge(Map.new(parts)) |> Message.part(V1.PlannedEvaluation, field)
     end)
   end
 

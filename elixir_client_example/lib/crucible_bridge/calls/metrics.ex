@@ -4,9 +4,9 @@ defmodule CrucibleBridge.Calls.Metrics do
   # sequence is what encoding would otherwise spend its time on.
 
   alias CrucibleBridge.Calls.Evaluation
-  alias CrucibleBridge.{Columns, Connection, Datum, Error, Tensor, Trajectory, V1, Wire}
+  alias CrucibleBridge.{Calls, Columns, Datum, Error, Tensor, Trajectory, V1, Wire}
   alias CrucibleBridge.Specification.Values
-  alias V1.MetricsService.Stub
+  alias CrucibleBridge.Wire.Message
 
   # What a model is asked by: the input, and the targets whose log-probabilities it tells.
   @asked ["target_tokens"]
@@ -14,14 +14,14 @@ defmodule CrucibleBridge.Calls.Metrics do
   def kl_sample_train(conn, data, training_logprobs, opts) do
     with {:ok, columns} <- policy_columns(data, [{"mask", :flags}], {"training_logprobs", training_logprobs}),
          request = %V1.ComputeKLSampleTrainRequest{columns: columns, extended: opts[:extended] || false} do
-      call(conn, :compute_kl_sample_train, request, opts)
+      Calls.unary(conn, request, opts)
     end
   end
 
   def kl_post_update(conn, data, updated, opts) do
     with {:ok, fields} <- post_update(data, updated, opts),
          request = struct!(V1.ComputeKLPostUpdateRequest, [deadline_ms: opts[:deadline_ms]] ++ fields) do
-      call(conn, :compute_kl_post_update, request, bounded(opts, updated))
+      Calls.unary(conn, request, bounded(opts, updated))
     end
   end
 
@@ -31,7 +31,7 @@ defmodule CrucibleBridge.Calls.Metrics do
          {:ok, fields, lengths} <- penalty(data, base, opts),
          scale = [kl_penalty_coef: coef, kl_discount_factor: discount, deadline_ms: opts[:deadline_ms]],
          request = struct!(V1.IncorporateKLPenaltyRequest, scale ++ fields),
-         {:ok, reply} <- call(conn, :incorporate_kl_penalty, request, bounded(opts, base)),
+         {:ok, reply} <- Calls.unary(conn, request, bounded(opts, base)),
          {:ok, advantages} <- advantages(reply.advantages, lengths) do
       {:ok, %{reply | advantages: advantages}}
     end
@@ -44,16 +44,15 @@ defmodule CrucibleBridge.Calls.Metrics do
     ]
 
     with {:ok, columns} <- Columns.pack(columns) do
-      call(conn, :compute_mean_nll, %V1.ComputeMeanNLLRequest{columns: Wire.columns(columns)}, opts)
+      Calls.unary(conn, %V1.ComputeMeanNLLRequest{columns: Wire.columns(columns)}, opts)
     end
   end
 
   def trajectory_metrics(conn, groups, opts) do
     with {:ok, batch} <- Trajectory.pack(groups, opts[:tags] || []),
-         {:ok, threshold} <- number(Keyword.get(opts, :good_threshold, 0.5), "good_threshold"),
-         request = %V1.ComputeTrajectoryMetricsRequest{batch: Wire.trajectories(batch), good_threshold: threshold} do
-      call(conn, :compute_trajectory_metrics, request, opts)
-    end
+         fields = [batch: Wire.trajectories(batch)],
+         {:ok, request} <- opts |> Keyword.delete(:tags) |> Message.options(V1.ComputeTrajectoryMetricsRequest, fields),
+         do: Calls.unary(conn, request, opts)
   end
 
   def dpo_metrics(conn, pairs, opts) do
@@ -69,7 +68,7 @@ defmodule CrucibleBridge.Calls.Metrics do
            rejected_reference_logprobs: rejected_reference,
            dpo_beta: beta
          } do
-      call(conn, :compute_dpo_metrics, request, opts)
+      Calls.unary(conn, request, opts)
     end
   end
 
@@ -77,7 +76,7 @@ defmodule CrucibleBridge.Calls.Metrics do
     with {:ok, steps} <- Wire.pack(steps, dtype: :i64, field: "steps"),
          {:ok, seconds} <- Wire.pack(seconds, dtype: :f64, field: "seconds"),
          request = %V1.ComputeSamplingClientMetricsRequest{sampling_client_steps: steps, sampling_seconds: seconds} do
-      call(conn, :compute_sampling_client_metrics, request, opts)
+      Calls.unary(conn, request, opts)
     end
   end
 
@@ -90,7 +89,7 @@ defmodule CrucibleBridge.Calls.Metrics do
            targets: targets,
            positive: positive
          } do
-      call(conn, :compute_classification_metrics, request, opts)
+      Calls.unary(conn, request, opts)
     end
   end
 
@@ -98,19 +97,13 @@ defmodule CrucibleBridge.Calls.Metrics do
     with {:ok, samples} <- Wire.pack(samples, dtype: :i32, field: "samples"),
          {:ok, successes} <- Wire.pack(successes, dtype: :i32, field: "successes"),
          request = %V1.ComputePassAtKRequest{samples: samples, successes: successes, k: List.wrap(k)} do
-      call(conn, :compute_pass_at_k, request, opts)
-    end
-  end
-
-  defp call(conn, function, request, opts) do
-    with {:ok, reply} <- Connection.call(conn, Stub, function, request, Keyword.take(opts, [:timeout])) do
-      {:ok, Wire.decode(reply)}
+      Calls.unary(conn, request, opts)
     end
   end
 
   # A model takes what time it takes; deadline_ms bounds it.
   defp bounded(opts, given) when is_list(given), do: opts
-  defp bounded(opts, _model), do: Keyword.put_new(opts, :timeout, :infinity)
+  defp bounded(opts, _model), do: Calls.unbounded(opts)
 
   defp post_update(data, updated, _opts) when is_list(updated) do
     with {:ok, columns} <- policy_columns(data, [{"mask", :flags}], {"updated_logprobs", updated}),

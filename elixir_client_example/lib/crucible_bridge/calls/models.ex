@@ -3,45 +3,29 @@ defmodule CrucibleBridge.Calls.Models do
   # ModelService; documented at CrucibleBridge.
 
   alias CrucibleBridge.Calls.Evaluation
-  alias CrucibleBridge.{Columns, Connection, Error, V1, Wire}
-  alias CrucibleBridge.Specification.Values
-  alias V1.ModelService.Stub
-
-  @sampling [:max_tokens, :temperature, :top_p, :top_k, :seed, :stop]
-  @limits [:concurrency, :deadline_ms, :item_timeout_ms]
+  alias CrucibleBridge.{Calls, Columns, Error, V1, Wire}
+  alias CrucibleBridge.Wire.Message
 
   def sample(conn, model, items, opts) do
-    with {:ok, model} <- Evaluation.model(model),
-         {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
-         {:ok, sampling} <- Values.message(opts[:sampling], V1.SamplingParams, @sampling, "sampling"),
-         {:ok, items} <- Columns.numbered(items, "items", &item/2),
-         request = %V1.SampleRequest{model: model, items: items, sampling: sampling, limits: limits} do
-      call(conn, :sample, request, opts)
-    end
+    with {:ok, items} <- Columns.numbered(items, "items", &item/2),
+         do: call(conn, V1.SampleRequest, model, [items: items], opts)
   end
 
   def compute_logprobs(conn, model, sequences, opts) do
-    with {:ok, model} <- Evaluation.model(model),
-         {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
-         {:ok, sequences} <- Columns.numbered(sequences, "sequences", &Wire.model_input/2),
-         request = %V1.ComputeLogprobsRequest{model: model, sequences: sequences, limits: limits} do
-      call(conn, :compute_logprobs, request, opts)
-    end
+    with {:ok, sequences} <- Columns.numbered(sequences, "sequences", &Wire.model_input/2),
+         do: call(conn, V1.ComputeLogprobsRequest, model, [sequences: sequences], opts)
   end
 
   def forward(conn, model, data, opts) do
-    with {:ok, model} <- Evaluation.model(model),
-         {:ok, limits} <- Values.message(opts[:limits], V1.BatchLimits, @limits, "limits"),
-         {:ok, data} <- Columns.numbered(data, "data", &Wire.datum/2),
-         request = %V1.ForwardRequest{model: model, data: data, limits: limits} do
-      call(conn, :forward, request, opts)
-    end
+    with {:ok, data} <- Columns.numbered(data, "data", &Wire.datum/2),
+         do: call(conn, V1.ForwardRequest, model, [data: data], opts)
   end
 
   # A model takes what time it takes; limits.deadline_ms bounds it, and leaves the answers that are there.
-  defp call(conn, function, request, opts) do
-    opts = opts |> Keyword.take([:timeout]) |> Keyword.put_new(:timeout, :infinity)
-    with {:ok, reply} <- Connection.call(conn, Stub, function, request, opts), do: {:ok, Wire.decode(reply)}
+  defp call(conn, request, model, fields, opts) do
+    with {:ok, model} <- Evaluation.model(model),
+         {:ok, request} <- Message.options(opts, request, [model: model] ++ fields),
+         do: Calls.unary(conn, request, Calls.unbounded(opts))
   end
 
   defp item(%V1.SampleItem{} = item, _field), do: {:ok, item}

@@ -2,54 +2,32 @@ defmodule CrucibleBridge.Calls.Programs do
   @moduledoc false
   # GradingService.GradeCode and ExtractCode; documented at CrucibleBridge.
 
-  alias CrucibleBridge.{Columns, Connection, Error, Specification, V1, Wire}
+  alias CrucibleBridge.{Calls, Columns, Error, Specification, V1}
   alias CrucibleBridge.Specification.Values
-  alias V1.GradingService.Stub
+  alias CrucibleBridge.Wire.Message
 
-  @comparison [:by_token, :absolute_tolerance, :relative_tolerance]
-  @limits [:timeout_ms, :memory_mb, :output_bytes]
+  @comparison Message.names(V1.OutputComparison)
 
   def grade_code(conn, items, opts) do
-    {call, options} = Keyword.split(opts, [:timeout])
-    {ks, options} = Keyword.pop(options, :k, [])
-    {image, limits} = Keyword.pop(options, :image, "")
+    {own, limits} = Keyword.split(opts, [:k, :image, :timeout])
 
-    with {:ok, limits} <- limits(limits),
-         {:ok, image} <- Values.text(image, "image"),
+    with {:ok, limits} <- if(limits == [], do: {:ok, nil}, else: Message.options(limits, V1.CodeLimits)),
          {:ok, items} <- Columns.numbered(items, "items", &item/2),
-         request = %V1.GradeCodeRequest{items: items, limits: limits, k: List.wrap(ks), image: image},
-         {:ok, reply} <- Connection.call(conn, Stub, :grade_code, request, call) do
-      {:ok, Wire.decode(reply)}
-    end
+         {:ok, request} <- Message.options(own, V1.GradeCodeRequest, items: items, limits: limits),
+         do: Calls.unary(conn, request, own)
   end
 
   def extract_code(conn, responses, opts) do
-    {names, call} = Keyword.pop(opts, :names, [])
-
     # Without names, or with misspelt ones, another program would be taken.
-    with :ok <- Specification.known(call, [:names, :timeout], "options"),
-         {:ok, names} <- Columns.numbered(List.wrap(names), "names", &name/2),
-         request = %V1.ExtractCodeRequest{responses: List.wrap(responses), names: names},
-         {:ok, reply} <- Connection.call(conn, Stub, :extract_code, request, call) do
-      {:ok, Wire.decode(reply.programs)}
-    end
+    with {:ok, names} <- opts |> Keyword.get(:names, []) |> List.wrap() |> Columns.numbered("names", &name/2),
+         fields = [responses: List.wrap(responses), names: names],
+         {:ok, request} <- opts |> Keyword.delete(:names) |> Message.options(V1.ExtractCodeRequest, fields),
+         do: Calls.unary(conn, request, opts, :programs)
   end
 
   # No program defines a number.
   defp name(number, field) when is_number(number), do: {:error, Error.invalid(field, "is a number, not a name")}
   defp name(name, field), do: Values.text(name, field)
-
-  defp limits([]), do: {:ok, nil}
-
-  defp limits(limits) do
-    case Keyword.keys(limits) -- @limits do
-      [] ->
-        {:ok, struct!(V1.CodeLimits, limits)}
-
-      [key | _] ->
-        {:error, Error.invalid("options", "has #{inspect(key)}; there are k, image, #{Enum.join(@limits, ", ")}")}
-    end
-  end
 
   defp item(%V1.CodeItem{} = item, _field), do: {:ok, item}
 
@@ -57,11 +35,7 @@ defmodule CrucibleBridge.Calls.Programs do
     tests = item |> Map.get(:tests, []) |> List.wrap()
 
     with {:ok, tests} <- Columns.numbered(tests, field <> ".tests", &test/2),
-         {:ok, id} <- Values.text(Map.get(item, :id, ""), field <> ".id"),
-         {:ok, prefix} <- Values.text(Map.get(item, :prefix, ""), field <> ".prefix"),
-         {:ok, problem_id} <- Values.text(Map.get(item, :problem_id, ""), field <> ".problem_id") do
-      {:ok, %V1.CodeItem{id: id, response: response, prefix: prefix, tests: tests, problem_id: problem_id}}
-    end
+         do: item |> Map.put(:tests, tests) |> Message.part(V1.CodeItem, field)
   end
 
   defp item(_other, field), do: {:error, Error.invalid(field, "is no map with a response that is text")}
@@ -100,28 +74,12 @@ defmodule CrucibleBridge.Calls.Programs do
   end
 
   # A misspelt or misplaced way to compare would go unnoticed.
-  defp known(test, names, field) do
-    case Map.keys(test) -- names do
-      [] -> :ok
-      [key | _] -> {:error, Error.invalid(field, "has #{inspect(key)}; there are #{Enum.join(names, ", ")}")}
-    end
-  end
+  defp known(test, names, field), do: test |> Map.to_list() |> Specification.known(names, field)
 
   defp comparison(test, field) do
-    case Map.take(test, @comparison) do
-      how when how == %{} -> {:ok, nil}
-      how -> with {:ok, how} <- Columns.each(how, &compared(&1, field)), do: {:ok, struct!(V1.OutputComparison, how)}
-    end
+    how = Map.take(test, @comparison)
+    Message.build(if(how != %{}, do: how), V1.OutputComparison, field)
   end
-
-  # A message's double takes no integer.
-  defp compared({:by_token, value}, _field) when is_boolean(value), do: {:ok, {:by_token, value}}
-  defp compared({name, value}, _field) when name != :by_token and is_number(value), do: {:ok, {name, value * 1.0}}
-
-  defp compared({:by_token, _other}, field),
-    do: {:error, Error.invalid("#{field}.by_token", "is neither true nor false")}
-
-  defp compared({name, _other}, field), do: {:error, Error.invalid("#{field}.#{name}", "is no number")}
 
   defp json(value, field) do
     case Jason.encode(value) do

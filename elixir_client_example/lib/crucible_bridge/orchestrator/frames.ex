@@ -5,23 +5,18 @@ defmodule CrucibleBridge.Orchestrator.Frames do
 
   alias CrucibleBridge.{Columns, Datum, Error, Tensor, V1, Wire}
   alias CrucibleBridge.Orchestrator.Model
+  alias CrucibleBridge.Wire.Names
   alias CrucibleBridge.V1.EvaluateWithOrchestratorModelRequest, as: Frame
 
   # The worker's limit of a message. A larger answer would break the stream, and so would the same one on the next.
   @max_message_bytes 64 * 1024 * 1024
   @max_problem_bytes 1_000
 
-  @calls %{
-    sample: :ORCHESTRATOR_CALL_SAMPLE,
-    logprobs: :ORCHESTRATOR_CALL_LOGPROBS,
-    forward: :ORCHESTRATOR_CALL_FORWARD
-  }
-
   @doc "The first frame."
   @spec start(V1.EvaluateRequest.t(), Model.t(), pos_integer()) :: Frame.t()
   def start(request, model, window) do
     named = %V1.ModelRef{model: {:orchestrator, %V1.OrchestratorModel{name: model.name}}}
-    calls = Enum.map(Model.calls(model), &Map.fetch!(@calls, &1))
+    {:ok, calls} = model |> Model.calls() |> Columns.each(&Names.long(V1.OrchestratorCall, &1, "calls"))
     %Frame{frame: {:start, %V1.OrchestratorStart{request: %{request | model: named}, window: window, calls: calls}}}
   end
 

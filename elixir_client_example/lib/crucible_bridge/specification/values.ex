@@ -1,24 +1,8 @@
 defmodule CrucibleBridge.Specification.Values do
-  @moduledoc "Keywords and maps as messages; what a message cannot hold is an error that names its field."
+  @moduledoc "Values of keywords and maps as messages hold them; what none can hold is an error that names its field."
 
   alias CrucibleBridge.{Columns, Error}
   alias Google.Protobuf.{ListValue, Struct, Value}
-
-  @doubles [:temperature, :top_p, :max_unscored_share]
-
-  @doc "A message of these fields; `nil` stays, a message is taken as it is."
-  @spec message(term(), module(), [atom()], String.t()) :: {:ok, struct() | nil} | {:error, Error.t()}
-  def message(nil, _module, _fields, _field), do: {:ok, nil}
-  def message(%{__struct__: module} = message, module, _fields, _field), do: {:ok, message}
-
-  def message(given, module, fields, field) do
-    with {:ok, map} <- map(given, field) do
-      case Map.keys(map) -- fields do
-        [] -> {:ok, struct!(module, Map.new(map, &number/1))}
-        [key | _] -> {:error, Error.invalid(field, "has #{inspect(key)}; there are #{Enum.join(fields, ", ")}")}
-      end
-    end
-  end
 
   @doc "A map of texts; numbers, atoms and booleans become texts."
   @spec strings(term(), String.t()) :: {:ok, %{String.t() => String.t()}} | {:error, Error.t()}
@@ -88,7 +72,4 @@ defmodule CrucibleBridge.Specification.Values do
   defp string_pair({key, value}, field) do
     with {:ok, value} <- text(value, "#{field}[\"#{key}\"]"), do: {:ok, {to_string(key), value}}
   end
-
-  defp number({key, value}) when key in @doubles and is_integer(value), do: {key, value * 1.0}
-  defp number(pair), do: pair
 end
