@@ -33,7 +33,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-elixir test-tinker test-inspect lint generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-tinker test-inspect lint generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -60,6 +60,9 @@ demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
 test: lint ## lint, then every test but torture, test-tinker, test-inspect and test-elixir; PROCESSES=N of them at once
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
+
+check: $(READY) ## lint, types and tests of what git says is not committed, or of FILES="a.py b.py"
+	$(BIN)/python -m tests.changed --processes=$(PROCESSES) $(FILES)
 
 $(TINKER_VENV)/.ready: Makefile
 	$(PYTHON) -m venv $(TINKER_VENV)
