@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-__all__ = ["Graded", "Pair", "Rival", "load_pairs", "pair_arguments", "rivals", "tinker_module"]
+__all__ = ["Baseline", "Graded", "Pair", "baselines", "load_pairs", "pair_arguments", "tinker_module"]
 
 OWN_PAIRS = Path(__file__).parent.parent / "tests" / "cases" / "math"
 """The cases of the tests, which anybody has."""
@@ -43,7 +43,7 @@ class Graded:
     """Of its process's time; `PAIR_SECONDS` if it was stopped."""
 
 
-class Rival:
+class Baseline:
     """Another grader, in a process that is killed if a pair takes longer than `PAIR_SECONDS`."""
 
     def __init__(self, name: str) -> None:
@@ -104,9 +104,9 @@ def load_pairs(path: Path | None) -> list[Pair]:
 
 
 @contextlib.contextmanager
-def rivals() -> Iterator[list[Rival]]:
+def baselines() -> Iterator[list[Baseline]]:
     """Math-Verify and tinker-cookbook's grade_answer, those that are installed; what is missing is told on stderr."""
-    started: list[Rival] = []
+    started: list[Baseline] = []
     try:
         for name, load in GRADERS.items():
             try:
@@ -114,15 +114,15 @@ def rivals() -> Iterator[list[Rival]]:
             except ImportError as error:
                 print(f"without {name}: {error}; pip install math-verify pylatexenc", file=sys.stderr)
                 continue
-            started.append(Rival(name))
+            started.append(Baseline(name))
         yield started
     finally:
-        for rival in started:
-            rival.close()
+        for baseline in started:
+            baseline.close()
 
 
 def _grade_on_request(name: str, pipe: Connection) -> None:
-    """The process of a `Rival`: says that it is ready, then answers each pair until the other end closes."""
+    """The process of a `Baseline`: says that it is ready, then answers each pair until the other end closes."""
     grade = GRADERS[name]()
     grade(Pair("1", "1"))
     pipe.send(None)

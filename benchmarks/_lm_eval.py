@@ -1,4 +1,4 @@
-"""lm-evaluation-harness as a rival: asked in each way that may serve it best, and compared number by number.
+"""lm-evaluation-harness as a baseline: asked in each way that may serve it best, and compared number by number.
 
 LM_EVAL_PYTHON names an interpreter that has lm-eval (`make bench-lm-eval` makes one); nothing is measured without.
 """
@@ -17,12 +17,12 @@ from typing import Any
 
 from _report import Claim
 
-__all__ = ["TOLERANCE", "apart", "claims", "interpreter", "rival"]
+__all__ = ["TOLERANCE", "apart", "baseline", "claims", "interpreter"]
 
 TOLERANCE = 1e-4
-"""How far numbers may lie from the rival's."""
+"""How far numbers may lie from the baseline's."""
 BATCH_SIZES, THREADS = (1, 64), (1, 2)
-SCRIPT = Path(__file__).with_name("_lm_eval_rival.py")
+SCRIPT = Path(__file__).with_name("_lm_eval_baseline.py")
 
 
 def interpreter(name: str) -> str | None:
@@ -33,14 +33,14 @@ def interpreter(name: str) -> str | None:
     return python
 
 
-def rival(
+def baseline(
     python: str, task: str, model: Path, documents: Sequence[Mapping[str, Any]], runs: int, folder: Path
 ) -> list[dict[str, Any]]:
     """What lm-evaluation-harness finds of a task, once for each way to run it.
 
     Args:
         python: the interpreter.
-        task: "choices" or "texts", see `_lm_eval_rival.py`.
+        task: "choices" or "texts", see `_lm_eval_baseline.py`.
         model: directory of the checkpoint.
         documents: of the task.
         runs: how often each way is timed.
@@ -62,7 +62,7 @@ def rival(
 
 
 def apart(what: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How far numbers lie from the rival's at most.
+    """How far numbers lie from the baseline's at most.
 
     Raises:
         SystemExit: further than `TOLERANCE`.
@@ -78,20 +78,20 @@ def claims(
     count: int,
     unit: str,
     seconds: Sequence[float],
-    rivals: Sequence[Mapping[str, Any]],
+    baselines: Sequence[Mapping[str, Any]],
     *,
     alone_at_least: float | None = None,
 ) -> list[Claim]:
-    """That so many of something take no longer than with the rival in the way that serves it best.
+    """That so many of something take no longer than with the baseline in the way that serves it best.
 
-    Our whole call is compared with the rival's, and with its evaluation alone.
+    Our whole call is compared with the baseline's, and with its evaluation alone.
 
     Args:
         name: what is measured.
         count: how many there are.
         unit: of one, in the plural.
         seconds: our runs.
-        rivals: the rival's, by the way it was run.
+        baselines: the baseline's, by the way it was run.
         alone_at_least: what is claimed against its evaluation alone; that ratio is printed only if None.
     """
     made: list[Claim] = []
@@ -99,12 +99,12 @@ def claims(
         ("seconds", "", "equal to 1e-4, at least as fast as lm-evaluation-harness, call for call", 1.0),
         ("evaluating", "_evaluation_alone", "the same, against its evaluation alone", alone_at_least),
     ):
-        best = min((one[part] for one in rivals), key=statistics.median)
+        best = min((one[part] for one in baselines), key=statistics.median)
         made.append(
             Claim(
                 name=f"{name}{behind}",
                 ours=[count / each for each in seconds],
-                rival=[count / each for each in best],
+                baseline=[count / each for each in best],
                 unit=f"{unit}/s",
                 ratio=statistics.median(best) / statistics.median(seconds),
                 at_least=at_least,

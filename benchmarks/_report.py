@@ -20,18 +20,19 @@ class Claim:
     """What is measured."""
     ours: Sequence[float]
     """Our runs."""
-    rival: Sequence[float] = ()
-    """The rival's, in the same process and in turn with ours; empty where a figure stands alone."""
+    baseline: Sequence[float] = ()
+    """Those of the baseline, measured in the same run and in turn with ours; empty if a figure stands alone."""
     unit: str
     """Of both."""
     ratio: float | None = None
-    """How many times better than the rival, by medians."""
+    """Of the two, as the claim states it."""
     claim: str
-    """What the README says."""
+    """What is promised, or that nothing is."""
     at_least: float | None = None
-    """The claim as a number: of the ratio where there is a rival, of our median where there is none."""
+    """The claim as a number: of the ratio if there is one, else of our median. Only figures that do not depend on the
+    speed of the machine, such as memory, are bounded without a ratio."""
     at_most: float | None = None
-    """The same from above. A figure with neither bound is told, not promised."""
+    """The same from above. A figure with neither bound is printed, not promised."""
 
     @property
     def figure(self) -> float:
@@ -75,15 +76,15 @@ def report(claims: Sequence[Claim], *, as_json: bool) -> None:
 
 def _line(claim: Claim) -> str:
     row = _row(claim)
-    rival = "" if row["rival"] is None else f", rival {row['rival']:,.4g} {claim.unit}"
-    ratio = "" if claim.ratio is None else f", ratio {claim.ratio:.2f}"
-    return f"{claim.name}: {row['ours']:,.4g} {claim.unit}{rival}{ratio}   (claim: {claim.claim})"
+    baseline = "" if row["baseline"] is None else f", baseline {row['baseline']:,.4g} {claim.unit}"
+    ratio = "" if claim.ratio is None else f", ratio {claim.ratio:.3g}"
+    return f"{claim.name}: {row['ours']:,.4g} {claim.unit}{baseline}{ratio}   (claim: {claim.claim})"
 
 
 def _row(claim: Claim) -> dict[str, object]:
     return {
         "ours": statistics.median(claim.ours),
-        "rival": statistics.median(claim.rival) if claim.rival else None,
+        "baseline": statistics.median(claim.baseline) if claim.baseline else None,
         "unit": claim.unit,
         "ratio": claim.ratio,
         "claim": claim.claim,

@@ -1,8 +1,9 @@
 """Samples a second on a model that answers at once: what the worker itself takes, and nothing else.
 
 Ours is the whole remote call: request, a JSONL data set, engine, grading, journal, an event a sample, aggregation,
-reply. The rival is a bare loop over the same file and the same scripted model in this process, as many tasks at once:
-prompt, answer, the same grader, a flushed JSON line; without retries, deadlines, events, or anything to go on from.
+reply. The baseline is a bare loop over the same file and the same scripted model in this process, with as many tasks at
+once: prompt, answer, the same grader, a flushed JSON line; without retries, deadlines, events, or anything to resume
+from. Both run in turn.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 
 SAMPLES, CONCURRENCY = 20_000, 64
 PARAMS = SamplingParams(max_tokens=4)
-LEAST = 5_000.0
-"""Samples a second that are claimed, on 2 cores."""
+LEAST = 0.1
+"""Of what the bare loop does."""
 
 
 async def main() -> None:
@@ -55,18 +56,12 @@ async def main() -> None:
             Claim(
                 name=f"{SAMPLES:,} samples without latency at concurrency {CONCURRENCY}",
                 ours=ours,
+                baseline=theirs,
                 unit="samples/s",
+                ratio=statistics.median(mine / other for mine, other in zip(ours, theirs)),
                 at_least=LEAST,
-                claim=f">= {LEAST:,.0f}/s",
-            ),
-            Claim(
-                name="the same against a bare loop with JSON lines",
-                ours=ours,
-                rival=theirs,
-                unit="samples/s",
-                ratio=statistics.median(ours) / statistics.median(theirs),
-                claim="told, not promised",
-            ),
+                claim=f"at least {LEAST:g} of a bare loop that writes JSON lines",
+            )
         ],
         as_json=options.json,
     )

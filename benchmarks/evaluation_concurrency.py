@@ -42,7 +42,7 @@ async def main() -> None:
             Claim(
                 name=f"200 samples at concurrency {concurrency}",
                 ours=times,
-                rival=serial,
+                baseline=serial,
                 unit="s",
                 ratio=serial[0] / statistics.median(times),
                 at_least=CLAIMS[concurrency][0],

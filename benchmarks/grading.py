@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from _grading_pairs import PAIR_SECONDS, Pair, load_pairs, pair_arguments, rivals
+from _grading_pairs import PAIR_SECONDS, Pair, baselines, load_pairs, pair_arguments
 from _grading_responses import load_responses, tables
 from _processes import server_process
 from _report import Claim, report
@@ -37,7 +37,7 @@ from crucible_worker.grading.pool import GradingPool
 
 TURN_PAIRS = 50
 """Graded by one, then by the next; the first of each is not counted: what is imported late, built at the first use."""
-RIVAL_PAIRS = 600
+BASELINE_PAIRS = 600
 """Graded by the others as well, evenly chosen: Math-Verify takes seconds for a hundred."""
 BATCH_PAIRS = 256
 """Of a call to the worker."""
@@ -65,16 +65,18 @@ def ours(pair: Pair) -> Decision:
 
 def alternate(pairs: Sequence[Pair]) -> dict[str, list[float]]:
     """Seconds that each grader takes for each pair."""
-    with rivals() as others:
-        taken: dict[str, list[float]] = {"ours": [], **{rival.name: [] for rival in others}}
+    with baselines() as others:
+        taken: dict[str, list[float]] = {"ours": [], **{baseline.name: [] for baseline in others}}
         for start in range(0, len(pairs), TURN_PAIRS):
             turn = pairs[start : start + TURN_PAIRS]
             taken["ours"] += timed(turn)
-            for rival in others:
-                taken[rival.name] += [rival.grade(pair).seconds for pair in turn]
-        for rival in others:
-            if rival.stopped:
-                print(f"{rival.name}: {rival.stopped} pairs were stopped after {PAIR_SECONDS:g} s", file=sys.stderr)
+            for baseline in others:
+                taken[baseline.name] += [baseline.grade(pair).seconds for pair in turn]
+        for baseline in others:
+            if baseline.stopped:
+                print(
+                    f"{baseline.name}: {baseline.stopped} pairs were stopped after {PAIR_SECONDS:g} s", file=sys.stderr
+                )
     return {name: seconds[TURN_PAIRS:] for name, seconds in taken.items()}
 
 
@@ -90,7 +92,7 @@ def percentile(seconds: Sequence[float], share: float) -> float:
 
 def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
     """Ours by itself on all that differ, then beside the others on some of them."""
-    step = max(1, len(pairs) // RIVAL_PAIRS)
+    step = max(1, len(pairs) // BASELINE_PAIRS)
     chosen, rest = pairs[::step], [pair for number, pair in enumerate(pairs) if number % step]
     beside = alternate(chosen)
     taken = timed(rest or pairs)
@@ -99,16 +101,14 @@ def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
             name="non_identical",
             ours=[per_second(taken)],
             unit="pairs/s",
-            claim="one core, at least 8,000 of a thousand pairs or more",
-            at_least=8_000 if claimed else None,
+            claim="one core; printed only",
         ),
         Claim(name="non_identical_p50", ours=[percentile(taken, 0.5)], unit="ms", claim="told"),
         Claim(
             name="non_identical_p99",
             ours=[percentile(taken, 0.99)],
             unit="ms",
-            claim="at most 1 ms of a thousand pairs or more",
-            at_most=1.0 if claimed else None,
+            claim="printed only",
         ),
         Claim(name="non_identical_longest", ours=[max(taken) * 1e3], unit="ms", claim="told"),
     ]
@@ -116,15 +116,15 @@ def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
     for name, seconds in beside.items():
         if name == "ours":
             continue
-        own, rival = per_second(beside["ours"]), per_second(seconds)
+        own, baseline = per_second(beside["ours"]), per_second(seconds)
         bound = bounds.get(name)
         claims.append(
             Claim(
                 name=f"against_{name}",
                 ours=[own],
-                rival=[rival],
+                baseline=[baseline],
                 unit="pairs/s",
-                ratio=own / rival,
+                ratio=own / baseline,
                 claim="goal: faster" if bound is None else f"at least {bound:g} times of a thousand pairs or more",
                 at_least=bound if claimed else None,
             )
@@ -159,7 +159,7 @@ async def through_the_grader(pairs: Sequence[Pair], clock: Callable[[], float]) 
         await pool.aclose()
 
 
-def identical(pairs: Sequence[Pair], runs: int, *, claimed: bool) -> list[Claim]:
+def identical(pairs: Sequence[Pair], runs: int) -> list[Claim]:
     """Pairs written alike: those that need no child, by the processor's time, and all of them, by the clock."""
     literal = [pair for pair in pairs if literally((pair.target,), pair.answer, POLICY)]
     alone = [asyncio.run(through_the_grader(literal, time.process_time)) for _ in range(runs)]
@@ -170,8 +170,7 @@ def identical(pairs: Sequence[Pair], runs: int, *, claimed: bool) -> list[Claim]
             name="identical",
             ours=alone,
             unit="pairs/s",
-            claim="one core, at least 100,000 of a thousand pairs or more",
-            at_least=100_000 if claimed and len(literal) >= ENOUGH_PAIRS else None,
+            claim="one core; printed only",
         ),
         Claim(name="identical_share", ours=[share], unit="%", claim="of those written alike, decided without a child"),
         Claim(name="identical_all", ours=everything, unit="pairs/s", claim="told; the others are read by children"),
@@ -234,13 +233,12 @@ def main() -> None:
     remote = [asyncio.run(through_grpc(different)) for _ in range(options.runs)]
     cores = len(os.sched_getaffinity(0))
     claims += [
-        *identical(alike, options.runs, claimed=claimed),
+        *identical(alike, options.runs),
         Claim(
             name="grpc",
             ours=remote,
             unit="pairs/s",
-            claim=f"at least 5,000 of a thousand pairs or more ({cores} cores)",
-            at_least=5_000 if claimed else None,
+            claim=f"{cores} cores; printed only",
         ),
     ]
     told = f"{len(different):,} pairs that differ, {len(alike):,} targets against themselves"

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 
-from _grading_pairs import Pair, load_pairs, pair_arguments, rivals
+from _grading_pairs import Pair, baselines, load_pairs, pair_arguments
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.judging import Judgement, Question, judge, prove
@@ -64,14 +64,14 @@ def main() -> None:
     pairs = load_pairs(options.pairs)
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     shown: dict[tuple[str, str], list[tuple[Pair, Judgement]]] = collections.defaultdict(list)
-    with rivals() as others:
-        rival = next((rival for rival in others if rival.name == "math_verify"), None)
-        if rival is None:
+    with baselines() as others:
+        baseline = next((baseline for baseline in others if baseline.name == "math_verify"), None)
+        if baseline is None:
             return
         for pair in pairs:
             judgement = ours(pair)
             said = str(judgement.verdict).lower()
-            graded = rival.grade(pair)
+            graded = baseline.grade(pair)
             there = {None: "stopped", True: "accepted", False: "refused"}[graded.accepted]
             kind = "" if (said == "correct") == graded.accepted else f"{said}, {there} there"
             name = class_of(pair)

@@ -1,7 +1,7 @@
 """64 prompts on the local backend, batched, against `model.generate` one by one.
 
 Both answer the same held-out problems with the same embedded checkpoint, greedily, to the end of sequence; the answers
-have to be equal. The rival has the model in this process, and the number of threads that serves it best. Ours is the
+have to be equal. The baseline has the model in this process, and the number of threads that serves it best. Ours is the
 whole way: 64 concurrent calls to the backend, the pipe to the host, the tokenizer, the batch, and log-probabilities.
 """
 
@@ -34,7 +34,7 @@ async def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
     texts = [str(sample.input) for sample in held_out(PROMPTS)]
-    rival = _OneByOne()
+    baseline = _OneByOne()
     backend = LocalBackend(device="cpu")
     try:
         model = await backend.open(EmbeddedModel(MODEL))
@@ -43,7 +43,7 @@ async def main() -> None:
         theirs: list[float] = []
         for run in range(options.runs + 1):
             started = time.perf_counter()
-            expected = rival.answers(texts)
+            expected = baseline.answers(texts)
             between = time.perf_counter()
             answers = await _batched(model, texts)
             ended = time.perf_counter()
@@ -57,11 +57,11 @@ async def main() -> None:
     claim = Claim(
         name="local_batching",
         ours=[PROMPTS / seconds for seconds in ours],
-        rival=[PROMPTS / seconds for seconds in theirs],
+        baseline=[PROMPTS / seconds for seconds in theirs],
         unit="prompts/s",
         ratio=statistics.median(theirs) / statistics.median(ours),
-        at_least=4.0,
-        claim=">= 4x of one-by-one generate for 64 prompts",
+        at_least=2.0,
+        claim="at least twice one-by-one generate, for 64 prompts",
     )
     report([claim], as_json=options.json)
 

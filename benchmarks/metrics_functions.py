@@ -42,11 +42,11 @@ SMALL_CALLS = 100
 Timed = tuple[list[float], list[float]]
 
 
-def paired(ours: Callable[[], Any], rival: Callable[[], Any], runs: int) -> Timed:
+def paired(ours: Callable[[], Any], baseline: Callable[[], Any], runs: int) -> Timed:
     """Milliseconds of each, run in turn; the first run warms both up."""
     taken: Timed = ([], [])
     for _ in range(runs + 1):
-        for call, milliseconds in zip((ours, rival), taken):
+        for call, milliseconds in zip((ours, baseline), taken):
             started = time.perf_counter()
             call()
             milliseconds.append((time.perf_counter() - started) * 1e3)
@@ -184,7 +184,7 @@ def per_token(runs: int) -> list[Claim]:
             Claim(
                 name=f"{name}_per_token",
                 ours=ours,
-                rival=small,
+                baseline=small,
                 unit="ns",
                 ratio=statistics.median(small) / statistics.median(ours),
                 claim="goal: flat from 10k tokens to the message limit",
@@ -194,11 +194,11 @@ def per_token(runs: int) -> list[Claim]:
 
 
 def _claim(name: str, times: Timed, *, at_least: float) -> Claim:
-    ratio = statistics.median(rival / ours for ours, rival in zip(*times))
+    ratio = statistics.median(baseline / ours for ours, baseline in zip(*times))
     return Claim(
         name=name,
         ours=times[0],
-        rival=times[1],
+        baseline=times[1],
         unit="ms",
         ratio=ratio,
         claim=f"at least {at_least:g} times",

@@ -152,8 +152,8 @@ class Bench:
                 nanoseconds = [milliseconds * 1e6 / count for milliseconds in taken[side]]
                 self._claim(f"per_token_at_{count}_{side}", nanoseconds, (), None, "goal: flat", unit="ns")
 
-    def _claim(self, name: str, ours: Any, rival: Any, ratio: float | None, claim: str, unit: str = "ms") -> None:
-        self.claims.append(Claim(name=name, ours=ours, rival=rival, unit=unit, ratio=ratio, claim=claim))
+    def _claim(self, name: str, ours: Any, baseline: Any, ratio: float | None, claim: str, unit: str = "ms") -> None:
+        self.claims.append(Claim(name=name, ours=ours, baseline=baseline, unit=unit, ratio=ratio, claim=claim))
 
 
 async def probe_under_load(address: str) -> list[float]:
@@ -179,8 +179,8 @@ async def probe_under_load(address: str) -> list[float]:
 
 async def compare(worker: str, bare: str, runs: int) -> list[Claim]:
     """Every claim."""
-    async with open_channel(worker) as ours, grpc.aio.insecure_channel(bare, options=channel_options()) as rival:
-        bench = Bench(ours, rival, runs)
+    async with open_channel(worker) as ours, grpc.aio.insecure_channel(bare, options=channel_options()) as baseline:
+        bench = Bench(ours, baseline, runs)
         for case in inputs.cases():
             await bench.measure(case)
         await bench.measure_small()
@@ -206,9 +206,9 @@ def main() -> None:
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
         with (
             server_process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker,
-            server_process([__file__, "--bare", str(bare)], bare) as rival,
+            server_process([__file__, "--bare", str(bare)], bare) as baseline,
         ):
-            claims = asyncio.run(compare(worker, rival, options.runs))
+            claims = asyncio.run(compare(worker, baseline, options.runs))
     report(claims, as_json=options.json)
 
 

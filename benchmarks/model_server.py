@@ -160,7 +160,7 @@ async def measure(url: str, address: str, runs: int) -> list[Claim]:
         Claim(
             name="p99 of health meanwhile",
             ours=health["busy"],
-            rival=health["idle"],
+            baseline=health["idle"],
             unit="ms",
             claim="goal 50 ms; printed, not promised",
         ),
@@ -172,7 +172,7 @@ def against_bare(concurrency: int, ours: Sequence[float], theirs: Sequence[float
     return Claim(
         name=f"one evaluation at concurrency {concurrency} against a bare loop",
         ours=ours,
-        rival=theirs,
+        baseline=theirs,
         unit="samples/s",
         ratio=statistics.median(mine / other for mine, other in zip(ours, theirs)),
         at_least=LEAST,
@@ -185,7 +185,7 @@ def steady(low: int, high: int, ours: dict[int, list[float]]) -> Claim:
     return Claim(
         name=f"concurrency {high} against {low}",
         ours=ours[high],
-        rival=ours[low],
+        baseline=ours[low],
         unit="samples/s",
         ratio=max(ours[high]) / max(ours[low]),
         at_least=STEADY,

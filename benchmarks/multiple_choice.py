@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import structlog
-from _lm_eval import apart, claims, interpreter, rival
+from _lm_eval import apart, baseline, claims, interpreter
 from _report import Claim, arguments, report
 
 import crucible_bridge
@@ -107,16 +107,16 @@ async def compare(
     ]
     ours = [await evaluate(bridge, model, samples, f"{name}-{run}") for run in range(runs + 1)]
     with tempfile.TemporaryDirectory() as folder:
-        rivals = rival(python, "choices", directory, documents, runs, Path(folder))
+        baselines = baseline(python, "choices", directory, documents, runs, Path(folder))
     logprobs = await logprobs_of(bridge, f"{name}-0")
     metrics = (await bridge.evaluation.get_evaluation(f"{name}-0")).metrics.values
-    for one in rivals:
+    for one in baselines:
         apart("log-probabilities of choices", logprobs, list(itertools.chain.from_iterable(one["logprobs"])))
         for key, theirs in (("accuracy_sum", "acc"), ("accuracy_per_byte", "acc_bytes")):
             if abs(metrics[key] - one[theirs]) > 1e-12:
-                raise SystemExit(f"{key} is {metrics[key]}, the rival's {theirs} {one[theirs]}")
+                raise SystemExit(f"{key} is {metrics[key]}, the baseline's {theirs} {one[theirs]}")
     # The first run loads the model.
-    return claims(name, len(samples), "questions", ours[1:], rivals, alone_at_least=alone_at_least)
+    return claims(name, len(samples), "questions", ours[1:], baselines, alone_at_least=alone_at_least)
 
 
 def questions() -> list[Sample]:

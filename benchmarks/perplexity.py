@@ -1,8 +1,9 @@
 """`perplexity` and `bits_per_byte` on the embedded model against lm-evaluation-harness: the same numbers, and how fast.
 
 Both measure the same texts as a whole, most of which are many times as long as the model's context of 32 tokens: the
-rival's task is one of rolling log-likelihoods, as its wikitext is. Each text's log-probability by the token, its bits
-per byte, and those of all texts have to be the rival's to 1e-4. Who is timed, and how, is as in `multiple_choice.py`.
+baseline's task is one of rolling log-likelihoods, as its wikitext is. Each text's log-probability by the token, its
+bits per byte, and those of all texts have to be the baseline's to 1e-4. Who is timed, and how, is as in
+`multiple_choice.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from _lm_eval import apart, claims, interpreter, rival
+from _lm_eval import apart, baseline, claims, interpreter
 from _report import arguments, report
 
 import crucible_bridge
@@ -49,14 +50,14 @@ async def main() -> None:
                 kind: [await evaluate(bridge, kind, samples, f"{kind}-{run}") for run in range(options.runs + 1)]
                 for kind in KINDS
             }
-            rivals = rival(python, "texts", registry.path(MODEL), documents, options.runs, Path(folder))
+            baselines = baseline(python, "texts", registry.path(MODEL), documents, options.runs, Path(folder))
             results = [result async for result in bridge.evaluation.all_samples("bits_per_byte-0")]
             metrics = {
                 kind: (await bridge.evaluation.get_evaluation(f"{kind}-0")).metrics.values[kind] for kind in KINDS
             }
-    compare(results, metrics, rivals)
+    compare(results, metrics, baselines)
     # Of each, the first run loads the model.
-    told = [claim for kind in KINDS for claim in claims(kind, len(samples), "texts", ours[kind][1:], rivals)]
+    told = [claim for kind in KINDS for claim in claims(kind, len(samples), "texts", ours[kind][1:], baselines)]
     report(told, as_json=options.json)
 
 
@@ -78,12 +79,14 @@ async def evaluate(bridge: Bridge, kind: str, samples: Sequence[Sample], evaluat
     return time.perf_counter() - started
 
 
-def compare(results: Sequence[SampleResult], metrics: Mapping[str, float], rivals: Sequence[Mapping[str, Any]]) -> None:
+def compare(
+    results: Sequence[SampleResult], metrics: Mapping[str, float], baselines: Sequence[Mapping[str, Any]]
+) -> None:
     """Every number, to the tolerance."""
     tokens = [result.measurements["weight_sum"] for result in results]
     sizes = [result.measurements["bytes"] for result in results]
     ours = [result.measurements["weighted_logprob_sum"] for result in results]
-    for one in rivals:
+    for one in baselines:
         theirs = list(itertools.chain.from_iterable(one["logprobs"]))
         for what, by in (("log-probabilities by the token", tokens), ("bits by the byte", sizes)):
             unit = math.log(2) if by is sizes else 1.0

@@ -107,8 +107,8 @@ def compare(name: str, request: bytes) -> tuple[float, ...]:
         command += ["--port", "0", "--elixir-address", "none", "--snakepit-run-id", "bench"]
         with server_process(command, ours, {"SNAKEPIT_READY_FILE": str(ours), "SNAKEPIT_LOG_LEVEL": "error"}) as port:
             answer = asyncio.run(ask(port, request))
-            with server_process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
-                return asyncio.run(measure((port, rival), request, CALLS[name]))
+            with server_process([__file__, "--bare", answer.hex(), str(bare)], bare) as baseline:
+                return asyncio.run(measure((port, baseline), request, CALLS[name]))
 
 
 def main() -> None:
@@ -120,7 +120,7 @@ def main() -> None:
         Claim(
             name=f"snakepit_{name}",
             ours=[ours for ours, _ in each],
-            rival=[bare for _, bare in each],
+            baseline=[bare for _, bare in each],
             unit="ms",
             ratio=statistics.median(ours / bare for ours, bare in each),
             at_most=MOST[name],

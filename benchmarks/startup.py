@@ -1,5 +1,8 @@
 """What starting a worker costs: time until it is ready, CPU time, memory; medians of several starts.
 
+The baseline of time is an interpreter that imports grpc and numpy and ends, started in turn with the worker. Memory
+does not depend on the machine's speed, and is bounded by itself.
+
 A worker is `crucible-worker serve` in a process of its own with an empty state directory. It is ready when its ready
 file is there; CPU time and resident memory are read at that moment, of that process alone. Its watchdog is printed
 apart: what its start takes, and its share of memory (PSS).
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,6 +22,10 @@ from pathlib import Path
 from _report import Claim, arguments, report
 
 TIMEOUT_SECONDS = 60.0
+
+MOST_READY, MOST_CPU = 5.0, 5.0
+"""Times what the baseline takes."""
+BARE = "import grpc.aio, numpy"
 
 # A worker that is installed has its bytecode; where none may be written, each start would compile all of it anew.
 _COMPILING = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -44,6 +52,15 @@ def measure() -> dict[str, float]:
                 # Leaving the block waits for its end, whatever went wrong in it.
                 worker.kill()
     return taken
+
+
+def measure_bare() -> dict[str, float]:
+    """Start the baseline, and wait for its end."""
+    started, before = time.perf_counter(), os.times()
+    subprocess.run([sys.executable, "-c", BARE], env=_COMPILING, check=True)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"ready": time.perf_counter() - started, "cpu": cpu}
 
 
 def _watchdog(worker: int) -> dict[str, float]:
@@ -78,20 +95,27 @@ def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
     measure()  # compiles bytecode, warms the disk's cache
-    runs = [measure() for _ in range(options.runs)]
+    measure_bare()
+    runs = [(measure(), measure_bare()) for _ in range(options.runs)]
+    timed = [
+        Claim(
+            name=name,
+            ours=[run[name] for run, _ in runs],
+            baseline=[bare[name] for _, bare in runs],
+            unit="s",
+            ratio=statistics.median(run[name] / bare[name] for run, bare in runs),
+            at_most=most,
+            claim=f"at most {most:g} times an interpreter that imports grpc and numpy",
+        )
+        for name, most in (("ready", MOST_READY), ("cpu", MOST_CPU))
+    ]
+    sized = [
+        Claim(name=name, ours=[run[name] for run, _ in runs], unit="MB", at_most=most, claim=f"at most {most:g} MB")
+        for name, most in (("rss", 80.0), ("watchdog_pss", 5.0))
+    ]
+    started = [run["watchdog_start"] for run, _ in runs]
     report(
-        [
-            Claim(
-                name=name, ours=[run[name] for run in runs], unit=unit, at_most=most, claim=f"at most {most:g} {unit}"
-            )
-            for name, unit, most in (
-                ("ready", "s", 1.0),
-                ("cpu", "s", 0.5),
-                ("rss", "MB", 80.0),
-                ("watchdog_pss", "MB", 5.0),
-                ("watchdog_start", "ms", 10.0),
-            )
-        ],
+        [*timed, *sized, Claim(name="watchdog_start", ours=started, unit="ms", claim="printed only")],
         as_json=options.json,
     )
 

@@ -86,8 +86,8 @@ def compare() -> tuple[float, ...]:
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
         with server_process([*serve, "--ready-file", str(ours), "--log-level", "warning"], ours) as worker:
             answer = asyncio.run(ask(worker))
-            with server_process([__file__, "--bare", answer.hex(), str(bare)], bare) as rival:
-                return asyncio.run(measure((worker, rival)))
+            with server_process([__file__, "--bare", answer.hex(), str(bare)], bare) as baseline:
+                return asyncio.run(measure((worker, baseline)))
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
     claim = Claim(
         name="unary_call",
         ours=ours,
-        rival=bare,
+        baseline=bare,
         unit="us",
         ratio=ratio,
         at_most=MOST,

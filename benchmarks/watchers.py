@@ -90,7 +90,7 @@ def _claims(which: str, seconds: dict[int, list[float]], most: float | None = No
         yield Claim(
             name=f"GetEvaluation next to {count} watchers {which}",
             ours=ours,
-            rival=alone if count else (),
+            baseline=alone if count else (),
             unit="ms",
             ratio=statistics.median(ours) / statistics.median(alone) if count else None,
             at_most=most if bounded else None,

@@ -45,12 +45,12 @@ Measure.calls("  from lists", 10, fn -> kl.(Connection, lists, training) end)
 if Code.ensure_loaded?(CrucibleTrain.RL.Metrics) do
   data = fn sequence -> CrucibleTrain.Types.TensorData.from_list(sequence, :float32) end
 
-  rival =
+  baseline =
     for {logprobs, mask} <- Enum.zip(logprobs, masks) do
       %{loss_fn_inputs: %{"logprobs" => data.(logprobs), "mask" => data.(mask)}}
     end
 
-  own = fn -> CrucibleTrain.RL.Metrics.compute_kl_sample_train(rival, training) end
+  own = fn -> CrucibleTrain.RL.Metrics.compute_kl_sample_train(baseline, training) end
   Measure.say("  crucible_train's own, from lists", "#{Measure.round3(Measure.milliseconds(own))} ms (one call)")
   ours = kl.(Connection, lists, training)
   apart = own.() |> Enum.map(fn {key, value} -> abs(value - ours[key]) end) |> Enum.max()

@@ -35,8 +35,8 @@ def _claim(module: ModuleType, **fields: Any) -> Any:
         {},
         {"at_least": 2.0},
         {"at_most": 2.0},
-        {"at_least": 4.0, "ratio": 4.0, "rival": [8.0]},
-        {"at_most": 1.3, "ratio": 1.3, "rival": [2.0]},
+        {"at_least": 4.0, "ratio": 4.0, "baseline": [8.0]},
+        {"at_most": 1.3, "ratio": 1.3, "baseline": [2.0]},
     ],
 )
 def test_a_claim_that_holds_passes(fields: dict[str, Any], module: ModuleType, capsys: pytest.CaptureFixture[str]):
@@ -53,8 +53,8 @@ def test_a_claim_that_holds_passes(fields: dict[str, Any], module: ModuleType, c
     [
         ({"at_least": 2.5}, "missed: speed: 2, at least 2.5 is claimed"),
         ({"at_most": 1.5}, "missed: speed: 2, at most 1.5 is claimed"),
-        ({"at_least": 4.0, "ratio": 3.9, "rival": [8.0]}, "missed: speed: ratio 3.9, at least 4 is claimed"),
-        ({"at_most": 1.3, "ratio": 1.4, "rival": [8.0]}, "missed: speed: ratio 1.4, at most 1.3 is claimed"),
+        ({"at_least": 4.0, "ratio": 3.9, "baseline": [8.0]}, "missed: speed: ratio 3.9, at least 4 is claimed"),
+        ({"at_most": 1.3, "ratio": 1.4, "baseline": [8.0]}, "missed: speed: ratio 1.4, at most 1.3 is claimed"),
         ({"at_most": 1.3, "ratio": math.nan}, "missed: speed: ratio nan, at most 1.3 is claimed"),
     ],
 )
