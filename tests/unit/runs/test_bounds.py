@@ -6,6 +6,7 @@ import contextlib
 from crucible_bridge.types import Limits
 from crucible_worker.alarms import Alarms
 from crucible_worker.runs.bounds import WIND_UP_SECONDS, Patience, bound_of_task
+from tests import virtual_time
 from tests.tables import rows
 
 
@@ -34,35 +35,34 @@ def test_a_task_ends_at_its_own_time_or_before_the_deadline(
         assert left is None or reason == "SAMPLE_TIMEOUT" or bound.seconds + bound.wind_up_seconds == max(0.0, left)
 
 
-async def _lasted(patience: Patience, answers: int) -> float:
-    """Seconds until a block ends in which models answer so often, each time after most of the time there is."""
-    loop = asyncio.get_running_loop()
+async def _lasted(requested: float | None, default: float, answers: int) -> tuple[Patience, float]:
+    """Seconds until a block ends in which models answer so often, each time half a second after the last."""
+    loop, patience = asyncio.get_running_loop(), Patience(Alarms(), requested, default)
     started = loop.time()
     with contextlib.suppress(TimeoutError), patience:  # `problem` says whether it came
         for _ in range(answers):
             await asyncio.sleep(0.5)
             patience.answered()
         await asyncio.Event().wait()
-    return loop.time() - started
+    return patience, loop.time() - started
 
 
-async def test_answers_renew_the_default_time_of_a_sample():
+def test_answers_renew_the_default_time_of_a_sample():
     """Without one more the sample ends, and says for how long it had none."""
-    patience = Patience(Alarms(), None, 1.5)
+    patience, seconds = virtual_time.run(_lasted(None, 1.5, answers=3))
 
-    assert await _lasted(patience, answers=3) >= 3 * 0.5 + 1.5
+    assert seconds == 3 * 0.5 + 1.5
     problem = patience.problem
     assert problem is not None
     assert (problem.reason, problem.retryable) == ("SAMPLE_TIMEOUT", True)
     assert problem.message == "had no answer of a model for default_sample_timeout_seconds, 1.5"
 
 
-async def test_answers_do_not_renew_a_time_of_the_request():
+def test_answers_do_not_renew_a_time_of_the_request():
     """It is for the sample as a whole."""
-    patience = Patience(Alarms(), 1.5, 60.0)
+    patience, seconds = virtual_time.run(_lasted(1.5, 60.0, answers=1_000))
 
-    await _lasted(patience, answers=1_000)
-
+    assert seconds == 1.5
     assert patience.problem is not None
     assert patience.problem.message == "took longer than sample_timeout_ms, 1500"
 
