@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from generator import blocking, messages, request_fields, snakepit
+from generator import blocking, bounds, conversions, messages, request_fields, snakepit, types
 from generator.schema import PROTOS, Schema, load
 
 __all__ = ["OUTPUTS", "Output", "formatted", "main"]
@@ -37,6 +37,9 @@ class Output:
 
 OUTPUTS = (
     Output(target="bridge/crucible_bridge/v1", make=messages.make),
+    Output(target="bridge/crucible_bridge/types", make=bounds.make, owned=("bounds.py",), format=True),
+    Output(target="bridge/crucible_bridge/types", make=types.make, owned=("generated.py",), format=True),
+    Output(target="bridge/crucible_bridge/codec", make=conversions.make, owned=("generated.py",), format=True),
     Output(target="python_worker/crucible_worker/snakepit/wire", make=snakepit.make),
     Output(target="bridge/crucible_bridge/client", make=request_fields.make, owned=("request_fields.py",), format=True),
     # After all that the asynchronous client is made of.

@@ -67,6 +67,7 @@ from crucible_bridge.codec.events import (
     events_from_records,
     page_to_v1,
 )
+from crucible_bridge.codec.generated import sampling_params_from_v1, sampling_params_to_v1
 from crucible_bridge.codec.grades import (
     extracted_answers_from_v1,
     extracted_answers_to_v1,
@@ -111,8 +112,6 @@ from crucible_bridge.codec.model_calls import (
 from crucible_bridge.codec.models import (
     model_ref_from_v1,
     model_ref_to_v1,
-    sampling_params_from_v1,
-    sampling_params_to_v1,
 )
 from crucible_bridge.codec.options import (
     MAX_OPTION_DEPTH,

@@ -8,15 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from crucible_bridge.codec.fields import child, finite_from_zero, made, sendable, several, unicode_text
-from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
+from crucible_bridge.codec.fields import (
+    child,
+    each_decoded,
+    finite_from_zero,
+    made,
+    sendable,
+    several,
+    within,
+)
+from crucible_bridge.codec.generated import (
+    code_grades_from_v1,
+    code_grades_to_v1,
+    extracted_program_from_v1,
+    extracted_program_to_v1,
+)
 from crucible_bridge.codec.grading import response_from_v1, response_to_v1
-from crucible_bridge.codec.results import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Assertions,
     CallTest,
-    CodeGrades,
     CodeItem,
     CodeLimits,
     CodeTest,
@@ -25,8 +36,8 @@ from crucible_bridge.types import (
     GradeCodeRequest,
     InputOutputTests,
     OutputComparison,
-    ProblemCounts,
     StdioTest,
+    bounds,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 
@@ -53,9 +64,9 @@ LANGUAGE = "python3"
 """The one language of programs."""
 
 CODE_LIMITS: Mapping[str, tuple[int, int]] = {
-    "timeout_ms": (10, 60_000),
-    "memory_mb": (16, 4_096),
-    "output_bytes": (1_000, 10_000_000),
+    "timeout_ms": (bounds.CODE_LIMITS_TIMEOUT_MS_LEAST, bounds.CODE_LIMITS_TIMEOUT_MS_MOST),
+    "memory_mb": (bounds.CODE_LIMITS_MEMORY_MB_LEAST, bounds.CODE_LIMITS_MEMORY_MB_MOST),
+    "output_bytes": (bounds.CODE_LIMITS_OUTPUT_BYTES_LEAST, bounds.CODE_LIMITS_OUTPUT_BYTES_MOST),
 }
 """What may be asked for, from and to, by the field of `CodeLimits`."""
 
@@ -200,9 +211,7 @@ def code_limits_from_v1(message: pb.CodeLimits, field: str) -> CodeLimits:
     """
     said = {name.name: value for name, value in message.ListFields()}
     for name, value in said.items():
-        low, high = CODE_LIMITS[name]
-        if not low <= value <= high:
-            raise InvalidField(child(field, name), f"is {value:,}, it must lie in [{low:,}, {high:,}]")
+        within(value, *CODE_LIMITS[name], child(field, name))
     return CodeLimits(**said)
 
 
@@ -267,66 +276,14 @@ def extract_code_request_from_v1(message: pb.ExtractCodeRequest) -> ExtractCodeR
 
 def extracted_programs_to_v1(programs: tuple[ExtractedProgram, ...]) -> pb.ExtractCodeResponse:
     """Encode the programs inside responses."""
-    return pb.ExtractCodeResponse(
-        programs=[
-            pb.ExtractedProgram(
-                program=unicode_text(program.program),
-                extraction=program.extraction,
-                reason=unicode_text(program.reason),
-                problem=problem_to_v1(program.problem),
-            )
-            for program in programs
-        ]
-    )
+    return pb.ExtractCodeResponse(programs=map(extracted_program_to_v1, programs))
 
 
 def extracted_programs_from_v1(message: pb.ExtractCodeResponse) -> tuple[ExtractedProgram, ...]:
     """Decode the programs inside responses."""
-    return tuple(
-        ExtractedProgram(
-            program=program.program,
-            extraction=program.extraction,
-            reason=program.reason,
-            problem=problem_from_v1(program.problem) if program.HasField("problem") else None,
-        )
-        for program in message.programs
-    )
+    return each_decoded(extracted_program_from_v1, message.programs, "programs")
 
 
 def _check_language(language: str) -> None:
     if language not in ("", LANGUAGE):
         raise InvalidField("language", f"is {language[:60]!r}, programs are in {LANGUAGE!r}")
-
-
-def code_grades_to_v1(grades: CodeGrades) -> pb.GradeCodeResponse:
-    """Encode what was found of programs."""
-    return pb.GradeCodeResponse(
-        grades=map(grade_to_v1, grades.grades),
-        problems=[
-            pb.ProblemCounts(
-                problem_id=unicode_text(problem.problem_id),
-                samples=problem.samples,
-                correct=problem.correct,
-                unscored=problem.unscored,
-            )
-            for problem in grades.problems
-        ],
-        metrics=metrics_to_v1(grades.metrics),
-    )
-
-
-def code_grades_from_v1(message: pb.GradeCodeResponse) -> CodeGrades:
-    """Decode what was found of programs."""
-    return CodeGrades(
-        grades=tuple(grade_from_v1(grade, f"grades[{index}]") for index, grade in enumerate(message.grades)),
-        problems=tuple(
-            ProblemCounts(
-                problem_id=problem.problem_id,
-                samples=problem.samples,
-                correct=problem.correct,
-                unscored=problem.unscored,
-            )
-            for problem in message.problems
-        ),
-        metrics=metrics_from_v1(message.metrics, "metrics"),
-    )

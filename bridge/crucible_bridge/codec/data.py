@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     Sample,
     Tensor,
     TokensChunk,
+    bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 
@@ -49,7 +50,7 @@ __all__ = [
     "tensor_to_v1",
 ]
 
-MAX_SAMPLE_ID_BYTES = 1_000
+MAX_SAMPLE_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
 """Longest id of a sample in a request."""
 
 _DTYPE = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")

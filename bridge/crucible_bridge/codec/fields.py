@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -18,19 +18,29 @@ from crucible_bridge.errors import InvalidField
 
 __all__ = [
     "EnumPair",
+    "above_to",
     "at_least",
     "at_most_bytes",
+    "at_most_count",
+    "bounded_texts",
     "child",
+    "each_decoded",
+    "each_encoded",
+    "encoded",
     "entry",
     "finite_from_zero",
+    "finite_map",
     "made",
+    "none_empty",
     "sendable",
     "several",
     "unicode_text",
+    "within",
 ]
 
 E = TypeVar("E", bound=enum.StrEnum)
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 MAX_SHOWN = 60
 """Characters of a wrong value that its error shows."""
@@ -100,6 +110,39 @@ def at_least(value: int | float, minimum: int, field: str) -> None:
         raise InvalidField(field, f"is {value}, must be at least {minimum}")
 
 
+def within(value: int | float, least: int | float, most: int | float, field: str) -> None:
+    """Refuse a number that is not from a minimum to a maximum, both included.
+
+    Raises:
+        InvalidField: it is another.
+    """
+    if not least <= value <= most:
+        raise InvalidField(field, f"is {value:,}, must be from {least:,} to {most:,}")
+
+
+def above_to(value: float, above: float, most: float, field: str) -> None:
+    """Refuse a number that is not above one and at most another.
+
+    Raises:
+        InvalidField: it is another.
+    """
+    if not above < value <= most:
+        raise InvalidField(field, f"is {value}, must be above {above:g} and at most {most:g}")
+
+
+def finite_map(values: Mapping[str, float], field: str) -> dict[str, float]:
+    """The numbers of a map, keys in order of the alphabet.
+
+    Raises:
+        InvalidField: one is not finite.
+    """
+    numbers = dict(sorted(values.items()))
+    for key, value in numbers.items():
+        if not math.isfinite(value):
+            raise InvalidField(entry(field, key), f"is {value}, must be finite")
+    return numbers
+
+
 def finite_from_zero(value: float, field: str) -> float:
     """A number that is finite and at least 0, as tolerances are.
 
@@ -121,6 +164,39 @@ def at_most_bytes(text: str, limit: int, field: str) -> None:
         raise InvalidField(field, f"has {len(text.encode())} bytes, at most {limit} are accepted")
 
 
+def at_most_count(values: Sized, limit: int, field: str) -> None:
+    """Refuse too many entries.
+
+    Raises:
+        InvalidField: there are more than the limit.
+    """
+    if len(values) > limit:
+        raise InvalidField(field, f"has {len(values)} entries, at most {limit} are accepted")
+
+
+def none_empty(texts: Iterable[str], field: str) -> None:
+    """Refuse texts of which one is empty.
+
+    Raises:
+        InvalidField: names the first of them.
+    """
+    for index, text in enumerate(texts):
+        if not text:
+            raise InvalidField(f"{field}[{index}]", "is empty")
+
+
+def bounded_texts(texts: Mapping[str, str], count: int, size: int, field: str) -> None:
+    """Refuse a map of too many entries, or with a key or value that is too long.
+
+    Raises:
+        InvalidField: there are more than `count`, or one has more than `size` bytes.
+    """
+    at_most_count(texts, count, field)
+    for key, value in texts.items():
+        at_most_bytes(key, size, entry(field, key))
+        at_most_bytes(value, size, entry(field, key))
+
+
 @contextlib.contextmanager
 def sendable(field: str) -> Iterator[None]:
     """Turn protobuf's refusals of a value into ours, at a field.
@@ -132,6 +208,31 @@ def sendable(field: str) -> Iterator[None]:
         yield
     except _REFUSED as error:
         raise InvalidField(field, f"cannot be sent: {error}") from error
+
+
+def encoded(encode: Callable[[T, str], M], value: T, field: str) -> M:
+    """The message of a value at a field.
+
+    Raises:
+        InvalidField: it is of another type, or a value in it cannot be sent.
+    """
+    with sendable(field):
+        return encode(value, field)
+
+
+def each_encoded(encode: Callable[[T, str], M], values: Iterable[T], field: str) -> list[M]:
+    """The messages of several values at a field.
+
+    Raises:
+        InvalidField: they are no sequence, or one of them cannot be sent.
+    """
+    with sendable(field):
+        return [encode(value, f"{field}[{index}]") for index, value in enumerate(values)]
+
+
+def each_decoded(decode: Callable[[M, str], T], messages: Iterable[M], field: str) -> tuple[T, ...]:
+    """The values of several messages at a field; raises InvalidField as decoding one does."""
+    return tuple([decode(message, f"{field}[{index}]") for index, message in enumerate(messages)])
 
 
 def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:

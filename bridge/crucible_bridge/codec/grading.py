@@ -28,6 +28,7 @@ from crucible_bridge.types import (
     ScoreRequest,
     TextScorer,
     TextScorerKind,
+    bounds,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 
@@ -49,7 +50,7 @@ __all__ = [
     "score_request_to_v1",
 ]
 
-MAX_ROUNDING_DIGITS = 15
+MAX_ROUNDING_DIGITS = bounds.MATH_POLICY_ROUNDING_DIGITS_MOST
 """Significant digits that a policy can ask for: what a double holds of a decimal."""
 
 _TEXT_SCORERS: tuple[TextScorerKind, ...] = ("exact_match", "contains", "f1", "bleu", "rouge")

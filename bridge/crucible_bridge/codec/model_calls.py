@@ -21,13 +21,14 @@ from crucible_bridge.codec.data import (
     prompt_from_v1,
     set_prompt,
 )
-from crucible_bridge.codec.fields import at_least, child, made, sendable, unicode_text
-from crucible_bridge.codec.models import (
-    model_ref_from_v1,
-    model_ref_to_v1,
+from crucible_bridge.codec.fields import at_least, child, sendable, unicode_text
+from crucible_bridge.codec.generated import (
+    batch_limits_from_v1,
+    batch_limits_to_v1,
     sampling_params_from_v1,
     sampling_params_to_v1,
 )
+from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
@@ -73,8 +74,6 @@ RESERVED_ITEM_BYTES = 256
 M = TypeVar("M")
 T = TypeVar("T")
 
-_LIMITS = ("concurrency", "deadline_ms", "item_timeout_ms")
-
 
 def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
     """Encode a question for continuations.
@@ -88,7 +87,7 @@ def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
         model=_model_to_v1(request),
         items=_each_to_v1(request.items, "items", _sample_item_to_v1),
         sampling=sampling,
-        limits=batch_limits_to_v1(request.limits),
+        limits=_limits_to_v1(request.limits),
     )
 
 
@@ -104,7 +103,7 @@ def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
         model=_model_from_v1(message),
         items=_each_from_v1(message.items, "items", _sample_item_from_v1),
         sampling=sampling_params_from_v1(message.sampling, "sampling"),
-        limits=batch_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits, "limits"),
     )
 
 
@@ -117,7 +116,7 @@ def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsReques
     return pb.ComputeLogprobsRequest(
         model=_model_to_v1(request),
         sequences=_each_to_v1(request.sequences, "sequences", lambda item, field: model_input_to_v1(item)),
-        limits=batch_limits_to_v1(request.limits),
+        limits=_limits_to_v1(request.limits),
     )
 
 
@@ -130,7 +129,7 @@ def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequ
     return LogprobsRequest(
         model=_model_from_v1(message),
         sequences=_each_from_v1(message.sequences, "sequences", model_input_from_v1),
-        limits=batch_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits, "limits"),
     )
 
 
@@ -143,7 +142,7 @@ def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
     return pb.ForwardRequest(
         model=_model_to_v1(request),
         data=_each_to_v1(request.data, "data", lambda datum, field: datum_to_v1(datum)),
-        limits=batch_limits_to_v1(request.limits),
+        limits=_limits_to_v1(request.limits),
     )
 
 
@@ -156,7 +155,7 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
     return ForwardRequest(
         model=_model_from_v1(message),
         data=_each_from_v1(message.data, "data", datum_from_v1),
-        limits=batch_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits, "limits"),
     )
 
 
@@ -218,27 +217,8 @@ def forward_answer_from_v1(message: pb.ForwardResponse) -> ForwardAnswer:
     return ForwardAnswer(outputs=outputs, model_fingerprint=message.model_fingerprint)
 
 
-def batch_limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
-    """Encode bounds of a batch; nothing where none is given.
-
-    Raises:
-        InvalidField: one cannot be sent.
-    """
-    if limits == BatchLimits():
-        return None
-    return made(pb.BatchLimits, "limits", **{name: getattr(limits, name) for name in _LIMITS})
-
-
-def batch_limits_from_v1(message: pb.BatchLimits) -> BatchLimits:
-    """Decode bounds of a batch.
-
-    Raises:
-        InvalidField: one is below 1.
-    """
-    given = {name: getattr(message, name) for name in _LIMITS if message.HasField(name)}  # pyright: ignore[reportArgumentType]
-    for name, value in given.items():
-        at_least(value, 1, f"limits.{name}")
-    return BatchLimits(**given)
+def _limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
+    return None if limits == BatchLimits() else batch_limits_to_v1(limits)
 
 
 def _sample_item_to_v1(item: SampleItem, field: str) -> pb.SampleItem:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from crucible_bridge.codec.fields import at_least, at_most_bytes, child, made, several
+from crucible_bridge.codec.fields import at_most_bytes, child
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EmbeddedModel,
@@ -12,20 +10,14 @@ from crucible_bridge.types import (
     ModelRef,
     OpenAIModel,
     OrchestratorModel,
-    SamplingParams,
     TinkerModel,
+    bounds,
 )
 from crucible_bridge.v1 import types_pb2
 
-__all__ = [
-    "MAX_MODEL_NAME_BYTES",
-    "model_ref_from_v1",
-    "model_ref_to_v1",
-    "sampling_params_from_v1",
-    "sampling_params_to_v1",
-]
+__all__ = ["MAX_MODEL_NAME_BYTES", "model_ref_from_v1", "model_ref_to_v1"]
 
-MAX_MODEL_NAME_BYTES = 200
+MAX_MODEL_NAME_BYTES = bounds.ORCHESTRATOR_MODEL_NAME_MAX_BYTES
 """Longest name of a model that its orchestrator holds, in bytes of UTF-8."""
 
 
@@ -86,42 +78,3 @@ def _local_from_v1(message: types_pb2.LocalModel, field: str) -> LocalModel:
         name: getattr(message, name) if message.HasField(name) else None for name in ("adapter_path", "device", "dtype")
     }
     return LocalModel(message.path, **options).checked(field)
-
-
-def sampling_params_to_v1(params: SamplingParams, field: str = "sampling") -> types_pb2.SamplingParams:
-    """Encode how to sample."""
-    return made(
-        types_pb2.SamplingParams,
-        field,
-        max_tokens=params.max_tokens,
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        seed=params.seed,
-        stop=several(params.stop, child(field, "stop")),
-    )
-
-
-def sampling_params_from_v1(message: types_pb2.SamplingParams, field: str) -> SamplingParams:
-    """Decode how to sample: max_tokens and top_k from 1, temperature finite from 0, top_p in (0, 1]."""
-    at_least(message.max_tokens, 1, child(field, "max_tokens"))
-    temperature = message.temperature if message.HasField("temperature") else 0.0
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise InvalidField(child(field, "temperature"), f"is {temperature}, must be finite and at least 0")
-    top_p = message.top_p if message.HasField("top_p") else 1.0
-    if not 0 < top_p <= 1:
-        raise InvalidField(child(field, "top_p"), f"is {top_p}, must be above 0 and at most 1")
-    top_k = message.top_k if message.HasField("top_k") else None
-    if top_k is not None:
-        at_least(top_k, 1, child(field, "top_k"))
-    for index, stop in enumerate(message.stop):
-        if not stop:
-            raise InvalidField(f"{child(field, 'stop')}[{index}]", "is empty")
-    return SamplingParams(
-        max_tokens=message.max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=message.seed if message.HasField("seed") else None,
-        stop=tuple(message.stop),
-    )

@@ -14,10 +14,18 @@ from crucible_bridge.codec.data import (
     prompt_from_v1,
     set_prompt,
 )
+from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
-from crucible_bridge.codec.fields import EnumPair, at_least, child, sendable
-from crucible_bridge.codec.models import sampling_params_from_v1, sampling_params_to_v1
-from crucible_bridge.codec.results import evaluation_from_v1, evaluation_to_v1, problem_from_v1, problem_to_v1
+from crucible_bridge.codec.fields import at_least, child, sendable
+from crucible_bridge.codec.generated import (
+    held_accepted_from_v1,
+    held_accepted_to_v1,
+    held_ended_from_v1,
+    held_ended_to_v1,
+    sampling_params_from_v1,
+    sampling_params_to_v1,
+)
+from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Answer,
@@ -27,7 +35,6 @@ from crucible_bridge.types import (
     HeldEnded,
     HeldStart,
     LogprobsQuestion,
-    OrchestratorCall,
     OrchestratorModel,
     Problem,
     Question,
@@ -54,8 +61,6 @@ __all__ = [
 STOP_REASONS = ("stop", "length")
 """Why a continuation can have ended."""
 
-_CALL = EnumPair(OrchestratorCall, pb.OrchestratorCall, "ORCHESTRATOR_CALL_")
-
 
 def start_to_v1(start: HeldStart) -> evaluation_pb2.OrchestratorStart:
     """Encode the first frame of an orchestrator.
@@ -65,7 +70,7 @@ def start_to_v1(start: HeldStart) -> evaluation_pb2.OrchestratorStart:
     """
     request = evaluate_request_to_v1(start.request)
     with sendable("start"):
-        calls = sorted(_CALL.to_v1(call) for call in start.calls)
+        calls = sorted(ORCHESTRATOR_CALL_PAIR.to_v1(call) for call in start.calls)
         return evaluation_pb2.OrchestratorStart(request=request, window=start.window, calls=calls)
 
 
@@ -81,38 +86,21 @@ def start_from_v1(message: evaluation_pb2.OrchestratorStart) -> HeldStart:
     at_least(message.window, 1, "start.window")
     if not message.calls:
         raise InvalidField("start.calls", "is empty, at least one is needed")
-    calls = frozenset(_CALL.all_from_v1(message.calls, "start.calls"))
+    calls = frozenset(ORCHESTRATOR_CALL_PAIR.all_from_v1(message.calls, "start.calls"))
     return HeldStart(request=request, window=message.window, calls=calls)
 
 
-def accepted_to_v1(accepted: HeldAccepted) -> evaluation_pb2.OrchestratorAccepted:
-    """Encode that an evaluation is at work."""
-    return evaluation_pb2.OrchestratorAccepted(
-        evaluation=evaluation_to_v1(accepted.evaluation), existed=accepted.existed, window=accepted.window
-    )
+accepted_to_v1, ended_to_v1 = held_accepted_to_v1, held_ended_to_v1
 
 
 def accepted_from_v1(message: evaluation_pb2.OrchestratorAccepted) -> HeldAccepted:
     """Decode that an evaluation is at work."""
-    return HeldAccepted(
-        evaluation=evaluation_from_v1(message.evaluation, "accepted.evaluation"),
-        existed=message.existed,
-        window=message.window,
-    )
-
-
-def ended_to_v1(ended: HeldEnded) -> evaluation_pb2.OrchestratorEnded:
-    """Encode how an evaluation ended."""
-    return evaluation_pb2.OrchestratorEnded(
-        evaluation=evaluation_to_v1(ended.evaluation), ignored_answers=ended.ignored_answers
-    )
+    return held_accepted_from_v1(message, "accepted")
 
 
 def ended_from_v1(message: evaluation_pb2.OrchestratorEnded) -> HeldEnded:
     """Decode how an evaluation ended."""
-    return HeldEnded(
-        evaluation=evaluation_from_v1(message.evaluation, "ended.evaluation"), ignored_answers=message.ignored_answers
-    )
+    return held_ended_from_v1(message, "ended")
 
 
 def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
-
-from crucible_bridge.codec.fields import child, made, sendable, several, unicode_text
-from crucible_bridge.codec.grades import grade_from_v1, grade_to_v1
-from crucible_bridge.codec.grading import response_from_v1, response_to_v1
-from crucible_bridge.codec.model_calls import batch_limits_from_v1, batch_limits_to_v1
-from crucible_bridge.codec.models import (
-    model_ref_from_v1,
-    model_ref_to_v1,
+from crucible_bridge.codec import generated
+from crucible_bridge.codec.enums import verdict_from_v1, verdict_to_v1
+from crucible_bridge.codec.fields import child, made, sendable, several
+from crucible_bridge.codec.generated import (
+    batch_limits_from_v1,
+    batch_limits_to_v1,
+    rubric_grades_from_v1,
     sampling_params_from_v1,
     sampling_params_to_v1,
 )
-from crucible_bridge.codec.results import verdict_from_v1, verdict_to_v1
+from crucible_bridge.codec.grading import response_from_v1, response_to_v1
+from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     DEFAULT_JUDGE_SAMPLING,
-    CriterionScore,
+    BatchLimits,
     GradeRubricRequest,
     RubricCriterion,
-    RubricGrade,
     RubricGrades,
     RubricItem,
 )
@@ -110,7 +108,10 @@ def grade_rubric_request_to_v1(request: GradeRubricRequest) -> pb.GradeRubricReq
         InvalidField: a value cannot be sent.
     """
     with sendable("judge"):
-        message = pb.GradeRubricRequest(judge=model_ref_to_v1(request.judge), limits=batch_limits_to_v1(request.limits))
+        message = pb.GradeRubricRequest(
+            judge=model_ref_to_v1(request.judge),
+            limits=None if request.limits == BatchLimits() else batch_limits_to_v1(request.limits),
+        )
     with sendable("sampling"):
         message.sampling.CopyFrom(sampling_params_to_v1(request.sampling))
     message.items.extend(rubric_item_to_v1(item, f"items[{index}]") for index, item in enumerate(request.items))
@@ -147,33 +148,18 @@ def grade_rubric_request_from_v1(message: pb.GradeRubricRequest) -> GradeRubricR
         threshold=threshold,
         sampling=sampling,
         renderer=message.renderer or "auto",
-        limits=batch_limits_from_v1(message.limits),
+        limits=batch_limits_from_v1(message.limits, "limits"),
     )
 
 
 def rubric_grades_to_v1(grades: RubricGrades, max_bytes: int) -> pb.GradeRubricResponse:
     """Encode what a judge said; without its reasons where that would be more than so many bytes."""
-    message = pb.GradeRubricResponse(
-        grades=map(_grade_to_v1, grades.grades),
-        prompt_tokens=grades.prompt_tokens,
-        completion_tokens=grades.completion_tokens,
-        judge_fingerprint=unicode_text(grades.judge_fingerprint),
-    )
+    message = generated.rubric_grades_to_v1(grades)
     if message.ByteSize() > max_bytes:
         for grade in message.grades:
             for found in grade.criteria:
                 found.ClearField("reason")
     return message
-
-
-def rubric_grades_from_v1(message: pb.GradeRubricResponse) -> RubricGrades:
-    """Decode what a judge said."""
-    return RubricGrades(
-        grades=tuple(_grade_from_v1(grade, f"grades[{index}]") for index, grade in enumerate(message.grades)),
-        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
-        completion_tokens=message.completion_tokens,
-        judge_fingerprint=message.judge_fingerprint,
-    )
 
 
 def _criteria_from_v1(message: pb.GradeRubricRequest) -> tuple[RubricCriterion, ...]:
@@ -184,35 +170,3 @@ def _criteria_from_v1(message: pb.GradeRubricRequest) -> tuple[RubricCriterion, 
             raise InvalidField(f"criteria[{index}].name", f"is {criterion.name!r}, as another one's is")
         criteria[criterion.name] = criterion
     return tuple(criteria.values())
-
-
-def _grade_to_v1(grade: RubricGrade) -> pb.RubricGrade:
-    return pb.RubricGrade(
-        grade=grade_to_v1(grade.grade),
-        criteria=[
-            pb.CriterionScore(
-                name=unicode_text(found.name),
-                score=found.score,
-                reason=unicode_text(found.reason),
-                clamped=found.clamped,
-            )
-            for found in grade.criteria
-        ],
-        prompt_tokens=grade.prompt_tokens,
-        completion_tokens=grade.completion_tokens,
-    )
-
-
-def _grade_from_v1(message: pb.RubricGrade, field: str) -> RubricGrade:
-    for index, found in enumerate(message.criteria):
-        if not math.isfinite(found.score):
-            raise InvalidField(f"{field}.criteria[{index}].score", f"is {found.score}, must be finite")
-    return RubricGrade(
-        grade=grade_from_v1(message.grade, child(field, "grade")),
-        criteria=tuple(
-            CriterionScore(name=found.name, score=found.score, reason=found.reason, clamped=found.clamped)
-            for found in message.criteria
-        ),
-        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
-        completion_tokens=message.completion_tokens,
-    )

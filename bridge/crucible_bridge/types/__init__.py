@@ -1,30 +1,9 @@
 """The frozen vocabulary of the bridge: what crosses it, in Python. Nothing here knows the wire."""
 
-from crucible_bridge.types.code import (
-    Assertions,
-    CallTest,
-    CodeGrades,
-    CodeItem,
-    CodeLimits,
-    CodeTest,
-    ExtractCodeRequest,
-    ExtractedProgram,
-    GradeCodeRequest,
-    InputOutputTests,
-    OutputComparison,
-    ProblemCounts,
-    StdioTest,
+from crucible_bridge.types.bounds import (
+    COMPARE_EVALUATIONS_REQUEST_EVALUATION_IDS_MAX_COUNT as MAX_COMPARED_EVALUATIONS,
 )
-from crucible_bridge.types.comparisons import (
-    MAX_COMPARED_EVALUATIONS,
-    CompareRequest,
-    EvaluationComparison,
-    MetricSeries,
-    PairedComparison,
-    RankBy,
-    SampleChange,
-    SeriesPoint,
-)
+from crucible_bridge.types.code import Assertions, CodeItem, CodeTest, ExtractCodeRequest, GradeCodeRequest
 from crucible_bridge.types.data import (
     Array,
     BuiltinDataset,
@@ -44,22 +23,58 @@ from crucible_bridge.types.data import (
     Tensor,
     TokensChunk,
 )
+from crucible_bridge.types.generated import (
+    BackendInfo,
+    BatchLimits,
+    CallTest,
+    CodeGrades,
+    CodeLimits,
+    CompareRequest,
+    CriterionScore,
+    DrainReport,
+    EvaluateRequest,
+    Evaluation,
+    EvaluationComparison,
+    EvaluationPlan,
+    EvaluatorInfo,
+    EvaluatorResult,
+    ExtractedAnswer,
+    ExtractedProgram,
+    Grade,
+    HeldAccepted,
+    HeldEnded,
+    InputOutputTests,
+    Limits,
+    MathGrades,
+    MathPolicy,
+    MetricSeries,
+    NumericScorer,
+    OutputComparison,
+    PairedComparison,
+    PlannedEvaluation,
+    Problem,
+    ProblemCounts,
+    RankBy,
+    RegexScorer,
+    RubricGrade,
+    RubricGrades,
+    SampleChange,
+    SampleResult,
+    SamplingParams,
+    SeriesPoint,
+    StdioTest,
+    WorkerInfo,
+)
 from crucible_bridge.types.grading import (
     BoxedForm,
     ChoiceScorer,
     ExactComparison,
     ExtractAnswerRequest,
-    ExtractedAnswer,
     FormatScorer,
-    Grade,
     GradeItem,
     GradeMathRequest,
     JsonSchemaForm,
     MarksForm,
-    MathGrades,
-    MathPolicy,
-    NumericScorer,
-    RegexScorer,
     ScoreOptions,
     Scorer,
     ScoreRequest,
@@ -84,7 +99,6 @@ from crucible_bridge.types.metrics import (
     TrajectoryMetricsRequest,
 )
 from crucible_bridge.types.model_calls import (
-    BatchLimits,
     ForwardAnswer,
     ForwardOutput,
     ForwardRequest,
@@ -104,7 +118,6 @@ from crucible_bridge.types.models import (
     OpenAIModel,
     OrchestratorModel,
     SampledSequence,
-    SamplingParams,
     TinkerModel,
     format_model,
     parse_model,
@@ -113,49 +126,27 @@ from crucible_bridge.types.orchestrator import (
     Answer,
     Forwarded,
     ForwardQuestion,
-    HeldAccepted,
-    HeldEnded,
     HeldStart,
     LogprobsQuestion,
     OrchestratorCall,
     Question,
     SampleQuestion,
 )
-from crucible_bridge.types.plans import EvaluationPlan, PlannedEvaluation
 from crucible_bridge.types.ragged import Ragged
-from crucible_bridge.types.requests import (
-    EvaluateRequest,
-    EvaluatorInfo,
-    EvaluatorKind,
-    EvaluatorSpec,
-    Goal,
-    Limits,
-    ReportFormat,
-)
-from crucible_bridge.types.results import (
-    Evaluation,
-    EvaluationState,
-    EvaluatorResult,
-    Metrics,
-    Problem,
-    SampleResult,
-    Verdict,
-)
+from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec, Goal, ReportFormat
+from crucible_bridge.types.results import EvaluationState, Metrics, Verdict
 from crucible_bridge.types.rollouts import MAX_GROUP_BYTES, Trajectory, TrajectoryGroup, Transition
 from crucible_bridge.types.rubric import (
     DEFAULT_JUDGE_SAMPLING,
     MAX_CRITERION_CHARS,
     MAX_CRITERION_NAME_CHARS,
     MAX_CRITERION_SCORE,
-    CriterionScore,
     GradeRubricRequest,
     RubricCriterion,
-    RubricGrade,
-    RubricGrades,
     RubricItem,
 )
 from crucible_bridge.types.trajectories import TrajectoryBatch
-from crucible_bridge.types.worker import BackendInfo, DrainReport, WorkerInfo, WorkerLoad
+from crucible_bridge.types.worker import WorkerLoad
 
 __all__ = [
     "DEFAULT_JUDGE_SAMPLING",

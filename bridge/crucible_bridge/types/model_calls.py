@@ -7,11 +7,10 @@ import dataclasses
 import numpy as np
 
 from crucible_bridge.types.data import Conversation, Datum, ModelInput
-from crucible_bridge.types.models import ModelRef, SampledSequence, SamplingParams
-from crucible_bridge.types.results import Problem
+from crucible_bridge.types.generated import BatchLimits, Problem, SamplingParams
+from crucible_bridge.types.models import ModelRef, SampledSequence
 
 __all__ = [
-    "BatchLimits",
     "ForwardAnswer",
     "ForwardOutput",
     "ForwardRequest",
@@ -23,18 +22,6 @@ __all__ = [
     "SampledItem",
     "SequenceLogprobs",
 ]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Bounds of a batch; the worker's own where None."""
-
-    concurrency: int | None = None
-    """Items in flight at once."""
-    deadline_ms: int | None = None
-    """Milliseconds for the whole batch, from receipt; unbounded if None."""
-    item_timeout_ms: int | None = None
-    """Milliseconds for one item, its retries included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ __all__ = [
     "OpenAIModel",
     "OrchestratorModel",
     "SampledSequence",
-    "SamplingParams",
     "TinkerModel",
     "format_model",
     "parse_model",
@@ -228,24 +227,6 @@ def _tinker_kind(name: str) -> str:
     if not name.startswith(_TINKER_PATH):
         return "base"
     return "state" if "/weights/" in name else "model"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How to sample."""
-
-    max_tokens: int
-    """Upper bound of generated tokens, from 1."""
-    temperature: float = 0.0
-    """0 is greedy: an evaluation is reproducible unless asked otherwise."""
-    top_p: float = 1.0
-    """Nucleus mass in (0, 1]."""
-    top_k: int | None = None
-    """Most likely tokens kept, from 1; all if None."""
-    seed: int | None = None
-    """Seed for reproducible sampling, where the backend can."""
-    stop: tuple[str, ...] = ()
-    """Stop strings, beside those of the renderer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

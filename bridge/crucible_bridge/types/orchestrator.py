@@ -8,16 +8,13 @@ import enum
 import numpy as np
 
 from crucible_bridge.types.data import Conversation, Datum, ModelInput
-from crucible_bridge.types.models import SampledSequence, SamplingParams
-from crucible_bridge.types.requests import EvaluateRequest
-from crucible_bridge.types.results import Evaluation, Problem
+from crucible_bridge.types.generated import EvaluateRequest, Problem, SamplingParams
+from crucible_bridge.types.models import SampledSequence
 
 __all__ = [
     "Answer",
     "ForwardQuestion",
     "Forwarded",
-    "HeldAccepted",
-    "HeldEnded",
     "HeldStart",
     "LogprobsQuestion",
     "OrchestratorCall",
@@ -94,25 +91,3 @@ class HeldStart:
     """Questions that the orchestrator wants open at once, from 1."""
     calls: frozenset[OrchestratorCall]
     """What the model can be asked for, at least one."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class HeldAccepted:
-    """The evaluation is at work, or waits for its turn."""
-
-    evaluation: Evaluation
-    """As it stands."""
-    existed: bool
-    """It was there already; goes on, unless it has ended."""
-    window: int
-    """Questions that will be open at once, at most."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class HeldEnded:
-    """The evaluation has ended."""
-
-    evaluation: Evaluation
-    """How."""
-    ignored_answers: int
-    """Answers on this stream to what was not asked, or no longer."""

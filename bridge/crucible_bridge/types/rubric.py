@@ -6,9 +6,9 @@ import dataclasses
 import math
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types.grading import Grade
-from crucible_bridge.types.model_calls import BatchLimits
-from crucible_bridge.types.models import ModelRef, SamplingParams
+from crucible_bridge.types import bounds
+from crucible_bridge.types.generated import BatchLimits, SamplingParams
+from crucible_bridge.types.models import ModelRef
 from crucible_bridge.types.results import Verdict
 
 __all__ = [
@@ -16,20 +16,17 @@ __all__ = [
     "MAX_CRITERION_CHARS",
     "MAX_CRITERION_NAME_CHARS",
     "MAX_CRITERION_SCORE",
-    "CriterionScore",
     "GradeRubricRequest",
     "RubricCriterion",
-    "RubricGrade",
-    "RubricGrades",
     "RubricItem",
 ]
 
-MAX_CRITERION_NAME_CHARS = 100
+MAX_CRITERION_NAME_CHARS = bounds.RUBRIC_CRITERION_NAME_MAX_CHARS
 """Of a criterion's name."""
-MAX_CRITERION_CHARS = 4_000
+MAX_CRITERION_CHARS = bounds.RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS
 """Of its description."""
 
-MAX_CRITERION_SCORE = 1e6
+MAX_CRITERION_SCORE = bounds.RUBRIC_CRITERION_MAX_MOST
 """Of an end of its scale, either side of 0: squares of scores have to be numbers."""
 
 DEFAULT_JUDGE_SAMPLING = SamplingParams(max_tokens=1_024)
@@ -116,45 +113,3 @@ class GradeRubricRequest:
     """How the judge is asked, as evaluators' option `renderer`."""
     limits: BatchLimits = BatchLimits()
     """Bounds."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CriterionScore:
-    """What a judge said of one criterion."""
-
-    name: str
-    """Which."""
-    score: float
-    """Within the criterion's scale; of two responses in [0, 1], 1 where the first was preferred in both orders."""
-    reason: str = ""
-    """Why, in the judge's words, cut short."""
-    clamped: bool = False
-    """Whether what the judge said lay outside the scale, and was moved to its nearer end."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RubricGrade:
-    """What became of an item."""
-
-    grade: Grade
-    """Its verdict; the score is the mean of the criteria's, each as a share of its scale, by weight."""
-    criteria: tuple[CriterionScore, ...] = ()
-    """In the order of the request; none where no judgement was had."""
-    prompt_tokens: int | None = None
-    """Tokens that the judge was asked in; None where its server did not tell."""
-    completion_tokens: int = 0
-    """Tokens that it said."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RubricGrades:
-    """What became of responses."""
-
-    grades: tuple[RubricGrade, ...]
-    """In the order of the items."""
-    prompt_tokens: int | None = None
-    """Of all items; None where one was asked without telling."""
-    completion_tokens: int = 0
-    """Of all items."""
-    judge_fingerprint: str = ""
-    """Content of the judge's checkpoint, as its backend tells."""

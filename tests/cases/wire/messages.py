@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import random
 import struct
@@ -12,7 +13,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from crucible_bridge import codec
+from crucible_bridge.errors import InvalidField
 
 _F = FieldDescriptor
 _TEXTS = {
@@ -47,13 +48,19 @@ _FLOATS = [0.0, 0.5, 1.0, 0.95, 0.25, 7.5, 1e-9, 0.999]
 _WRONG_FLOATS = [float("nan"), float("inf"), -1.0, 2.0, -float("inf"), 1e300]
 _TENSORS = {3: "<i4", 4: "<i8", 7: "<f4", 8: "<f8"}
 
+Pair = tuple[Callable[..., Any], type[Message], Callable[..., Any] | None]
+"""How a message is decoded, its class, and how the value is encoded, if that is public as well."""
+
 
 @functools.cache
-def decoders() -> dict[str, tuple[Callable[..., Any], type[Message], Callable[..., Any] | None]]:
-    """By the name of its pair: how a message is decoded, its class, and how the value is encoded."""
+def decoders(
+    home: str = "crucible_bridge.codec",
+) -> dict[str, tuple[Callable[..., Any], type[Message], Callable[..., Any] | None]]:
+    """The pairs of a module, by the name that both functions begin with."""
     found: dict[str, Any] = {}
-    for name in sorted(codec.__all__):
-        decode = getattr(codec, name)
+    module = importlib.import_module(home)
+    for name in sorted(module.__all__):
+        decode = getattr(module, name)
         if not name.endswith("_from_v1") or not inspect.isfunction(decode):
             continue
         parameters = list(inspect.signature(decode, eval_str=True).parameters.values())
@@ -61,12 +68,12 @@ def decoders() -> dict[str, tuple[Callable[..., Any], type[Message], Callable[..
         if not (inspect.isclass(kind) and issubclass(kind, Message)):
             continue
         stem = name.removesuffix("_from_v1")
-        found[stem] = (decode, kind, getattr(codec, f"{stem}_to_v1", None))
+        found[stem] = (decode, kind, getattr(module, f"{stem}_to_v1", None))
     return found
 
 
 def outcome(stem: str, content: bytes, *, with_value: bool = False) -> str:
-    """What becomes of a message: its error, or what is encoded of the decoded value ("=" where that is the message)."""
+    """Where a message is refused, or what is encoded of the decoded value: "=" where that is the message."""
     decode, kind, encode = decoders()[stem]
     message = kind.FromString(content)
     wanted = [p for p in inspect.signature(decode).parameters.values() if p.default is p.empty]
@@ -83,14 +90,14 @@ def outcome(stem: str, content: bytes, *, with_value: bool = False) -> str:
             *(10**6 if "bytes" in p.name else "at.here" for p in extra),
         )
         encoded = again.SerializeToString(deterministic=True)
-    except Exception as error:  # what is raised is what is recorded
-        return f"{type(error).__name__}: {error}"
+    except InvalidField as error:
+        return f"refused at {error.field.removeprefix('at.here').lstrip('.')}"
     return shown + ("=" if encoded == content else encoded.hex())
 
 
-def made(seed: int, count: int) -> Iterator[tuple[str, bytes]]:
-    """Names of pairs and encoded messages."""
-    for stem, (_, kind, _) in decoders().items():
+def made(seed: int, count: int, home: str = "crucible_bridge.codec") -> Iterator[tuple[str, bytes]]:
+    """Names of pairs of a module, each with encoded messages."""
+    for stem, (_, kind, _) in decoders(home).items():
         rng = random.Random(f"{seed} {stem}")
         for _ in range(count):
             wrong = rng.choice([0.0, 0.0, 0.02, 0.1])

@@ -1,7 +1,8 @@
 """What was recorded before types and conversions were generated from the protos: every outcome stands.
 
-`tests/cases/wire/messages.json.gz` holds messages of `tests.cases.wire.messages` and what became of each: its error, or
-what is encoded of the decoded value. `fingerprints.json` holds the fingerprints of `tests.cases.wire.specifications`.
+`tests/cases/wire/messages.json.gz` holds messages of `tests.cases.wire.messages` and what became of each: where it
+is refused, or what is encoded of the decoded value. `fingerprints.json` holds the fingerprints of
+`tests.cases.wire.specifications`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CASES = Path(__file__).resolve().parents[2] / "cases" / "wire"
 
 
 def test_recorded_messages_have_the_same_outcome():
-    """Each message is refused by the same error, or gives the same bytes when its value is encoded again."""
+    """Each message is refused at the same field, or gives the same bytes when its value is encoded again."""
     recorded = json.loads(gzip.decompress((CASES / "messages.json.gz").read_bytes()))
     assert {stem for stem, _, _ in recorded} <= decoders().keys()
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
-from crucible_bridge.types import EvaluatorSpec, Goal, Sample, SamplingParams, Verdict
-from crucible_bridge.types.results import SampleResult
+from crucible_bridge.types import EvaluatorSpec, Goal, Sample, SampleResult, SamplingParams, Verdict
 from crucible_worker.evaluators import entry_points, registry
 from crucible_worker.evaluators.guarded import Guarded
 from crucible_worker.evaluators.parts import EvaluatorParts

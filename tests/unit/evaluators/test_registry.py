@@ -8,8 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
-from crucible_bridge.types.results import SampleResult
+from crucible_bridge.types import EvaluatorSpec, SampleResult, SamplingParams, Verdict
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from tests.tables import rows

@@ -1,0 +1,61 @@
+"""Evaluators as they are asked for, and their options' schemas, <-> v1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from crucible_bridge.codec.fields import at_most_bytes, child, made, sendable
+from crucible_bridge.codec.options import options_from_v1, options_to_v1
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EvaluatorSpec, bounds
+from crucible_bridge.v1 import evaluation_pb2
+
+__all__ = ["evaluator_spec_from_v1", "evaluator_spec_to_v1", "schema_from_v1", "schema_to_v1"]
+
+
+def evaluator_spec_to_v1(spec: EvaluatorSpec, field: str = "evaluator") -> evaluation_pb2.EvaluatorSpec:
+    """Encode one evaluator of a request.
+
+    Raises:
+        InvalidField: an option is not JSON, or text is no Unicode.
+    """
+    with sendable(field):
+        options = options_to_v1(spec.options, child(field, "options")) if spec.options else None
+    return made(evaluation_pb2.EvaluatorSpec, field, kind=spec.kind, name=spec.name, options=options)
+
+
+def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) -> EvaluatorSpec:
+    """Decode one evaluator of a request; its kind, and its name where it has one, must not be empty."""
+    if not message.kind:
+        raise InvalidField(child(field, "kind"), "is empty")
+    at_most_bytes(message.kind, bounds.EVALUATOR_SPEC_KIND_MAX_BYTES, child(field, "kind"))
+    name = message.name if message.HasField("name") else None
+    if name is not None:
+        if not name:
+            raise InvalidField(child(field, "name"), "is empty, leave it unset for bare keys")
+        at_most_bytes(name, bounds.EVALUATOR_SPEC_NAME_MAX_BYTES, child(field, "name"))
+    return EvaluatorSpec(
+        kind=message.kind, name=name, options=options_from_v1(message.options, child(field, "options"))
+    )
+
+
+def schema_to_v1(schema: Mapping[str, Any]) -> str:
+    """Encode a JSON schema: as text."""
+    return json.dumps(schema, allow_nan=False)
+
+
+def schema_from_v1(text: str, field: str) -> dict[str, Any]:
+    """Decode a JSON schema.
+
+    Raises:
+        InvalidField: the text is no JSON object.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidField(field, f"is no JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise InvalidField(field, "is no JSON object")
+    return schema

@@ -1,0 +1,70 @@
+"""What is generated from the protos: every type with its pair of conversions, and the bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crucible_bridge import types
+from crucible_bridge.codec import generated
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import bounds
+from crucible_bridge.types import generated as generated_types
+from tests.cases.wire.messages import decoders, made
+from tests.unit.bridge.strategies import plain
+
+
+@given(st.integers(0, 2**32))
+def test_values_and_messages_are_each_others(seed: int):
+    """A value is encoded and decoded to an equal one, and a message of a value is encoded again byte for byte."""
+    pairs, met = decoders(generated.__name__), set[str]()
+    for stem, content in made(seed, 4, generated.__name__):
+        decode, kind, encode = pairs[stem]
+        assert encode is not None
+        try:
+            value = decode(kind.FromString(content))
+        except InvalidField:
+            continue
+        met.add(stem)
+        message = encode(value)
+        again = decode(kind.FromString(message.SerializeToString()))
+        assert written(again) == written(value), stem
+        assert encode(again).SerializeToString(deterministic=True) == message.SerializeToString(deterministic=True)
+    assert len(met) > len(pairs) / 2, "most messages are well formed"
+
+
+def written(value: object) -> str:
+    """A value as text, in which one NaN is as another."""
+    return json.dumps(plain(value), sort_keys=True, default=repr)
+
+
+def test_every_generated_type_is_public_and_immutable():
+    """Each is a name of `crucible_bridge.types`, frozen, without a dict, and equal to another of the same fields."""
+    for name in generated_types.__all__:
+        kind = getattr(types, name)
+        assert kind is getattr(generated_types, name)
+        assert kind.__dataclass_params__.frozen
+        assert kind.__dataclass_params__.eq
+        assert not hasattr(kind, "__dict__") or "__slots__" in vars(kind)
+        assert all(field.kw_only for field in dataclasses.fields(kind))
+
+
+def test_bounds_are_those_that_are_enforced():
+    """A value at a bound is accepted, and the next one beyond it is refused at its field."""
+    limits = types.Limits(max_unscored_share=1.0, concurrency=1)
+    assert generated.limits_from_v1(generated.limits_to_v1(limits)) == limits
+    cases = {
+        "max_unscored_share": math.nextafter(bounds.LIMITS_MAX_UNSCORED_SHARE_MOST, 2),
+        "concurrency": bounds.LIMITS_CONCURRENCY_LEAST - 1,
+        "max_unscored": bounds.LIMITS_MAX_UNSCORED_LEAST - 1,
+    }
+    for field, value in cases.items():
+        message = generated.limits_to_v1(types.Limits(**{field: value}))
+        with pytest.raises(InvalidField) as caught:
+            generated.limits_from_v1(message, "limits")
+        assert caught.value.field == f"limits.{field}"
