@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from generator.bounds import constant
-from generator.python_types import ENUMS, HAND, TYPES, Special, Type
+from generator.python_types import ENUMS, HAND, SPECIAL, TYPES, Special, Type
 from generator.schema import Field, Message, Schema
 from generator.types import by_message, default_of, fields_of
 
@@ -36,7 +36,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
             for line in _imports(
                 f"crucible_bridge.codec.{module}",
                 [f"{hand.stem}_{way}_v1" for hand in HAND.values() if hand.codec == module for way in ("to", "from")]
-                + (["schema_to_v1", "schema_from_v1"] if module == "requests" else []),
+                + list(SPECIAL.get(module, ())),
                 body,
             )
         ),
@@ -119,7 +119,8 @@ def _encoded(type_: Type, field: Field, types: dict[str, Type]) -> str:
     special, value = type_.fields.get(field.name, Special()), f"value.{field.name}"
     path = f'child(field, "{field.name}")'
     if special.encode:
-        return f"{special.encode}({value})"
+        call = f"{special.encode}({value})"
+        return f"None if {value} is None else {call}" if field.optional else call
     if field.kind == "message":
         function, pathless = _function(field.type_name, "to", types)
         if field.repeated:
@@ -136,11 +137,11 @@ def _encoded(type_: Type, field: Field, types: dict[str, Type]) -> str:
             return f"None if {value} is None else {call}"
         return f"None if {value} == {default} else {call}" if type_.asked and default else call
     if field.kind == "enum":
-        call = f"{_pair_name(field.type_name)}.to_v1"
+        numbers = f"{_pair_name(field.type_name)}.to_number"
         if field.repeated:
-            return f"[{call}(item) for item in {value}]"
+            return f"[{numbers}[item] for item in {value}]"
         nullable = field.name not in type_.needed.split()
-        return f"None if {value} is None else {call}({value})" if nullable else f"{call}({value})"
+        return f"None if {value} is None else {numbers}[{value}]" if nullable else f"{numbers}[{value}]"
     if field.kind == "map":
         return (
             value
@@ -165,7 +166,8 @@ def _decoded(type_: Type, message: Message, field: Field, types: dict[str, Type]
     path, needed = f'child(field, "{field.name}")', field.name in type_.needed.split()
     default = default_of(type_, field)
     if special.decode:
-        return f"{special.decode}({value}, {path})"
+        call = f"{special.decode}({value}, {path})"
+        return f'{call} if message.HasField("{field.name}") else None' if field.optional else call
     if field.kind == "message":
         function, _ = _function(field.type_name, "from", types)
         if field.repeated:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["ENUMS", "HAND", "TYPES", "Hand", "Special", "Type"]
+__all__ = ["ENUMS", "HAND", "SPECIAL", "TYPES", "Hand", "Special", "Type"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class Special:
     default: str = ""
     """Its default, as Python; that of a message is decoded where the message is absent."""
     encode: str = ""
-    """A function of `codec.requests`, given the value."""
+    """A function of one of `SPECIAL`, given the value."""
     decode: str = ""
-    """A function of `codec.requests`, given what the message has, and its path."""
+    """Likewise, given what the message has, and its path."""
     plain: bool = False
     """Text that no model wrote: it is sent without a look at its surrogates."""
 
@@ -48,6 +48,8 @@ class Type:
     """What differs, by field."""
     at: str = ""
     """Its path where the caller names none; a request's is empty."""
+    eq: bool = True
+    """Whether two are compared by their fields; arrays cannot be."""
     convert: bool = True
     """Whether conversions are generated as well."""
 
@@ -77,8 +79,15 @@ HAND = {
     "Metrics": Hand("results", "outcomes", "metrics", pathless=True),
     "ModelRef": Hand("models", "models", "model_ref", pathless=True),
     "Problem": Hand("generated", "outcomes", "problem", pathless=True),
+    "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "TrajectoryGroup": Hand("rollouts", "rollouts", "trajectory_group", pathless=True),
 }
+
+SPECIAL = {
+    "requests": ("schema_to_v1", "schema_from_v1"),
+    "sequences": ("floats_to_v1", "floats_from_v1"),
+}
+"""Functions that convert one field, by their module of `crucible_bridge.codec`."""
 
 ENUMS = {
     "EvaluationState": "results",
@@ -92,6 +101,7 @@ ENUMS = {
 
 _LIMITS = Special(default="Limits()")
 _METRICS = Special(default="Metrics({})")
+_FLOATS = Special(type="np.ndarray | None", encode="floats_to_v1", decode="floats_from_v1")
 _COMPARISON = Special(default="OutputComparison()")
 
 TYPES = (
@@ -175,6 +185,14 @@ TYPES = (
     Type("RubricGrade", needed="grade"),
     Type("GradeRubricResponse", "RubricGrades", needed="grades"),
     Type("BatchLimits", asked=True, at="limits"),
+    Type("SampledItem"),
+    Type("SampleResponse", "SampleAnswer", needed="items", fields={"model_fingerprint": Special(plain=True)}),
+    Type("SequenceLogprobs", eq=False, fields={"logprobs": _FLOATS}),
+    Type("ComputeLogprobsResponse", "LogprobsAnswer", needed="sequences", eq=False),
+    Type("ForwardOutput", eq=False, fields={"logprobs": _FLOATS}),
+    Type("ForwardResponse", "ForwardAnswer", needed="outputs", eq=False),
+    Type("ComputeKLPostUpdateResponse", "KLPostUpdate", needed="metrics action_tokens", convert=False),
+    Type("ComputeMeanNLLResponse", "MeanNLL", needed="metrics total_weight", convert=False),
     Type("BackendInfo", needed="name"),
     Type(
         "WorkerInfo",

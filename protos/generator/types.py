@@ -55,7 +55,8 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
             if group:
                 lines.append(f"from crucible_bridge.types.{module} import {', '.join(sorted(group))}\n")
     listed = ",\n".join(f'    "{name}"' for name in names)
-    text = HEAD + "".join(imports) + "\nif TYPE_CHECKING:\n" + "".join(f"    {line}" for line in later)
+    text = HEAD + "".join(imports) + "\nif TYPE_CHECKING:\n    import numpy as np\n\n"
+    text += "".join(f"    {line}" for line in later)
     return {"generated.py": f"{text}\n__all__ = [\n{listed},\n]\n\n{body}"}
 
 
@@ -111,7 +112,8 @@ def _ordered(types: dict[str, Type], schema: Schema) -> list[str]:
 def _class(type_: Type, message: Message, types: dict[str, Type]) -> str:
     head, *rest = re.split(r"(?<=[.:]) |\n\n", " ".join(message.comment.split("\n")), maxsplit=1)
     docs = [head.rstrip(":").rstrip(".") + ".", *(["", *summary(rest[0], WIDTH - 4)] if rest else [])]
-    lines = ["@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)", f"class {type_.python}:"]
+    compared = "" if type_.eq else ", eq=False"
+    lines = [f"@dataclasses.dataclass(frozen=True, slots=True, kw_only=True{compared})", f"class {type_.python}:"]
     lines += _docstring(docs)
     lines.append("")
     for field in fields_of(type_, message):

@@ -29,6 +29,12 @@ from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.outcomes import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
 from crucible_bridge.codec.requests import evaluator_spec_from_v1, evaluator_spec_to_v1, schema_from_v1, schema_to_v1
 from crucible_bridge.codec.rollouts import trajectory_group_from_v1, trajectory_group_to_v1
+from crucible_bridge.codec.sequences import (
+    floats_from_v1,
+    floats_to_v1,
+    sampled_sequence_from_v1,
+    sampled_sequence_to_v1,
+)
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BackendInfo,
@@ -45,10 +51,13 @@ from crucible_bridge.types import (
     EvaluatorResult,
     ExtractedAnswer,
     ExtractedProgram,
+    ForwardAnswer,
+    ForwardOutput,
     Grade,
     HeldAccepted,
     HeldEnded,
     Limits,
+    LogprobsAnswer,
     MathGrades,
     MetricSeries,
     PairedComparison,
@@ -57,9 +66,12 @@ from crucible_bridge.types import (
     RankBy,
     RubricGrade,
     RubricGrades,
+    SampleAnswer,
     SampleChange,
+    SampledItem,
     SampleResult,
     SamplingParams,
+    SequenceLogprobs,
     SeriesPoint,
     WorkerInfo,
     bounds,
@@ -95,6 +107,10 @@ __all__ = [
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
+    "forward_answer_from_v1",
+    "forward_answer_to_v1",
+    "forward_output_from_v1",
+    "forward_output_to_v1",
     "grade_from_v1",
     "grade_to_v1",
     "held_accepted_from_v1",
@@ -103,6 +119,8 @@ __all__ = [
     "held_ended_to_v1",
     "limits_from_v1",
     "limits_to_v1",
+    "logprobs_answer_from_v1",
+    "logprobs_answer_to_v1",
     "math_grades_from_v1",
     "math_grades_to_v1",
     "metric_series_from_v1",
@@ -119,12 +137,18 @@ __all__ = [
     "rubric_grade_to_v1",
     "rubric_grades_from_v1",
     "rubric_grades_to_v1",
+    "sample_answer_from_v1",
+    "sample_answer_to_v1",
     "sample_change_from_v1",
     "sample_change_to_v1",
     "sample_result_from_v1",
     "sample_result_to_v1",
+    "sampled_item_from_v1",
+    "sampled_item_to_v1",
     "sampling_params_from_v1",
     "sampling_params_to_v1",
+    "sequence_logprobs_from_v1",
+    "sequence_logprobs_to_v1",
     "series_point_from_v1",
     "series_point_to_v1",
     "worker_info_from_v1",
@@ -303,12 +327,12 @@ def evaluator_info_to_v1(value: EvaluatorInfo) -> evaluation_pb2.EvaluatorInfo:
     """Encode: An evaluator the worker has."""
     return evaluation_pb2.EvaluatorInfo(
         kind=unicode_text(value.kind),
-        kinds=[EVALUATOR_KIND_PAIR.to_v1(item) for item in value.kinds],
+        kinds=[EVALUATOR_KIND_PAIR.to_number[item] for item in value.kinds],
         description=unicode_text(value.description),
         options_schema=schema_to_v1(value.options_schema),
         keys={unicode_text(key): unicode_text(item) for key, item in value.keys.items()},
         unavailable=unicode_text(value.unavailable),
-        score_goal=None if value.score_goal is None else GOAL_PAIR.to_v1(value.score_goal),
+        score_goal=None if value.score_goal is None else GOAL_PAIR.to_number[value.score_goal],
     )
 
 
@@ -367,7 +391,7 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         evaluator=value.evaluator,
         sample_id=unicode_text(value.sample_id),
         repeat=value.repeat,
-        verdict=VERDICT_PAIR.to_v1(value.verdict),
+        verdict=VERDICT_PAIR.to_number[value.verdict],
         score=value.score,
         output=unicode_text(value.output),
         extracted=unicode_text(value.extracted),
@@ -414,7 +438,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
     """Encode: An evaluation as it stands."""
     return evaluation_pb2.Evaluation(
         evaluation_id=value.evaluation_id,
-        state=EVALUATION_STATE_PAIR.to_v1(value.state),
+        state=EVALUATION_STATE_PAIR.to_number[value.state],
         request=evaluate_request_to_v1(value.request),
         metrics=metrics_to_v1(value.metrics),
         results=[evaluator_result_to_v1(item) for item in value.results],
@@ -573,7 +597,7 @@ def rank_by_to_v1(value: RankBy, field: str = "") -> evaluation_pb2.RankBy:
         evaluation_pb2.RankBy,
         field,
         metric=value.metric,
-        goal=GOAL_PAIR.to_v1(value.goal),
+        goal=GOAL_PAIR.to_number[value.goal],
     )
 
 
@@ -834,7 +858,7 @@ def grade_to_v1(value: Grade) -> grading_pb2.Grade:
     """Encode: The grade of an item."""
     return grading_pb2.Grade(
         id=unicode_text(value.id),
-        verdict=VERDICT_PAIR.to_v1(value.verdict),
+        verdict=VERDICT_PAIR.to_number[value.verdict],
         score=value.score,
         extracted=unicode_text(value.extracted),
         extraction=value.extraction,
@@ -1085,6 +1109,132 @@ def batch_limits_from_v1(message: models_pb2.BatchLimits, field: str = "") -> Ba
         concurrency=concurrency,
         deadline_ms=deadline_ms,
         item_timeout_ms=item_timeout_ms,
+    )
+
+
+def sampled_item_to_v1(value: SampledItem) -> models_pb2.SampledItem:
+    """Encode: What became of an item."""
+    return models_pb2.SampledItem(
+        sequences=[sampled_sequence_to_v1(item) for item in value.sequences],
+        prompt_tokens=value.prompt_tokens,
+        seed=value.seed,
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def sampled_item_from_v1(message: models_pb2.SampledItem, field: str = "") -> SampledItem:
+    """Decode: What became of an item.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return SampledItem(
+        sequences=each_decoded(sampled_sequence_from_v1, message.sequences, child(field, "sequences")),
+        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
+        seed=message.seed if message.HasField("seed") else None,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def sample_answer_to_v1(value: SampleAnswer) -> models_pb2.SampleResponse:
+    """Encode: The answer to Sample."""
+    return models_pb2.SampleResponse(
+        items=[sampled_item_to_v1(item) for item in value.items],
+        model_fingerprint=value.model_fingerprint,
+    )
+
+
+def sample_answer_from_v1(message: models_pb2.SampleResponse, field: str = "") -> SampleAnswer:
+    """Decode: The answer to Sample.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return SampleAnswer(
+        items=each_decoded(sampled_item_from_v1, message.items, child(field, "items")),
+        model_fingerprint=message.model_fingerprint,
+    )
+
+
+def sequence_logprobs_to_v1(value: SequenceLogprobs) -> models_pb2.SequenceLogprobs:
+    """Encode: What became of a sequence."""
+    return models_pb2.SequenceLogprobs(
+        logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def sequence_logprobs_from_v1(message: models_pb2.SequenceLogprobs, field: str = "") -> SequenceLogprobs:
+    """Decode: What became of a sequence.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return SequenceLogprobs(
+        logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def logprobs_answer_to_v1(value: LogprobsAnswer) -> models_pb2.ComputeLogprobsResponse:
+    """Encode: The answer to ComputeLogprobs."""
+    return models_pb2.ComputeLogprobsResponse(
+        sequences=[sequence_logprobs_to_v1(item) for item in value.sequences],
+        model_fingerprint=unicode_text(value.model_fingerprint),
+    )
+
+
+def logprobs_answer_from_v1(message: models_pb2.ComputeLogprobsResponse, field: str = "") -> LogprobsAnswer:
+    """Decode: The answer to ComputeLogprobs.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return LogprobsAnswer(
+        sequences=each_decoded(sequence_logprobs_from_v1, message.sequences, child(field, "sequences")),
+        model_fingerprint=message.model_fingerprint,
+    )
+
+
+def forward_output_to_v1(value: ForwardOutput) -> models_pb2.ForwardOutput:
+    """Encode: What became of a datum."""
+    return models_pb2.ForwardOutput(
+        logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
+        loss=value.loss,
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def forward_output_from_v1(message: models_pb2.ForwardOutput, field: str = "") -> ForwardOutput:
+    """Decode: What became of a datum.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ForwardOutput(
+        logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
+        loss=message.loss if message.HasField("loss") else None,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def forward_answer_to_v1(value: ForwardAnswer) -> models_pb2.ForwardResponse:
+    """Encode: The answer to Forward."""
+    return models_pb2.ForwardResponse(
+        outputs=[forward_output_to_v1(item) for item in value.outputs],
+        model_fingerprint=unicode_text(value.model_fingerprint),
+    )
+
+
+def forward_answer_from_v1(message: models_pb2.ForwardResponse, field: str = "") -> ForwardAnswer:
+    """Decode: The answer to Forward.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ForwardAnswer(
+        outputs=each_decoded(forward_output_from_v1, message.outputs, child(field, "outputs")),
+        model_fingerprint=message.model_fingerprint,
     )
 
 

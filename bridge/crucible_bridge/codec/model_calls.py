@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
-from crucible_bridge.codec.bulk import vector_from_v1
 from crucible_bridge.codec.data import (
-    array_to_v1,
     datum_from_v1,
     datum_to_v1,
     model_input_from_v1,
@@ -21,31 +17,32 @@ from crucible_bridge.codec.data import (
     prompt_from_v1,
     set_prompt,
 )
-from crucible_bridge.codec.fields import at_least, child, sendable, unicode_text
+from crucible_bridge.codec.fields import at_least, child, sendable
 from crucible_bridge.codec.generated import (
     batch_limits_from_v1,
     batch_limits_to_v1,
+    forward_answer_from_v1,
+    forward_output_to_v1,
+    logprobs_answer_from_v1,
+    sample_answer_from_v1,
+    sampled_item_to_v1,
     sampling_params_from_v1,
     sampling_params_to_v1,
+    sequence_logprobs_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
-from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
     BatchLimits,
     ForwardAnswer,
-    ForwardOutput,
     ForwardRequest,
     LogprobsAnswer,
     LogprobsRequest,
     Problem,
     SampleAnswer,
-    SampledItem,
-    SampledSequence,
     SampleItem,
     SampleRequest,
-    SequenceLogprobs,
 )
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
@@ -161,60 +158,26 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
 
 def sample_answer_to_v1(answer: SampleAnswer, max_bytes: int) -> pb.SampleResponse:
     """Encode continuations into a message of at most so many bytes."""
-    items = _within(max_bytes, pb.SampledItem, map(_sampled_item_to_v1, answer.items), len(answer.items))
+    items = _within(max_bytes, pb.SampledItem, map(sampled_item_to_v1, answer.items), len(answer.items))
     return pb.SampleResponse(items=items, model_fingerprint=answer.model_fingerprint)
-
-
-def sample_answer_from_v1(message: pb.SampleResponse) -> SampleAnswer:
-    """Decode continuations."""
-    items = tuple(_sampled_item_from_v1(item, f"items[{index}]") for index, item in enumerate(message.items))
-    return SampleAnswer(items=items, model_fingerprint=message.model_fingerprint)
 
 
 def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeLogprobsResponse:
     """Encode log-probabilities into a message of at most so many bytes."""
-    sequences = (
-        pb.SequenceLogprobs(logprobs=_floats_to_v1(found.logprobs), problem=problem_to_v1(found.problem))
-        for found in answer.sequences
-    )
     return pb.ComputeLogprobsResponse(
-        sequences=_within(max_bytes, pb.SequenceLogprobs, sequences, len(answer.sequences)),
+        sequences=_within(
+            max_bytes, pb.SequenceLogprobs, map(sequence_logprobs_to_v1, answer.sequences), len(answer.sequences)
+        ),
         model_fingerprint=answer.model_fingerprint,
     )
-
-
-def logprobs_answer_from_v1(message: pb.ComputeLogprobsResponse) -> LogprobsAnswer:
-    """Decode log-probabilities; they are views of the message's bytes."""
-    sequences = tuple(
-        SequenceLogprobs(logprobs=_floats_from_v1(found, f"sequences[{index}]"), problem=_problem_from_v1(found))
-        for index, found in enumerate(message.sequences)
-    )
-    return LogprobsAnswer(sequences=sequences, model_fingerprint=message.model_fingerprint)
 
 
 def forward_answer_to_v1(answer: ForwardAnswer, max_bytes: int) -> pb.ForwardResponse:
     """Encode the outputs of a forward pass into a message of at most so many bytes."""
-    outputs = (
-        pb.ForwardOutput(logprobs=_floats_to_v1(found.logprobs), loss=found.loss, problem=problem_to_v1(found.problem))
-        for found in answer.outputs
-    )
     return pb.ForwardResponse(
-        outputs=_within(max_bytes, pb.ForwardOutput, outputs, len(answer.outputs)),
+        outputs=_within(max_bytes, pb.ForwardOutput, map(forward_output_to_v1, answer.outputs), len(answer.outputs)),
         model_fingerprint=answer.model_fingerprint,
     )
-
-
-def forward_answer_from_v1(message: pb.ForwardResponse) -> ForwardAnswer:
-    """Decode the outputs of a forward pass; log-probabilities are views of the message's bytes."""
-    outputs = tuple(
-        ForwardOutput(
-            logprobs=_floats_from_v1(found, f"outputs[{index}]"),
-            loss=found.loss if found.HasField("loss") else None,
-            problem=_problem_from_v1(found),
-        )
-        for index, found in enumerate(message.outputs)
-    )
-    return ForwardAnswer(outputs=outputs, model_fingerprint=message.model_fingerprint)
 
 
 def _limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
@@ -232,54 +195,6 @@ def _sample_item_from_v1(message: pb.SampleItem, field: str) -> SampleItem:
     num_samples = message.num_samples if message.HasField("num_samples") else 1
     at_least(num_samples, 1, child(field, "num_samples"))
     return SampleItem(prompt=prompt, num_samples=num_samples, seed=message.seed if message.HasField("seed") else None)
-
-
-def _sampled_item_to_v1(item: SampledItem) -> pb.SampledItem:
-    return pb.SampledItem(
-        sequences=map(_sequence_to_v1, item.sequences),
-        prompt_tokens=item.prompt_tokens,
-        seed=item.seed,
-        problem=problem_to_v1(item.problem),
-    )
-
-
-def _sampled_item_from_v1(message: pb.SampledItem, field: str) -> SampledItem:
-    return SampledItem(
-        sequences=tuple(
-            _sequence_from_v1(sequence, f"{field}.sequences[{index}]")
-            for index, sequence in enumerate(message.sequences)
-        ),
-        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
-        seed=message.seed if message.HasField("seed") else None,
-        problem=_problem_from_v1(message),
-    )
-
-
-def _sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
-    logprobs = None if sequence.logprobs is None else np.array(sequence.logprobs, np.float64)
-    return pb.SampledSequence(
-        text=unicode_text(sequence.text),
-        tokens=array_to_v1(np.array(sequence.tokens, np.int32)),
-        logprobs=_floats_to_v1(logprobs),
-        stop_reason=sequence.stop_reason,
-        output_tokens=sequence.output_tokens,
-        prompt_tokens=sequence.prompt_tokens,
-    )
-
-
-def _sequence_from_v1(message: pb.SampledSequence, field: str) -> SampledSequence:
-    tokens = vector_from_v1(message.tokens, child(field, "tokens"))
-    if tokens.dtype.kind not in "iu":
-        raise InvalidField(child(field, "tokens"), f"holds {tokens.dtype}, not token ids")
-    logprobs = _floats_from_v1(message, field)
-    return SampledSequence(
-        text=message.text,
-        tokens=tuple(tokens.tolist()),
-        logprobs=None if logprobs is None else tuple(logprobs.tolist()),
-        stop_reason=message.stop_reason,
-        token_count=None if message.output_tokens == tokens.size else message.output_tokens,
-        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
-    )
 
 
 def _model_to_v1(request: SampleRequest | LogprobsRequest | ForwardRequest) -> types_pb2.ModelRef:
@@ -333,17 +248,3 @@ def _within(max_bytes: int, item: Callable[..., Any], messages: Iterable[Any], c
 def _too_large(size: int, max_bytes: int) -> types_pb2.Problem:
     message = f"an answer of {size:,} bytes has no room left in a message of {max_bytes:,}: ask in smaller batches"
     return types_pb2.Problem(reason="ANSWER_TOO_LARGE", message=message)
-
-
-def _floats_to_v1(values: np.ndarray | None) -> types_pb2.Tensor | None:
-    return None if values is None else array_to_v1(values)
-
-
-def _floats_from_v1(message: Any, field: str) -> np.ndarray | None:
-    if not message.HasField("logprobs"):
-        return None
-    return vector_from_v1(message.logprobs, child(field, "logprobs"))
-
-
-def _problem_from_v1(message: Any) -> Problem | None:
-    return problem_from_v1(message.problem) if message.HasField("problem") else None

@@ -10,8 +10,10 @@ from crucible_bridge.types.requests import Goal
 from crucible_bridge.types.results import Metrics
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from crucible_bridge.types.data import Dataset
-    from crucible_bridge.types.models import ModelRef
+    from crucible_bridge.types.models import ModelRef, SampledSequence
     from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec
     from crucible_bridge.types.results import EvaluationState, Verdict
     from crucible_bridge.types.rollouts import TrajectoryGroup
@@ -33,13 +35,18 @@ __all__ = [
     "EvaluatorResult",
     "ExtractedAnswer",
     "ExtractedProgram",
+    "ForwardAnswer",
+    "ForwardOutput",
     "Grade",
     "HeldAccepted",
     "HeldEnded",
     "InputOutputTests",
+    "KLPostUpdate",
     "Limits",
+    "LogprobsAnswer",
     "MathGrades",
     "MathPolicy",
+    "MeanNLL",
     "MetricSeries",
     "NumericScorer",
     "OutputComparison",
@@ -51,9 +58,12 @@ __all__ = [
     "RegexScorer",
     "RubricGrade",
     "RubricGrades",
+    "SampleAnswer",
     "SampleChange",
     "SampleResult",
+    "SampledItem",
     "SamplingParams",
+    "SequenceLogprobs",
     "SeriesPoint",
     "StdioTest",
     "WorkerInfo",
@@ -714,6 +724,98 @@ class BatchLimits:
     """
     item_timeout_ms: int | None = None
     """One item's time in milliseconds, its retries included; default_sample_timeout_seconds if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SampledItem:
+    """What became of an item."""
+
+    sequences: tuple[SampledSequence, ...] = ()
+    """As many as were asked for; empty where there is a problem."""
+    prompt_tokens: int | None = None
+    """Tokens of the prompt, the chat template's included; None where nobody told, or where it holds an image."""
+    seed: int | None = None
+    """The seed it was sampled by: with it as its own, the item has the same samples, alone or in any batch, where
+    the backend can. Absent where sampling is greedy.
+    """
+    problem: Problem | None = None
+    """Why there is no answer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SampleAnswer:
+    """The answer to Sample."""
+
+    items: tuple[SampledItem, ...]
+    """One per item, in their order."""
+    model_fingerprint: str = ""
+    """Content of the checkpoint, as its backend tells."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SequenceLogprobs:
+    """What became of a sequence."""
+
+    logprobs: np.ndarray | None = None
+    """f64, nats: entry i belongs to token i + 1, given all before it. One fewer than tokens, as no model has a value
+    for the first. -inf where the model holds a token for impossible. Absent where there is a problem.
+    """
+    problem: Problem | None = None
+    """Why there is no answer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogprobsAnswer:
+    """The answer to ComputeLogprobs."""
+
+    sequences: tuple[SequenceLogprobs, ...]
+    """One per sequence, in their order."""
+    model_fingerprint: str = ""
+    """Content of the checkpoint, as its backend tells."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ForwardOutput:
+    """What became of a datum."""
+
+    logprobs: np.ndarray | None = None
+    """f64, nats: entry i is log p(target_tokens[i] | model_input[0..i]). Absent where there is a problem."""
+    loss: float | None = None
+    """Cross entropy: minus the sum of log-probabilities times weights, nats; tokens of weight 0 have no part in it.
+    Absent where no weights were given, or where it is not finite.
+    """
+    problem: Problem | None = None
+    """Why there is no answer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ForwardAnswer:
+    """The answer to Forward."""
+
+    outputs: tuple[ForwardOutput, ...]
+    """One per datum, in their order."""
+    model_fingerprint: str = ""
+    """Content of the checkpoint, as its backend tells."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KLPostUpdate:
+    """kl_pre_post_v1, kl_pre_post_v2."""
+
+    metrics: Metrics
+    """Nats per action token."""
+    action_tokens: int
+    """Tokens that counted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MeanNLL:
+    """nll, perplexity."""
+
+    metrics: Metrics
+    """Nats per unit of weight."""
+    total_weight: float
+    """Sum of the weights."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

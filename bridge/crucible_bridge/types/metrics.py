@@ -18,12 +18,10 @@ __all__ = [
     "DPOMetricsRequest",
     "KLPenalty",
     "KLPenaltyRequest",
-    "KLPostUpdate",
     "KLPostUpdateRequest",
     "KLSampleTrain",
     "KLSampleTrainRequest",
     "LogprobSource",
-    "MeanNLL",
     "MeanNLLRequest",
     "PassAtKRequest",
     "SamplingClientMetricsRequest",
@@ -171,16 +169,6 @@ class KLSampleTrain:
     """Where asked for: an array of shape (sequences,) per key, float64."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class KLPostUpdate:
-    """How far an update has moved the policy."""
-
-    metrics: Metrics
-    """`kl_pre_post_v1`, `kl_pre_post_v2`: nats per action token."""
-    action_tokens: int
-    """Tokens that counted."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KLPenalty:
     """Advantages with a penalty for leaving the base policy."""
@@ -189,13 +177,3 @@ class KLPenalty:
     """`kl_policy_base`: nats per action token."""
     advantages: Arrays
     """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty where the penalty is undefined."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class MeanNLL:
-    """Mean negative log-likelihood."""
-
-    metrics: Metrics
-    """`nll`, in nats per unit of weight, and `perplexity`."""
-    total_weight: float
-    """Sum of the weights."""
