@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from generator import blocking, bounds, conversions, messages, request_fields, snakepit, types
+from generator import blocking, bounds, conversions, messages, reference, request_fields, snakepit, types
 from generator.schema import PROTOS, Schema, load
 
 __all__ = ["OUTPUTS", "Output", "formatted", "main"]
@@ -40,6 +40,7 @@ OUTPUTS = (
     Output(target="bridge/crucible_bridge/types", make=bounds.make, owned=("bounds.py",), format=True),
     Output(target="bridge/crucible_bridge/types", make=types.make, owned=("generated.py",), format=True),
     Output(target="bridge/crucible_bridge/codec", make=conversions.make, owned=("generated.py",), format=True),
+    Output(target="docs/reference", make=reference.make, owned=tuple(f"{name}.md" for name in reference.PAGES)),
     Output(target="python_worker/crucible_worker/snakepit/wire", make=snakepit.make),
     Output(target="bridge/crucible_bridge/client", make=request_fields.make, owned=("request_fields.py",), format=True),
     # After all that the asynchronous client is made of.

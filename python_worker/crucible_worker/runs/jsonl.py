@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
-from crucible_bridge.types import ChatMessage, Conversation, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Sample, bounds
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.parsing import uncollected, written
 
@@ -41,7 +41,7 @@ __all__ = [
     "read_lines",
 ]
 
-MAX_ID_BYTES = 1_000
+MAX_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
 """Longest id of a sample: every event of it bears it."""
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A line longer than this, its end included, is malformed."""

@@ -11,7 +11,7 @@ from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluateRequest, EvaluatorInfo
+from crucible_bridge.types import EvaluateRequest, EvaluatorInfo, bounds
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
@@ -29,10 +29,10 @@ __all__ = ["EvaluationService"]
 LARGE_REQUEST_BYTES = 1 << 20
 """Requests from here on are decoded by a thread: a hundred thousand inline samples take a second."""
 
-EVALUATIONS_DEFAULT, EVALUATIONS_MAX = 100, 1_000
+EVALUATIONS_DEFAULT, EVALUATIONS_MAX = 100, bounds.LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST
 """Page size of ListEvaluations: where none is given, and at most."""
 
-SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, 10_000
+SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, bounds.GET_SAMPLES_REQUEST_PAGE_SIZE_MOST
 """Page size of GetSamples: where none is given, and at most."""
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
-from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict
+from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
 from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.children import MEMORY_BYTES, Answer
@@ -39,7 +39,7 @@ _MAX_CACHED_QUESTION = 2_000  # characters; longer ones hardly come again
 _YIELD_ITEMS = 200  # after so many, a millisecond or two, whoever else waits for the event loop has it
 _WHOLE = "whole"
 
-MAX_ROUNDING_DIGITS = 15
+MAX_ROUNDING_DIGITS = bounds.MATH_POLICY_ROUNDING_DIGITS_MOST
 """What a double holds of a decimal."""
 
 _OPTIONS = {
