@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from generator.bounds import constant
-from generator.python_types import ENUMS, HAND, SPECIAL, TYPES, Special, Type
+from generator.python_types import ENUMS, HAND, SPECIAL, Special, Type
 from generator.schema import Field, Message, Schema
-from generator.types import by_message, default_of, fields_of
+from generator.types import by_message, default_of, fields_of, joined_enums
 
 __all__ = ["make"]
 
@@ -23,9 +23,15 @@ NUMBERS = ("double", "float", "int32", "int64", "uint32", "uint64")
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
     """The module's text."""
-    types = by_message()
-    made = [(type_, schema.messages[type_.message]) for type_ in TYPES if type_.convert]
+    types, enums = by_message(schema), [enum.name for enum in joined_enums(schema)]
+    made = [(type_, schema.messages[type_.message]) for type_ in types.values() if type_.convert]
+    pairs = "".join(
+        f'{_pair_name(name)} = EnumPair({name}, {schema.enums[name].file}_pb2.{name}, "{_snake(name).upper()}_")\n'
+        for name in enums
+    )
+    names_of_types = sorted({type_.python for type_ in types.values()} | {*enums, "Goal", "Metrics"})
     body = "".join(_pair(type_, message, types) for type_, message in made)
+    body = f"{pairs}\n\n{body}" if pairs else body
     imports = [
         *(["import math\n\n"] if "math." in body else []),
         *_imports("crucible_bridge.codec.enums", [_pair_name(name) for name in ENUMS], body),
@@ -42,7 +48,11 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
         ),
         *_imports("crucible_bridge.codec", ["relations"], body),
         *_imports("crucible_bridge.errors", ["InvalidField"], body),
-        *_imports("crucible_bridge.types", sorted({type_.python for type_ in TYPES} | {"Goal", "Metrics"}), body),
+        *_imports(
+            "crucible_bridge.types",
+            names_of_types,
+            body,
+        ),
         *_imports("crucible_bridge.types", ["bounds"], body),
         *_imports("crucible_bridge.v1", [f"{file.stem}_pb2" for file in schema.files], body),
     ]
@@ -52,7 +62,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
 
 
 FIELDS = (
-    *("above_to", "at_least", "at_most_bytes", "at_most_count", "bounded_texts", "child", "each_decoded"),
+    *("EnumPair", "above_to", "at_least", "at_most_bytes", "at_most_count", "bounded_texts", "child", "each_decoded"),
     *(
         "each_encoded",
         "encoded",

@@ -1,6 +1,7 @@
 """Which messages have a type that repeats them, and what the proto does not say of it.
 
-A message that is not listed has a type that differs on purpose, or none, and is converted by hand.
+A message of `BY_HAND` has a type that differs on purpose, or none, and is converted by hand. A message that is listed
+nowhere has a type of its name: what is required has no default, and what a request holds is checked where it is sent.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["ENUMS", "HAND", "SPECIAL", "TYPES", "Hand", "Special", "Type"]
+__all__ = ["BY_HAND", "ENUMS", "ENUMS_BY_HAND", "HAND", "SPECIAL", "TYPES", "Hand", "Special", "Type"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,16 +72,24 @@ class Hand:
     """Of the conversions' names."""
     pathless: bool = False
     """Whether the encoding one takes no path."""
+    type: str = ""
+    """Its annotation, where that is not the message's name."""
 
 
 HAND = {
+    "Conversation": Hand("data", "data", "conversation", pathless=True),
+    "Datum": Hand("data", "data", "datum", pathless=True),
     "Dataset": Hand("data", "data", "dataset"),
     "EvaluatorSpec": Hand("requests", "requests", "evaluator_spec"),
     "Metrics": Hand("results", "outcomes", "metrics", pathless=True),
+    "ModelInput": Hand("data", "data", "model_input", pathless=True),
     "ModelRef": Hand("models", "models", "model_ref", pathless=True),
     "Problem": Hand("generated", "outcomes", "problem", pathless=True),
+    "Sample": Hand("data", "data", "sample"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
+    "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
     "TrajectoryGroup": Hand("rollouts", "rollouts", "trajectory_group", pathless=True),
+    "google.protobuf.Struct": Hand("", "options", "options", type="Mapping[str, Any]"),
 }
 
 SPECIAL = {
@@ -98,6 +107,8 @@ ENUMS = {
     "Verdict": "results",
 }
 """Modules of `crucible_bridge.types`, by enum."""
+ENUMS_BY_HAND = frozenset({"Dtype", "EventKind", "ExactComparison"})
+"""Enums that no generated type holds."""
 
 _LIMITS = Special(default="Limits()")
 _METRICS = Special(default="Metrics({})")
@@ -202,3 +213,27 @@ TYPES = (
     ),
     Type("DrainResponse", "DrainReport"),
 )
+
+BY_HAND = frozenset(
+    """
+    AnsweredForward AnsweredSample AnsweredSequence CancelEvaluationRequest CancelEvaluationResponse ChatMessage
+    ChoiceScorer CodeItem CodeTest Columns ComputeClassificationMetricsRequest ComputeClassificationMetricsResponse
+    ComputeDPOMetricsRequest ComputeDPOMetricsResponse ComputeKLPostUpdateRequest ComputeKLSampleTrainRequest
+    ComputeKLSampleTrainResponse ComputeLogprobsRequest ComputeMeanNLLRequest ComputePassAtKRequest
+    ComputePassAtKResponse ComputeSamplingClientMetricsRequest ComputeSamplingClientMetricsResponse
+    ComputeTrajectoryMetricsRequest ComputeTrajectoryMetricsResponse Conversation Datum DrainRequest
+    EvaluateResponse EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse Event EventBatch
+    ExtractAnswerRequest ExtractAnswerResponse ExtractCodeRequest ExtractCodeResponse FormatScorer ForwardQuestion
+    ForwardRequest GenerateReportRequest GenerateReportResponse GetEvaluationRequest GetEvaluationResponse
+    GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse GradeCodeRequest GradeItem GradeMathRequest
+    GradeRubricRequest HubDataset ImageAssetChunk ImageChunk IncorporateKLPenaltyRequest
+    IncorporateKLPenaltyResponse InlineDataset ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest
+    ListEvaluatorsResponse LocalModel LogprobSource LogprobsQuestion Marks ModelInput ModelInputChunk
+    NotifyStepRequest NotifyStepResponse OpenAIModel OrchestratorAnswer OrchestratorModel OrchestratorQuestion
+    OrchestratorStart RegisterPlanRequest RegisterPlanResponse RubricCriterion RubricItem Sample SampleItem
+    SampleQuestion SampleRequest ScoreOptions ScoreRequest ScoreResponse StartEvaluationRequest
+    StartEvaluationResponse SubscribeRequest Tags Tensor TensorList TextScorer TinkerModel Trajectory
+    TrajectoryBatch Transition WatchEvaluationRequest
+    """.split()  # noqa: SIM905 - a list of them takes a hundred lines
+)
+"""Messages that are converted by hand, or have no type."""

@@ -4,10 +4,9 @@ Pure: nothing is looked up, kept or changed. Decoding raises InvalidField with t
 malformed, and nothing else; decoding what was encoded gives back an equal value.
 """
 
+from crucible_bridge.codec import generated
 from crucible_bridge.codec.code import (
     CODE_LIMITS,
-    code_grades_from_v1,
-    code_grades_to_v1,
     code_item_from_v1,
     code_item_to_v1,
     code_limits_from_v1,
@@ -44,14 +43,8 @@ from crucible_bridge.codec.evaluation import (
     MAX_LABEL_BYTES,
     MAX_LABELS,
     MAX_NAME_BYTES,
-    evaluate_request_from_v1,
-    evaluate_request_to_v1,
-    evaluator_info_from_v1,
-    evaluator_info_to_v1,
     evaluator_spec_from_v1,
     evaluator_spec_to_v1,
-    limits_from_v1,
-    limits_to_v1,
     report_format_from_v1,
     report_format_to_v1,
 )
@@ -67,14 +60,10 @@ from crucible_bridge.codec.events import (
     events_from_records,
     page_to_v1,
 )
-from crucible_bridge.codec.generated import sampling_params_from_v1, sampling_params_to_v1
+from crucible_bridge.codec.generated import *  # noqa: F403 - all that it has is public, and listed there
 from crucible_bridge.codec.grades import (
     extracted_answers_from_v1,
     extracted_answers_to_v1,
-    grade_from_v1,
-    grade_to_v1,
-    math_grades_from_v1,
-    math_grades_to_v1,
     scores_from_v1,
     scores_to_v1,
 )
@@ -96,28 +85,15 @@ from crucible_bridge.codec.grading import (
     score_request_to_v1,
 )
 from crucible_bridge.codec.model_calls import (
-    forward_answer_from_v1,
-    forward_answer_to_v1,
     forward_request_from_v1,
     forward_request_to_v1,
-    logprobs_answer_from_v1,
-    logprobs_answer_to_v1,
     logprobs_request_from_v1,
     logprobs_request_to_v1,
-    sample_answer_from_v1,
-    sample_answer_to_v1,
     sample_request_from_v1,
     sample_request_to_v1,
 )
-from crucible_bridge.codec.models import (
-    model_ref_from_v1,
-    model_ref_to_v1,
-)
-from crucible_bridge.codec.options import (
-    MAX_OPTION_DEPTH,
-    options_from_v1,
-    options_to_v1,
-)
+from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
+from crucible_bridge.codec.options import MAX_OPTION_DEPTH, options_from_v1, options_to_v1
 from crucible_bridge.codec.orchestrator import (
     accepted_from_v1,
     accepted_to_v1,
@@ -130,24 +106,12 @@ from crucible_bridge.codec.orchestrator import (
     start_from_v1,
     start_to_v1,
 )
-from crucible_bridge.codec.plans import (
-    MAX_PLAN_ID_BYTES,
-    evaluation_plan_from_v1,
-    evaluation_plan_to_v1,
-    plan_from_record,
-    plan_to_record,
-)
+from crucible_bridge.codec.plans import MAX_PLAN_ID_BYTES, plan_from_record, plan_to_record
 from crucible_bridge.codec.results import (
-    evaluation_from_v1,
-    evaluation_to_v1,
-    evaluator_result_from_v1,
-    evaluator_result_to_v1,
     metrics_from_v1,
     metrics_to_v1,
     problem_from_v1,
     problem_to_v1,
-    sample_result_from_v1,
-    sample_result_to_v1,
     state_to_v1,
     states_from_v1,
     verdict_from_v1,
@@ -159,20 +123,10 @@ from crucible_bridge.codec.rubric import (
     grade_rubric_request_to_v1,
     rubric_criterion_from_v1,
     rubric_criterion_to_v1,
-    rubric_grades_from_v1,
-    rubric_grades_to_v1,
     rubric_item_from_v1,
     rubric_item_to_v1,
 )
-from crucible_bridge.codec.worker import (
-    backend_info_from_v1,
-    backend_info_to_v1,
-    drain_report_from_v1,
-    drain_report_to_v1,
-    worker_info_from_v1,
-    worker_info_to_v1,
-    worker_load_onto_v1,
-)
+from crucible_bridge.codec.worker import worker_load_onto_v1
 
 __all__ = [
     "CODE_LIMITS",
@@ -192,11 +146,7 @@ __all__ = [
     "answer_to_v1",
     "array_from_v1",
     "array_to_v1",
-    "backend_info_from_v1",
-    "backend_info_to_v1",
     "batch_from_v1",
-    "code_grades_from_v1",
-    "code_grades_to_v1",
     "code_item_from_v1",
     "code_item_to_v1",
     "code_limits_from_v1",
@@ -209,20 +159,8 @@ __all__ = [
     "dataset_to_v1",
     "datum_from_v1",
     "datum_to_v1",
-    "drain_report_from_v1",
-    "drain_report_to_v1",
     "ended_from_v1",
     "ended_to_v1",
-    "evaluate_request_from_v1",
-    "evaluate_request_to_v1",
-    "evaluation_from_v1",
-    "evaluation_plan_from_v1",
-    "evaluation_plan_to_v1",
-    "evaluation_to_v1",
-    "evaluator_info_from_v1",
-    "evaluator_info_to_v1",
-    "evaluator_result_from_v1",
-    "evaluator_result_to_v1",
     "evaluator_spec_from_v1",
     "evaluator_spec_to_v1",
     "event_from_record",
@@ -240,28 +178,18 @@ __all__ = [
     "extracted_answers_to_v1",
     "extracted_programs_from_v1",
     "extracted_programs_to_v1",
-    "forward_answer_from_v1",
-    "forward_answer_to_v1",
     "forward_request_from_v1",
     "forward_request_to_v1",
     "grade_code_request_from_v1",
     "grade_code_request_to_v1",
-    "grade_from_v1",
     "grade_item_from_v1",
     "grade_item_to_v1",
     "grade_math_request_from_v1",
     "grade_math_request_to_v1",
     "grade_rubric_request_from_v1",
     "grade_rubric_request_to_v1",
-    "grade_to_v1",
-    "limits_from_v1",
-    "limits_to_v1",
-    "logprobs_answer_from_v1",
-    "logprobs_answer_to_v1",
     "logprobs_request_from_v1",
     "logprobs_request_to_v1",
-    "math_grades_from_v1",
-    "math_grades_to_v1",
     "math_policy_from_v1",
     "math_policy_to_v1",
     "metrics_from_v1",
@@ -285,20 +213,12 @@ __all__ = [
     "response_to_v1",
     "rubric_criterion_from_v1",
     "rubric_criterion_to_v1",
-    "rubric_grades_from_v1",
-    "rubric_grades_to_v1",
     "rubric_item_from_v1",
     "rubric_item_to_v1",
-    "sample_answer_from_v1",
-    "sample_answer_to_v1",
     "sample_from_v1",
     "sample_request_from_v1",
     "sample_request_to_v1",
-    "sample_result_from_v1",
-    "sample_result_to_v1",
     "sample_to_v1",
-    "sampling_params_from_v1",
-    "sampling_params_to_v1",
     "score_options_from_v1",
     "score_options_to_v1",
     "score_request_from_v1",
@@ -314,7 +234,6 @@ __all__ = [
     "verdict_from_v1",
     "verdict_to_v1",
     "verdicts_from_v1",
-    "worker_info_from_v1",
-    "worker_info_to_v1",
     "worker_load_onto_v1",
 ]
+__all__ += generated.__all__
