@@ -98,7 +98,7 @@ lint: $(READY) ## style, types, directions of imports, protos, generated code
 	$(BIN)/buf breaking protos --against protos/baseline/v1.binpb
 	$(BIN)/python protos/generate.py --check
 
-generate: $(READY) ## generate Python from protos/
+generate: $(READY) ## generate what follows from protos/: messages, types, conversions, reference
 	$(BIN)/python protos/generate.py
 
 generate-elixir: $(READY) ## generate Elixir from protos/; needs protoc-gen-elixir: mix escript.install hex protobuf 0.15.0
