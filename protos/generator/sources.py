@@ -38,8 +38,10 @@ class Module:
     def home_of(self, name: str) -> Module:
         """The module that a name is imported from; this one if it is not imported."""
         for node in self._imports():
-            if isinstance(node, ast.ImportFrom) and node.module and name in {alias.name for alias in node.names}:
-                return Module(node.module)
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {alias.name for alias in node.names}
+                if name in names or ("*" in names and name in Module(node.module).names()):
+                    return Module(node.module)
         return self
 
     def names(self) -> dict[str, str]:

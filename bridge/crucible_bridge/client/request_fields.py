@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from crucible_bridge.client.given import DatasetLike, EvaluatorsLike, ModelLike
-from crucible_bridge.types.models import SamplingParams
-from crucible_bridge.types.requests import Limits
+from crucible_bridge.types.generated import Limits, SamplingParams
 
 __all__ = ["EvaluateFields", "FieldsButModel"]
 
@@ -17,7 +16,7 @@ class FieldsButModel(TypedDict, total=False):
     """The fields of an EvaluateRequest; the model's is not among them."""
 
     evaluation_id: str
-    """Identity, at most 200 bytes; made by the worker if empty."""
+    """Identity, at most 200 bytes. Made by the worker if empty."""
     run_id: str
     """The orchestrator's run, at most 200 bytes."""
     step: int | None
@@ -33,9 +32,9 @@ class FieldsButModel(TypedDict, total=False):
     metric_prefix: str
     """Put before every key, at most 200 bytes: "test/"."""
     labels: Mapping[str, str]
-    """Recorded with the evaluation, at most 64; the first request's stand."""
+    """Recorded with the evaluation: at most 64, keys and values of at most 1,000 bytes each."""
     correlation_id: str
-    """Handed through to every event, at most 200 bytes; the first request's stands."""
+    """Handed through to every event, at most 200 bytes."""
 
 
 class EvaluateFields(FieldsButModel, total=False):
