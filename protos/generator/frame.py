@@ -11,7 +11,19 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from generator import blocking, bounds, conversions, messages, reference, request_fields, snakepit, types
+from generator import (
+    blocking,
+    bounds,
+    call_descriptions,
+    conversions,
+    messages,
+    plain_calls,
+    readme,
+    reference,
+    request_fields,
+    snakepit,
+    types,
+)
 from generator.schema import PROTOS, Schema, load
 
 __all__ = ["OUTPUTS", "Output", "formatted", "main"]
@@ -43,6 +55,14 @@ OUTPUTS = (
     Output(target="docs/reference", make=reference.make, owned=tuple(f"{name}.md" for name in reference.PAGES)),
     Output(target="python_worker/crucible_worker/snakepit/wire", make=snakepit.make),
     Output(target="bridge/crucible_bridge/client", make=request_fields.make, owned=("request_fields.py",), format=True),
+    Output(target="bridge/crucible_bridge/client", make=plain_calls.make, owned=("plain_calls.py",), format=True),
+    Output(
+        target="python_worker/crucible_worker/snakepit",
+        make=call_descriptions.make,
+        owned=("call_descriptions.py",),
+        format=True,
+    ),
+    Output(target=".", make=readme.make, owned=("README.md",)),
     # After all that the asynchronous client is made of.
     Output(target="bridge/crucible_bridge/client", make=blocking.make, owned=("blocking_calls.py",), format=True),
 )

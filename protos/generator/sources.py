@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from generator.schema import PROTOS
 
-__all__ = ["CLIENT", "HEADER", "Module", "documented", "imports_of", "parameters_of"]
+__all__ = ["BRIDGE", "CLIENT", "HEADER", "Module", "documented", "imports_of", "parameters_of"]
 
 BRIDGE = PROTOS.parent / "bridge"
 CLIENT = "crucible_bridge.client"
@@ -63,7 +63,8 @@ class Module:
         return found
 
     def _imports(self) -> Iterator[ast.Import | ast.ImportFrom]:
-        for node in self._tree.body:
+        # Those for type checkers alone stand in an `if`.
+        for node in [inner for outer in self._tree.body for inner in (outer, *getattr(outer, "body", ()))]:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield node
 

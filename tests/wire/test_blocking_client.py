@@ -266,7 +266,7 @@ async def test_a_client_that_is_left_open_does_not_keep_the_interpreter(worker: 
         "print(next(stream).sequence)\n"
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-X", "dev", "-W", "error", "-c", script, stdout=PIPE, stderr=PIPE
+        sys.executable, "-W", "error", "-c", script, stdout=PIPE, stderr=PIPE
     )
 
     output, errors = await asyncio.wait_for(process.communicate(), 60)

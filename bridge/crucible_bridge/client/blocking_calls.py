@@ -26,13 +26,10 @@ from crucible_bridge.types import (
     CodeGrades,
     CodeItem,
     CodeLimits,
-    DrainReport,
     EvaluateRequest,
-    Evaluation,
     EvaluationComparison,
     EvaluationPlan,
     EvaluationState,
-    EvaluatorInfo,
     ExtractedAnswer,
     ExtractedProgram,
     ForwardAnswer,
@@ -61,8 +58,8 @@ from crucible_bridge.types import (
     TextScorerKind,
     TrajectoryBatch,
     Verdict,
-    WorkerInfo,
 )
+from crucible_bridge.types.generated import DrainReport, Evaluation, EvaluatorInfo, WorkerInfo
 
 __all__ = [
     "BlockingBridge",
@@ -81,10 +78,6 @@ class BlockingEvaluationClient:
     def __init__(self, thread: LoopThread, client: EvaluationClient) -> None:
         self._thread = thread
         self._client = client
-
-    def list_evaluators(self, *, timeout: float | None = None) -> tuple[EvaluatorInfo, ...]:
-        """What evaluators the worker has, by kind."""
-        return self._thread.run(self._client.list_evaluators(timeout=timeout))
 
     def evaluate(
         self,
@@ -176,14 +169,6 @@ class BlockingEvaluationClient:
                 lambda: self._client.watch_evaluation(evaluation_id, after_sequence, log_id, without_samples)
             ),
         )
-
-    def get_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
-        """An evaluation as it stands.
-
-        Raises:
-            NotFound: the worker's journal has none of this id.
-        """
-        return self._thread.run(self._client.get_evaluation(evaluation_id, timeout=timeout))
 
     def list_evaluations(
         self,
@@ -285,10 +270,6 @@ class BlockingEvaluationClient:
             ),
         )
 
-    def cancel_evaluation(self, evaluation_id: str, reason: str = "", *, timeout: float | None = None) -> Evaluation:
-        """End an evaluation early; the reason is recorded."""
-        return self._thread.run(self._client.cancel_evaluation(evaluation_id, reason, timeout=timeout))
-
     def generate_report(
         self,
         evaluation_ids: str | Sequence[str],
@@ -298,6 +279,43 @@ class BlockingEvaluationClient:
     ) -> str:
         """A report of one evaluation, or of several steps of a run."""
         return self._thread.run(self._client.generate_report(evaluation_ids, report_format, timeout=timeout))
+
+    def list_evaluators(self, *, timeout: float | None = None) -> tuple[EvaluatorInfo, ...]:
+        """What evaluators there are, with the schema of their options and the keys they yield.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.list_evaluators(timeout=timeout))
+
+    def get_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """As it stands.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained. UNAVAILABLE:
+                JOURNAL_UNREADABLE; so may every call below.
+        """
+        return self._thread.run(self._client.get_evaluation(evaluation_id, timeout=timeout))
+
+    def cancel_evaluation(self, evaluation_id: str, reason: str = "", *, timeout: float | None = None) -> Evaluation:
+        """Ends it early, whichever worker runs it; one that has ended stays as it is.
+
+        Args:
+            evaluation_id: which one; required.
+            reason: recorded as the message of its problem; the first cancel's reason stands.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.cancel_evaluation(evaluation_id, reason, timeout=timeout))
 
     def compare_evaluations(
         self,
@@ -845,14 +863,6 @@ class BlockingWorkerClient:
         self._thread = thread
         self._client = client
 
-    def get_info(self, *, timeout: float | None = None) -> WorkerInfo:
-        """Versions, backends, evaluators, limits, load."""
-        return self._thread.run(self._client.get_info(timeout=timeout))
-
-    def drain(self, *, timeout: float | None = None) -> DrainReport:
-        """Interrupt what runs, then end the process."""
-        return self._thread.run(self._client.drain(timeout=timeout))
-
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """Whether a service is ready: false while it warms up and once it drains.
 
@@ -865,6 +875,32 @@ class BlockingWorkerClient:
             Unavailable: there is no worker.
         """
         return self._thread.run(self._client.health(service, timeout=timeout))
+
+    def get_info(self, *, timeout: float | None = None) -> WorkerInfo:
+        """Versions, backends, evaluators, limits, load.
+
+        Right after a start it waits until the worker is warm.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.get_info(timeout=timeout))
+
+    def drain(self, *, timeout: float | None = None) -> DrainReport:
+        """Interrupts what runs, answers once that is written down, then ends the process.
+
+        Repeating it changes nothing.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.drain(timeout=timeout))
 
 
 class BlockingBridge(BlockingConnection):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from crucible_bridge.client.exchange import Exchange
 from crucible_bridge.client.streams import CLOSED_REASON, MALFORMED_REASON, EventStream, cancelled_from_outside
@@ -30,6 +31,16 @@ class Calls:
         self.address = address
         """Where the channel goes to, as errors tell it."""
         self._metadata = metadata
+        self._methods: dict[str, Any] = {}
+
+    def method(self, path: str, request: type[Message], response: type[Message]) -> Any:
+        """A unary method by its path, as a stub has it."""
+        found = self._methods.get(path)
+        if found is None:
+            found = self._methods[path] = self.channel.unary_unary(
+                path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
+            )
+        return found
 
     async def unary(self, method: Any, request: Any, decode: Callable[[Any], T], timeout: float | None = None) -> T:
         """Call and decode the reply.

@@ -12,18 +12,18 @@ from typing import Any, Unpack
 from crucible_bridge.client.calls import Calls, all_items
 from crucible_bridge.client.comparisons import ComparisonCalls
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW, evaluate_here
+from crucible_bridge.client.plain_calls import PlainEvaluationCalls
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
 from crucible_bridge.client.request_fields import EvaluateFields, FieldsButModel
 from crucible_bridge.client.requests import request_of
 from crucible_bridge.client.streams import EventStream
-from crucible_bridge.codec.evaluation import evaluate_request_to_v1, evaluator_info_from_v1, report_format_to_v1
+from crucible_bridge.codec.evaluation import evaluate_request_to_v1, report_format_to_v1
 from crucible_bridge.codec.fields import made, sendable, several
 from crucible_bridge.codec.results import evaluation_from_v1, sample_result_from_v1, state_to_v1, verdict_to_v1
 from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
     EvaluationState,
-    EvaluatorInfo,
     OrchestratorModel,
     ReportFormat,
     SampleResult,
@@ -54,22 +54,11 @@ class SamplePage:
     """Where the next page begins; empty at the end."""
 
 
-class EvaluationClient(ComparisonCalls, PlanCalls):
+class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
     """Durable evaluations: start, watch, read, cancel."""
 
     def __init__(self, calls: Calls) -> None:
         super().__init__(calls, evaluation_pb2_grpc.EvaluationServiceStub(calls.channel))
-
-    async def list_evaluators(self, *, timeout: float | None = None) -> tuple[EvaluatorInfo, ...]:
-        """What evaluators the worker has, by kind."""
-        return await self._calls.unary(
-            self._stub.ListEvaluators,
-            evaluation_pb2.ListEvaluatorsRequest(),
-            lambda reply: tuple(
-                evaluator_info_from_v1(info, f"evaluators[{index}]") for index, info in enumerate(reply.evaluators)
-            ),
-            timeout,
-        )
 
     async def evaluate(
         self,
@@ -180,15 +169,6 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
         return self._calls.events(
             self._stub.WatchEvaluation, request, after_sequence=after_sequence, log_id=log_id or ""
         )
-
-    async def get_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
-        """An evaluation as it stands.
-
-        Raises:
-            NotFound: the worker's journal has none of this id.
-        """
-        request = made(evaluation_pb2.GetEvaluationRequest, "", evaluation_id=evaluation_id)
-        return await self._calls.unary(self._stub.GetEvaluation, request, _evaluation, timeout)
 
     async def list_evaluations(
         self,
@@ -323,13 +303,6 @@ class EvaluationClient(ComparisonCalls, PlanCalls):
                 timeout=timeout,
             )
         )
-
-    async def cancel_evaluation(
-        self, evaluation_id: str, reason: str = "", *, timeout: float | None = None
-    ) -> Evaluation:
-        """End an evaluation early; the reason is recorded."""
-        request = made(evaluation_pb2.CancelEvaluationRequest, "", evaluation_id=evaluation_id, reason=reason)
-        return await self._calls.unary(self._stub.CancelEvaluation, request, _evaluation, timeout)
 
     async def generate_report(
         self,

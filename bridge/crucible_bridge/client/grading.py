@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.plain_calls import PlainGradingCalls
 from crucible_bridge.codec import code, rubric
 from crucible_bridge.codec import grades as answers
 from crucible_bridge.codec import grading as codec
@@ -53,7 +54,7 @@ Pair = tuple[str | Iterable[str], str]
 """A target, or several of which any is right, and an answer."""
 
 
-class GradingClient:
+class GradingClient(PlainGradingCalls):
     """Answers, graded by the worker."""
 
     def __init__(self, calls: Calls) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from crucible_bridge.arrays import as_array, floats
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.given import ArrayLike, DatumLike
+from crucible_bridge.client.plain_calls import PlainMetricsCalls
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
@@ -54,7 +55,7 @@ _PLAIN = frozenset(map(np.dtype, ("?", "u1", "<i4", "<i8", "<f2", "<f4", "<f8"))
 T = TypeVar("T")
 
 
-class MetricsClient:
+class MetricsClient(PlainMetricsCalls):
     """Training metrics, computed by the worker."""
 
     def __init__(self, calls: Calls) -> None:

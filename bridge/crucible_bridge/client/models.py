@@ -13,6 +13,7 @@ import numpy as np
 from crucible_bridge.arrays import as_array
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.given import DatumLike
+from crucible_bridge.client.plain_calls import PlainModelCalls
 from crucible_bridge.codec import model_calls as codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -43,7 +44,7 @@ Prompt = str | Conversation | Tokens
 _READ = ("target_tokens", "weights")
 
 
-class ModelsClient:
+class ModelsClient(PlainModelCalls):
     """The worker's models, asked directly: teachers, reference policies.
 
     Every call takes a batch and answers each of its items, in order, by a result or by its own `problem`. An error is

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crucible_bridge.client.calls import Calls
+from crucible_bridge.client.plain_calls import PlainTelemetryCalls
 from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.events import event_kind_to_v1
 from crucible_bridge.codec.fields import made, sendable, several
@@ -15,7 +16,7 @@ from crucible_bridge.v1 import events_pb2, events_pb2_grpc
 __all__ = ["TelemetryClient"]
 
 
-class TelemetryClient:
+class TelemetryClient(PlainTelemetryCalls):
     """The event log."""
 
     def __init__(self, calls: Calls) -> None:

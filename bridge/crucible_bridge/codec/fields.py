@@ -74,6 +74,22 @@ class EnumPair(Generic[E]):
         """The wire's number."""
         return self.to_number[member]
 
+    def sent(self, member: E | None, field: str) -> Any:
+        """The wire's number of what a caller gave; None as it is.
+
+        Raises:
+            InvalidField: it is no member.
+        """
+        try:
+            return None if member is None else self.to_number[member]
+        except (KeyError, TypeError) as error:
+            words = ", ".join(str(known) for known in self.to_number)
+            raise InvalidField(field, f"is {_shown(member)}, must be one of {words}") from error
+
+    def all_sent(self, members: Iterable[E], field: str) -> list[Any]:
+        """The wire's numbers of what a caller gave; raises InvalidField like `sent`."""
+        return [self.sent(member, f"{field}[{index}]") for index, member in enumerate(several(members, field))]
+
     def from_v1(self, number: int, field: str) -> E:
         """Our member.
 

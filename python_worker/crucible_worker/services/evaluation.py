@@ -16,11 +16,11 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.services import registration
 from crucible_worker.services.comparisons import ComparisonCalls
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.paging import page_size
 from crucible_worker.services.plans import PlanCalls
-from crucible_worker.services.registration import over_messages, registered
 from crucible_worker.services.telemetry import encoded_page
 from crucible_worker.telemetry.logging import bind_contextvars
 
@@ -48,22 +48,22 @@ class EvaluationService(ComparisonCalls, PlanCalls):
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given."""
-        return registered(
+        return registration.registered(
             pb.DESCRIPTOR.services_by_name["EvaluationService"],
             {
-                "ListEvaluators": over_messages(self._list_evaluators),
-                "Evaluate": over_messages(self._evaluate),
-                "StartEvaluation": over_messages(self._start_evaluation),
-                "EvaluateWithOrchestratorModel": over_messages(self._evaluate_with_orchestrator_model),
-                "WatchEvaluation": over_messages(self._watch_evaluation),
-                "GetEvaluation": over_messages(self._get_evaluation),
-                "ListEvaluations": over_messages(self._list_evaluations),
-                "GetSamples": over_messages(self._get_samples),
-                "CancelEvaluation": over_messages(self._cancel_evaluation),
-                "GenerateReport": over_messages(self._generate_report),
-                "CompareEvaluations": over_messages(self._compare_evaluations),
-                "RegisterPlan": over_messages(self._register_plan),
-                "NotifyStep": over_messages(self._notify_step),
+                "ListEvaluators": registration.over_messages(self._list_evaluators),
+                "Evaluate": registration.over_messages(self._evaluate),
+                "StartEvaluation": registration.over_messages(self._start_evaluation),
+                "EvaluateWithOrchestratorModel": registration.over_messages(self._evaluate_with_orchestrator_model),
+                "WatchEvaluation": registration.over_messages(self._watch_evaluation),
+                "GetEvaluation": registration.over_messages(self._get_evaluation),
+                "ListEvaluations": registration.over_messages(self._list_evaluations),
+                "GetSamples": registration.over_messages(self._get_samples),
+                "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
+                "GenerateReport": registration.over_messages(self._generate_report),
+                "CompareEvaluations": registration.over_messages(self._compare_evaluations),
+                "RegisterPlan": registration.over_messages(self._register_plan),
+                "NotifyStep": registration.over_messages(self._notify_step),
             },
         )
 

@@ -34,9 +34,9 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import Backends
 from crucible_worker.runs.rubric_calls import ask_rubric
 from crucible_worker.runs.run_events import grading_complete
+from crucible_worker.services import registration
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
-from crucible_worker.services.registration import over_bytes, registered
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.grader import CodeGrader
@@ -65,15 +65,15 @@ class GradingService:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given; large requests are parsed by threads, not on the event loop."""
-        return registered(
+        return registration.registered(
             pb.DESCRIPTOR.services_by_name["GradingService"],
             {
-                "GradeMath": over_bytes(self._grade_math),
-                "ExtractAnswer": over_bytes(self._extract_answer),
-                "Score": over_bytes(self._score),
-                "GradeCode": over_bytes(self._grade_code),
-                "ExtractCode": over_bytes(self._extract_code),
-                "GradeRubric": over_bytes(self._grade_rubric),
+                "GradeMath": registration.over_bytes(self._grade_math),
+                "ExtractAnswer": registration.over_bytes(self._extract_answer),
+                "Score": registration.over_bytes(self._score),
+                "GradeCode": registration.over_bytes(self._grade_code),
+                "ExtractCode": registration.over_bytes(self._extract_code),
+                "GradeRubric": registration.over_bytes(self._grade_rubric),
             },
         )
 

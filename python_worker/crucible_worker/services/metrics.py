@@ -28,8 +28,8 @@ from crucible_worker.metrics.pass_at_k import most_draws
 from crucible_worker.runs.logprobs import model_logprobs
 from crucible_worker.runs.run_events import metrics_computed
 from crucible_worker.services import metric_answers as answers
+from crucible_worker.services import registration
 from crucible_worker.services.metric_answers import Answer
-from crucible_worker.services.registration import Registration, over_bytes, registered
 
 __all__ = ["LARGE_REQUEST_BYTES", "LARGE_REQUEST_DRAWS", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
 
@@ -61,18 +61,18 @@ class MetricsService:
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given; large requests are parsed by threads, not on the event loop."""
         limit = self._limits.max_sequences_per_call
-        return registered(
+        return registration.registered(
             pb.DESCRIPTOR.services_by_name["MetricsService"],
             {
                 "ComputeKLSampleTrain": self._computed(functools.partial(answers.kl_sample_train_answer, limit)),
-                "ComputeKLPostUpdate": over_bytes(self._kl_post_update),
-                "IncorporateKLPenalty": over_bytes(self._kl_penalty),
+                "ComputeKLPostUpdate": registration.over_bytes(self._kl_post_update),
+                "IncorporateKLPenalty": registration.over_bytes(self._kl_penalty),
                 "ComputeMeanNLL": self._computed(functools.partial(answers.mean_nll_answer, limit)),
                 "ComputeTrajectoryMetrics": self._computed(answers.trajectory_answer),
                 "ComputeDPOMetrics": self._computed(answers.dpo_answer),
                 "ComputeSamplingClientMetrics": self._computed(answers.sampling_client_answer),
                 "ComputeClassificationMetrics": self._computed(answers.classification_answer),
-                "ComputePassAtK": over_bytes(self._pass_at_k),
+                "ComputePassAtK": registration.over_bytes(self._pass_at_k),
             },
         )
 
@@ -80,14 +80,14 @@ class MetricsService:
         """Let the threads go, once no call is open."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _computed(self, work: Callable[[bytes], Answer]) -> Registration:
+    def _computed(self, work: Callable[[bytes], Answer]) -> registration.Registration:
         """Register what makes the response of a request's bytes, and needs no model."""
 
         def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
             async def compute(data: bytes, context: Context) -> bytes:
                 return await self._answer(method.name, time.perf_counter_ns(), data, lambda: work(data))
 
-            return over_bytes(compute)(method)
+            return registration.over_bytes(compute)(method)
 
         return register
 

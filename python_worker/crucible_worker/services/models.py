@@ -22,7 +22,7 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import ask_forward, ask_logprobs, ask_samples
-from crucible_worker.services.registration import Registration, over_bytes, registered
+from crucible_worker.services import registration
 
 __all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
 
@@ -45,7 +45,7 @@ class ModelService:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given; large requests are parsed by threads, not on the event loop."""
-        return registered(
+        return registration.registered(
             pb.DESCRIPTOR.services_by_name["ModelService"],
             {
                 "Sample": self._asking(codec.sample_request_from_v1, ask_samples, codec.sample_answer_to_v1),
@@ -62,7 +62,7 @@ class ModelService:
 
     def _asking(
         self, decode: Callable[[Any], Any], ask: Callable[..., Any], encode: Callable[[Any, int], Any]
-    ) -> Registration:
+    ) -> registration.Registration:
         """Register a call: its decoder, what asks the models, and the encoder of the answer."""
 
         def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
@@ -78,7 +78,7 @@ class ModelService:
                 answer = await ask(self._models, request, limits=self._limits, received=received)
                 return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
 
-            return over_bytes(answer)(method)
+            return registration.over_bytes(answer)(method)
 
         return register
 

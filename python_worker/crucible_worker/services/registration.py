@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-__all__ = ["Registration", "over_bytes", "over_messages", "registered"]
+from crucible_bridge.codec import generated
+from crucible_bridge.codec.maps import request_parsed
+from crucible_worker.interceptors.methods import Context
+
+__all__ = ["LARGE_REQUEST_BYTES", "Registration", "over_bytes", "over_messages", "over_types", "registered"]
+
+LARGE_REQUEST_BYTES = 64 * 1024
+"""Requests from here on are decoded by a thread, which also answers them if the function does not wait."""
 
 Registration = Callable[[MethodDescriptor], grpc.RpcMethodHandler]
 """Makes the handler of a method."""
@@ -63,3 +73,42 @@ def over_bytes(function: Callable[[Any, Any], Any]) -> Registration:
         )
 
     return register
+
+
+def over_types(function: Callable[[Any], Any]) -> Registration:
+    """Register a function of a request's type that returns the response's type, or a coroutine of it.
+
+    Both are the types that repeat their messages; how they are decoded and encoded follows from the call's descriptor.
+
+    Raises:
+        LookupError: one of the messages has no such type.
+    """
+
+    def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
+        message = GetMessageClass(method.input_type)
+        decode, encode = _conversion(method.input_type, "from"), _conversion(method.output_type, "to")
+
+        def read(data: bytes) -> Any:
+            return decode(request_parsed(message, data))
+
+        def whole(data: bytes) -> bytes:
+            return encode(function(read(data))).SerializeToString()
+
+        async def answer(data: bytes, context: Context) -> bytes:
+            large = len(data) >= LARGE_REQUEST_BYTES
+            if not inspect.iscoroutinefunction(function):
+                return await asyncio.to_thread(whole, data) if large else whole(data)
+            request = await asyncio.to_thread(read, data) if large else read(data)
+            return encode(await function(request)).SerializeToString()
+
+        return over_bytes(answer)(method)
+
+    return register
+
+
+def _conversion(message: Descriptor, way: str) -> Callable[..., Any]:
+    stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", message.name).lower()
+    found = getattr(generated, f"{stem}_{way}_v1", None)
+    if found is None:
+        raise LookupError(f"{message.name} has no type that repeats it: register what decodes it by itself")
+    return found

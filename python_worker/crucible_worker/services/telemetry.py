@@ -11,7 +11,7 @@ from crucible_bridge.v1 import events_pb2
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.streams import EventPage
-from crucible_worker.services.registration import over_messages, registered
+from crucible_worker.services import registration
 from crucible_worker.telemetry.logging import bind_contextvars
 
 __all__ = ["TelemetryService", "encoded_page"]
@@ -27,7 +27,7 @@ class TelemetryService:
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given."""
         service = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"]
-        return registered(service, {"Subscribe": over_messages(self._subscribe)})
+        return registration.registered(service, {"Subscribe": registration.over_messages(self._subscribe)})
 
     async def _subscribe(self, request: events_pb2.SubscribeRequest, context: Context) -> AsyncIterator[Encoded]:
         """Event batches, from a position of the log on."""

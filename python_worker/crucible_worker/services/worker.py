@@ -10,7 +10,7 @@ from crucible_bridge.codec.worker import drain_report_to_v1, worker_info_to_v1, 
 from crucible_bridge.types import DrainReport, WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import worker_pb2
 from crucible_worker.interceptors.methods import Context
-from crucible_worker.services.registration import over_messages, registered
+from crucible_worker.services import registration
 
 __all__ = ["WorkerService"]
 
@@ -31,8 +31,13 @@ class WorkerService:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given."""
-        service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
-        return registered(service, {"GetInfo": over_messages(self._get_info), "Drain": over_messages(self._send_home)})
+        return registration.registered(
+            worker_pb2.DESCRIPTOR.services_by_name["WorkerService"],
+            {
+                "GetInfo": registration.over_messages(self._get_info),
+                "Drain": registration.over_messages(self._send_home),
+            },
+        )
 
     async def _get_info(self, request: worker_pb2.GetInfoRequest, context: Context) -> worker_pb2.GetInfoResponse:
         """Versions, backends, evaluators, limits, load."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from crucible_bridge.idempotency import service_modules
 from crucible_bridge.v1 import evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2
+from crucible_worker.snakepit.call_descriptions import CALL_DESCRIPTIONS
 from crucible_worker.snakepit.parameters import Arguments
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_fields import fields_reader
@@ -110,10 +113,11 @@ _MODELS = models_pb2.DESCRIPTOR.services_by_name["ModelService"]
 _TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"]
 _WORKER = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
 
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ITEMS: Names = {"items": ("pairs",)}
 _POLICY: Names = {"logprobs": (), "mask": ("masks",)}
 
-TOOLS: tuple[Tool, ...] = (
+_NAMED: tuple[Tool, ...] = (
     _tool("list_evaluators", _EVALUATION, "ListEvaluators", "What evaluators there are, with their options and keys."),
     _tool(
         "evaluate",
@@ -217,4 +221,18 @@ TOOLS: tuple[Tool, ...] = (
     _tool("get_info", _WORKER, "GetInfo", "Versions, backends, evaluators, limits and load of the worker."),
     _tool("drain", _WORKER, "Drain", "Interrupts what runs and ends the worker, which Snakepit replaces."),
 )
+"""Tools whose name or parameters are shorter than those of their call."""
+
+
+def _others() -> Iterator[Tool]:
+    """The calls of which there is no more to do than the protos tell, by their own names."""
+    done = {*(tool.path for tool in _NAMED), *NO_TOOLS}
+    for module in service_modules():
+        for service in module.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                if (path := f"/{service.full_name}/{method.name}") not in done:
+                    yield _tool(_WORDS.sub("_", method.name).lower(), service, method.name, CALL_DESCRIPTIONS[path])
+
+
+TOOLS: tuple[Tool, ...] = (*_NAMED, *_others())
 """Every call of the worker but NO_TOOLS."""

@@ -1,0 +1,70 @@
+"""docs/adding_a_call.md is followed in a copy of the project: what it tells to do is enough."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "adding_a_call.md"
+COPIED = ("README.md", "pyproject.toml", "bridge", "docs", "protos", "python_worker", "tests")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.safetensors", "cases", "recordings")
+STEP = re.compile(
+    r"^(In|The new file) `([^`]+)`(?:, before `([^`]+)`)?:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
+
+
+def follow(page: str, copy: Path) -> list[str]:
+    """Do what a page tells to; the files that it changed or made."""
+    files = []
+    for kind, name, before, code in STEP.findall(page):
+        path = copy / name
+        if kind == "In":
+            text = path.read_text()
+            assert text.count(f"\n{before}") == 1, (name, before)
+            path.write_text(text.replace(f"\n{before}", f"\n{code}{before}"))
+        else:
+            assert not path.exists(), name
+            path.write_text(code)
+        files.append(name)
+    return files
+
+
+def run(copy: Path, *command: str) -> None:
+    """Run Python in the copy, on the copy's packages."""
+    path = os.pathsep.join(str(copy / package) for package in ("bridge", "python_worker"))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+
+
+def test_the_page_is_enough(tmp_path: Path):
+    """Four places and `make generate` add a call that both clients make, and that README and tools have as well."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=LEFT_OUT)
+        else:
+            shutil.copy(source, tmp_path / name)
+
+    files = follow(PAGE.read_text(), tmp_path)
+
+    assert len(set(files)) == 4
+    python = [name for name in files if name.endswith(".py")]
+    run(tmp_path, "protos/generate.py")
+    run(tmp_path, "protos/generate.py", "--check")
+    run(tmp_path, "-m", "ruff", "check", "--no-cache", "bridge", "python_worker", "protos", *python)
+    run(tmp_path, "-m", "ruff", "format", "--check", "--no-cache", "bridge", "python_worker", *python)
+    tests = [
+        "tests/service/test_brier_score.py",
+        "tests/unit/test_docs.py::test_every_call_is_in_the_readme_and_no_other",
+        "tests/unit/snakepit/test_catalogue.py::test_every_call_is_a_tool",
+        "tests/unit/bridge/test_idempotency.py",
+    ]
+    run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
