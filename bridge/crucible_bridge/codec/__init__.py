@@ -85,10 +85,13 @@ from crucible_bridge.codec.grading import (
     score_request_to_v1,
 )
 from crucible_bridge.codec.model_calls import (
+    forward_answer_to_v1,
     forward_request_from_v1,
     forward_request_to_v1,
+    logprobs_answer_to_v1,
     logprobs_request_from_v1,
     logprobs_request_to_v1,
+    sample_answer_to_v1,
     sample_request_from_v1,
     sample_request_to_v1,
 )
@@ -123,6 +126,7 @@ from crucible_bridge.codec.rubric import (
     grade_rubric_request_to_v1,
     rubric_criterion_from_v1,
     rubric_criterion_to_v1,
+    rubric_grades_to_v1,
     rubric_item_from_v1,
     rubric_item_to_v1,
 )

@@ -88,7 +88,8 @@ class EnumPair(Generic[E]):
 
     def all_sent(self, members: Iterable[E], field: str) -> list[Any]:
         """The wire's numbers of what a caller gave; raises InvalidField like `sent`."""
-        return [self.sent(member, f"{field}[{index}]") for index, member in enumerate(several(members, field))]
+        several(members, field)
+        return [self.sent(member, f"{field}[{index}]") for index, member in enumerate(members)]
 
     def from_v1(self, number: int, field: str) -> E:
         """Our member.
