@@ -85,15 +85,21 @@ from crucible_bridge.codec.grading import (
     score_request_to_v1,
 )
 from crucible_bridge.codec.model_calls import (
-    forward_answer_to_v1,
+    forward_answer_to_v1 as forward_answer_to_v1,
+)
+from crucible_bridge.codec.model_calls import (
     forward_request_from_v1,
     forward_request_to_v1,
-    logprobs_answer_to_v1,
     logprobs_request_from_v1,
     logprobs_request_to_v1,
-    sample_answer_to_v1,
     sample_request_from_v1,
     sample_request_to_v1,
+)
+from crucible_bridge.codec.model_calls import (
+    logprobs_answer_to_v1 as logprobs_answer_to_v1,
+)
+from crucible_bridge.codec.model_calls import (
+    sample_answer_to_v1 as sample_answer_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.options import MAX_OPTION_DEPTH, options_from_v1, options_to_v1
@@ -126,9 +132,11 @@ from crucible_bridge.codec.rubric import (
     grade_rubric_request_to_v1,
     rubric_criterion_from_v1,
     rubric_criterion_to_v1,
-    rubric_grades_to_v1,
     rubric_item_from_v1,
     rubric_item_to_v1,
+)
+from crucible_bridge.codec.rubric import (
+    rubric_grades_to_v1 as rubric_grades_to_v1,
 )
 from crucible_bridge.codec.worker import worker_load_onto_v1
 
