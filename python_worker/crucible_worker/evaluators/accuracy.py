@@ -48,7 +48,7 @@ from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 
 if TYPE_CHECKING:
-    from crucible_worker.evaluators.parts import EvaluatorParts
+    from crucible_worker.grading.parts import GradingParts
 
 __all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy", "AccuracyType", "AsAccuracy"]
 
@@ -89,7 +89,7 @@ class AccuracyType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Accuracy:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, *, grading: GradingParts) -> Accuracy:
         """Make one.
 
         Raises:
@@ -99,7 +99,7 @@ class AccuracyType:
         """
         if sampling is None:
             raise InvalidField("sampling", "is missing, and accuracy samples answers: give at least max_tokens")
-        grader = grader_of(options, parts.grading)
+        grader = grader_of(options, grading)
         check_renderer(options["renderer"])
         return Accuracy(
             grader=grader,

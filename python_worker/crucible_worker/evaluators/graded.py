@@ -62,7 +62,7 @@ GRADER_DEFS: Mapping[str, Any] = {name: dict(grader.options_schema) for name, gr
 """The options of each grader, for a schema's `$defs`."""
 
 
-def grader_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+def grader_of(options: Mapping[str, Any], grading: GradingParts) -> Grader:
     """The grader that options name.
 
     Raises:
@@ -73,7 +73,7 @@ def grader_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     return graders.create(
         options["grader"],
         options["grader_options"],
-        parts,
+        grading,
         name_field='options["grader"]',
         options_field='options["grader_options"]',
     )

@@ -29,7 +29,7 @@ from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.metrics.pass_at_k import MAX_KS, pass_at_k
 
 if TYPE_CHECKING:
-    from crucible_worker.evaluators.parts import EvaluatorParts
+    from crucible_worker.grading.parts import GradingParts
 
 __all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK", "PassAtKType"]
 
@@ -72,7 +72,9 @@ class PassAtKType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Evaluator:
+    def create(
+        self, options: Mapping[str, Any], sampling: SamplingParams | None, *, grading: GradingParts
+    ) -> Evaluator:
         """Make one.
 
         Raises:
@@ -91,7 +93,7 @@ class PassAtKType:
             message = "is 0: all answers to a sample would be the same, and every pass@k pass@1"
             raise InvalidField("sampling.temperature", message)
         shared = {key: value for key, value in options.items() if key != "ks"}
-        accuracy = AccuracyType().create(shared, sampling, parts)
+        accuracy = AccuracyType().create(shared, sampling, grading=grading)
         return PassAtK(answering=accuracy, ks=ks)
 
 

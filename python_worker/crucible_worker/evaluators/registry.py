@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import entry_points
 from crucible_worker.evaluators.accuracy import AccuracyType
-from crucible_worker.evaluators.base import Evaluator, EvaluatorType
+from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.evaluators.classification import ClassificationType
 from crucible_worker.evaluators.comparison import ComparisonType
 from crucible_worker.evaluators.environments.options import installed_environment
@@ -25,12 +26,21 @@ from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityTyp
 from crucible_worker.evaluators.rl_test_set import RLTestSetType
 from crucible_worker.evaluators.rollout import RolloutType
 from crucible_worker.evaluators.rubric import RubricType
+from crucible_worker.grading.needs import handed
 from crucible_worker.grading.options import checked_options
 
 __all__ = ["EVALUATORS", "create", "info", "info_if_known", "infos", "is_installed", "kinds", "load_installed"]
 
-_OF_PARTS = (AccuracyType, InspectType, PassAtKType, RLTestSetType, RolloutType)
-_Kind = EvaluatorType | AccuracyType | InspectType | PassAtKType | RLTestSetType | RolloutType
+
+class _Kind(Protocol):
+    """A kind that comes with the worker: keyword-only parameters of `create` name parts of `EvaluatorParts`."""
+
+    @property
+    def info(self) -> EvaluatorInfo: ...
+
+    @property
+    def create(self) -> Callable[..., Evaluator]: ...
+
 
 EVALUATORS: Mapping[str, _Kind] = MappingProxyType(
     {
@@ -127,9 +137,9 @@ def create(
     kind = _type_of(spec.kind, f"evaluators[{index}].kind")
     options = checked_options(spec.options, kind.info.options_schema, f"evaluators[{index}].options")
     try:
-        if isinstance(kind, _OF_PARTS):
-            return kind.create(options, sampling, EvaluatorParts() if parts is None else parts)
-        return kind.create(options, sampling)
+        own = EVALUATORS.get(spec.kind)
+        needed = handed(own.create, parts or EvaluatorParts()) if own else {}
+        return kind.create(options, sampling, **needed)
     except InvalidField as error:
         # The type knows its options, not where they stand.
         path = f"evaluators[{index}].{error.field}" if error.field.startswith("options") else error.field

@@ -35,7 +35,8 @@ from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 from crucible_worker.rendering import check_input
 
 if TYPE_CHECKING:
-    from crucible_worker.evaluators.parts import EvaluatorParts
+    from crucible_worker.evaluators.environments.described import Environments
+    from crucible_worker.grading.parts import GradingParts
 
 __all__ = ["RLTestSet", "RLTestSetType"]
 
@@ -48,7 +49,14 @@ class RLTestSetType:
         """What it is."""
         return RL_TEST_SET
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> RLTestSet:
+    def create(
+        self,
+        options: Mapping[str, Any],
+        sampling: SamplingParams | None,
+        *,
+        grading: GradingParts,
+        environments: Environments,
+    ) -> RLTestSet:
         """Make one.
 
         Raises:
@@ -59,8 +67,8 @@ class RLTestSetType:
         if sampling is None:
             raise InvalidField("sampling", "is missing, and rl_test_set samples answers: give at least max_tokens")
         answering = Answering(sampling=sampling, renderer=options["renderer"], thinking=options["thinking"])
-        found = chosen(options, sampling, parts)
-        processes = None if found.environment is None else parts.environments.processes(found.environment)
+        found = chosen(options, sampling, grading=grading, environments=environments)
+        processes = None if found.environment is None else environments.processes(found.environment)
         return RLTestSet(chosen=found, answering=answering, processes=processes)
 
 

@@ -32,7 +32,7 @@ from crucible_worker.evaluators.graded import scores_by_sample
 from crucible_worker.metrics.scores import Reduce, reduced
 
 if TYPE_CHECKING:
-    from crucible_worker.evaluators.parts import EvaluatorParts
+    from crucible_worker.grading.parts import GradingParts
 
 __all__ = ["Rollout", "RolloutType"]
 
@@ -81,7 +81,7 @@ class RolloutType:
         """What it is."""
         return _INFO
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Rollout:
+    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, *, grading: GradingParts) -> Rollout:
         """Make one.
 
         Raises:
@@ -96,7 +96,7 @@ class RolloutType:
         clean = Cleaning.of(options["clean"], 'options["clean"]')
         shared = {key: value for key, value in options.items() if key not in _OWN}
         return Rollout(
-            answering=dataclasses.replace(AccuracyType().create(shared, sampling, parts), clean=clean),
+            answering=dataclasses.replace(AccuracyType().create(shared, sampling, grading=grading), clean=clean),
             reduce=Reduce(options["reduce"]),
             intermediates=options["intermediates"],
         )

@@ -9,9 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 from crucible_bridge import types
 from crucible_bridge.types import Conversation, ModelRef, Verdict
 from crucible_worker.backends.base import Model
-from crucible_worker.grading.parts import GradingParts
 
-__all__ = ["NO_OPTIONS", "AsksJudge", "Grade", "Grader", "GraderType", "Verdict", "WorkerGraderType"]
+__all__ = ["NO_OPTIONS", "AsksJudge", "Grade", "Grader", "GraderType", "Verdict"]
 
 NO_OPTIONS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a grader without options."""
@@ -67,28 +66,11 @@ class GraderType:
     """One sentence."""
     options_schema: Mapping[str, Any] = dataclasses.field(default_factory=lambda: NO_OPTIONS)
     """JSON schema of its options, an object."""
-    make: Callable[[Mapping[str, Any]], Grader]
-    """Makes one of options that passed the schema and bear its defaults.
+    make: Callable[..., Grader]
+    """Makes one of options that passed the schema and bear its defaults: `make(options)`. One of the worker's own names
+    what it needs of the worker as keyword-only parameters, see `needs`.
 
     Raises:
         InvalidField: what the schema cannot say is wrong; the path begins at the options.
-    """
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerGraderType:
-    """A grader that uses what belongs to a worker."""
-
-    name: str
-    """What it is asked for by."""
-    description: str
-    """One sentence."""
-    options_schema: Mapping[str, Any]
-    """JSON schema of its options, an object."""
-    make: Callable[[Mapping[str, Any], GradingParts], Grader]
-    """Makes one as `GraderType.make` does.
-
-    Raises:
-        InvalidField: as that.
         FailedPrecondition: the worker lacks what it needs.
     """

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading import entry_points
-from crucible_worker.grading.base import Grader, GraderType, WorkerGraderType
+from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
 from crucible_worker.grading.code.options import CODE_SCHEMA
 from crucible_worker.grading.format import FORMAT_SCHEMA, format_of
 from crucible_worker.grading.judge.options import RUBRIC_SCHEMA
 from crucible_worker.grading.math.grader import MATH_SCHEMA, math_grader_of
+from crucible_worker.grading.needs import handed
 from crucible_worker.grading.normalize import Normalization
 from crucible_worker.grading.numeric import NUMERIC_SCHEMA, Numeric
 from crucible_worker.grading.options import checked_options
@@ -22,22 +23,26 @@ from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.regex import REGEX_SCHEMA, Regex
 from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, exact_match_of
 
+if TYPE_CHECKING:
+    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.pool import GradingPool
+
 __all__ = ["GRADERS", "GraderType", "create"]
 
 
-def _code(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+def _code(options: Mapping[str, Any], *, places: Places | None) -> Grader:
     from crucible_worker.grading.code.by_name import code_of  # 20 ms that a worker need not spend at start
 
-    return code_of(options, parts)
+    return code_of(options, places=places)
 
 
-def _rubric(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+def _rubric(options: Mapping[str, Any], *, pool: GradingPool | None, places: Places | None) -> Grader:
     from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
 
-    return rubric_of(options, parts)
+    return rubric_of(options, pool=pool, places=places)
 
 
-GRADERS: Mapping[str, GraderType | WorkerGraderType] = MappingProxyType(
+GRADERS: Mapping[str, GraderType] = MappingProxyType(
     {
         grader.name: grader
         for grader in (
@@ -65,7 +70,7 @@ GRADERS: Mapping[str, GraderType | WorkerGraderType] = MappingProxyType(
                 options_schema=MULTIPLE_CHOICE_SCHEMA,
                 make=lambda options: MultipleChoice(**options),
             ),
-            WorkerGraderType(
+            GraderType(
                 name="math",
                 description="The answer found in the response equals a target as mathematics.",
                 options_schema=MATH_SCHEMA,
@@ -101,13 +106,13 @@ GRADERS: Mapping[str, GraderType | WorkerGraderType] = MappingProxyType(
                 options_schema=FORMAT_SCHEMA,
                 make=format_of,
             ),
-            WorkerGraderType(
+            GraderType(
                 name="code",
                 description="The program in the response passes every target, which are tests, in a sandbox.",
                 options_schema=CODE_SCHEMA,
                 make=_code,
             ),
-            WorkerGraderType(
+            GraderType(
                 name="rubric",
                 description="A judge, any model of the worker, holds the response for right by criteria.",
                 options_schema=RUBRIC_SCHEMA,
@@ -141,12 +146,13 @@ def create(
         FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
             lacks (NO_GRADING_POOL, NO_SANDBOX); or a user's grader cannot be used (BAD_GRADER).
     """
-    grader = GRADERS.get(name) or entry_points.find(name)
+    own = GRADERS.get(name)
+    grader = own or entry_points.find(name)
     if grader is None:
         known = ", ".join([*GRADERS, *(other for other in entry_points.names() if other not in GRADERS)])
         raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason="UNKNOWN_GRADER")
     checked = checked_options(options, grader.options_schema, options_field)
     try:
-        return grader.make(checked, parts) if isinstance(grader, WorkerGraderType) else grader.make(checked)
+        return grader.make(checked, **(handed(own.make, parts) if own else {}))
     except InvalidField as error:
         raise InvalidField(options_field + error.field, error.message, reason=error.reason) from error

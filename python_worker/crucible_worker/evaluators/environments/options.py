@@ -19,7 +19,7 @@ from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import RENDERER_OPTION, check_renderer
 
 if TYPE_CHECKING:
-    from crucible_worker.evaluators.parts import EvaluatorParts
+    from crucible_worker.evaluators.environments.described import Environments
 
 __all__ = [
     "DEFAULT_FORMAT_COEF",
@@ -193,7 +193,9 @@ def installed_environment(spec: EvaluatorSpec) -> str | None:
     return name if isinstance(name, str) and name != PROBLEMS else None
 
 
-def chosen(options: Mapping[str, Any], sampling: SamplingParams, parts: EvaluatorParts) -> Chosen:
+def chosen(
+    options: Mapping[str, Any], sampling: SamplingParams, *, grading: GradingParts, environments: Environments
+) -> Chosen:
     """Put together options that have passed the schema and bear its defaults.
 
     Raises:
@@ -202,7 +204,7 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams, parts: Evaluato
         FailedPrecondition: an environment, grader or renderer cannot be used.
     """
     check_renderer(options["renderer"])
-    schema = _environment(options, parts)
+    schema = _environment(options, environments)
     if schema is None:
         _check_problems(options, sampling)
     else:
@@ -213,8 +215,8 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams, parts: Evaluato
         if schema is None
         else checked_options(options["environment_options"], schema, 'options["environment_options"]'),
         group_size=options["group_size"],
-        grader=grader_of(options, parts.grading),
-        format=_format(options, parts.grading),
+        grader=grader_of(options, grading),
+        format=_format(options, grading),
         format_coef=options["format_coef"],
         tag_by=options["tag_by"],
         max_turns=options["max_turns"],
@@ -223,12 +225,12 @@ def chosen(options: Mapping[str, Any], sampling: SamplingParams, parts: Evaluato
     )
 
 
-def _environment(options: Mapping[str, Any], parts: EvaluatorParts) -> Mapping[str, Any] | None:
+def _environment(options: Mapping[str, Any], environments: Environments) -> Mapping[str, Any] | None:
     """The schema of the options of a user's environment."""
     name = options["environment"]
     if name == PROBLEMS:
         return None
-    schema = parts.environments.find(name)
+    schema = environments.find(name)
     if schema is None:
         known = ", ".join([PROBLEMS, *entry_points.names()])
         message = f"is {name[:60]!r}, known are: {known}"
@@ -252,11 +254,11 @@ def _refuse_options_of_problems(options: Mapping[str, Any]) -> None:
             raise InvalidField(f'options["{name}"]', message)
 
 
-def _format(options: Mapping[str, Any], parts: GradingParts) -> Grader | None:
+def _format(options: Mapping[str, Any], grading: GradingParts) -> Grader | None:
     if not options["format_grader"]:
         return None
     fields = {"name_field": 'options["format_grader"]', "options_field": 'options["format_options"]'}
-    found = graders.create(options["format_grader"], options["format_options"], parts, **fields)
+    found = graders.create(options["format_grader"], options["format_options"], grading, **fields)
     if isinstance(found, AsksJudge):
         raise InvalidField('options["format_grader"]', "asks a judge, which is for graders of the answer")
     return found

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
@@ -39,9 +39,6 @@ from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.rendering import RENDERER_OPTION, check_renderer
-
-if TYPE_CHECKING:
-    from crucible_worker.evaluators.parts import EvaluatorParts
 
 __all__ = ["MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "Inspect", "InspectType"]
 
@@ -149,7 +146,9 @@ class InspectType:
         """What it is, and what is missing here where it cannot be used."""
         return dataclasses.replace(_INFO, unavailable=missing_extra())
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: EvaluatorParts) -> Evaluator:
+    def create(
+        self, options: Mapping[str, Any], sampling: SamplingParams | None, *, inspect: Allowed | None
+    ) -> Evaluator:
         """Make one; without `sampling` the tasks say how the model is sampled.
 
         Raises:
@@ -160,9 +159,7 @@ class InspectType:
         check_renderer(options["judge_renderer"])
         # Doubles may stand for whole numbers, which Inspect counts by.
         whole = {name: int(options[name]) for name in ("limit", "epochs") if options[name] is not None}
-        return Inspect(
-            options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]), allowed=parts.inspect
-        )
+        return Inspect(options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]), allowed=inspect)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import comparison_of, limits_of
+from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
-from crucible_worker.grading.parts import GradingParts
 
 __all__ = ["Code", "code_of"]
 
@@ -54,20 +54,20 @@ class Code:
         return Grade.of(grade)
 
 
-def code_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+def code_of(options: Mapping[str, Any], *, places: Places | None) -> Grader:
     """A grader on the worker's places, made of options that fit `CODE_SCHEMA`.
 
     Raises:
         FailedPrecondition: programs cannot be run here (reason NO_SANDBOX).
         InvalidField: there is no such image.
     """
-    if parts.places is None:
+    if places is None:
         raise none_wanted()
     find_bubblewrap()  # before anything is sampled
     return Code(
-        grader=CodeGrader(parts.places),
+        grader=CodeGrader(places),
         limits=limits_of(options),
         comparison=comparison_of(options),
-        image=parts.places.image(options["image"], '["image"]'),
+        image=places.image(options["image"], '["image"]'),
         partial=options["partial"],
     )

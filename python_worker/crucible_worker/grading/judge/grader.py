@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -17,6 +17,10 @@ from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import check_renderer
+
+if TYPE_CHECKING:
+    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.pool import GradingPool
 
 __all__ = [
     "BoundRubric",
@@ -99,7 +103,7 @@ class BoundRubric:
         return dataclasses.replace(grade, verdict=verdict, score=float(verdict is Verdict.CORRECT))
 
 
-def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+def rubric_of(options: Mapping[str, Any], *, pool: GradingPool | None, places: Places | None) -> Grader:
     """A grader of options that fit `RUBRIC_SCHEMA`.
 
     Raises:
@@ -112,7 +116,11 @@ def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     first = None
     if "first" in options:
         first = registry.create(
-            options["first"], options["first_options"], parts, name_field='["first"]', options_field='["first_options"]'
+            options["first"],
+            options["first_options"],
+            GradingParts(pool=pool, places=places),
+            name_field='["first"]',
+            options_field='["first_options"]',
         )
         if isinstance(first, AsksJudge):
             raise InvalidField('["first"]', "asks a judge itself")

@@ -23,7 +23,6 @@ from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, bla
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
-from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
 
 __all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "math_grader_of"]
@@ -239,15 +238,15 @@ class MathGrader:
         return _Found(answer.value, answer.duration_ns)
 
 
-def math_grader_of(options: Mapping[str, Any], parts: GradingParts) -> MathGrader:
+def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader:
     """A grader on the worker's pool, made of options that fit `MATH_SCHEMA`.
 
     Raises:
         FailedPrecondition: there is none (reason NO_GRADING_POOL).
     """
-    if parts.pool is None:
+    if pool is None:
         raise no_pool()
-    return MathGrader(parts.pool, MathPolicy(**options))
+    return MathGrader(pool, MathPolicy(**options))
 
 
 def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:

@@ -16,7 +16,6 @@ from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.math.grader import MATH_SCHEMA, MAX_TARGETS, MathGrader, math_grader_of
 from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
-from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.pool import GradingPool
 from tests.tables import rows
 
@@ -325,7 +324,7 @@ async def test_the_grader_of_evaluations_judges_responses():
     """As a grader by name it judges one response with the policy of its options, on the worker's pool."""
     pool = ScriptedPool({"2x": said(RIGHT)})
     options = checked_options({"rounding_digits": 3.0, "degrees": False}, MATH_SCHEMA, "options")
-    grader = math_grader_of(options, GradingParts(pool=cast("GradingPool", pool)))
+    grader = math_grader_of(options, pool=cast("GradingPool", pool))
 
     grade = await grader.grade(r"thus \boxed{2x}", ["x+x"])
 
@@ -337,7 +336,7 @@ async def test_the_grader_of_evaluations_judges_responses():
 def test_the_grader_of_evaluations_needs_a_pool():
     """It is refused as it is made, before anything is sampled."""
     with pytest.raises(FailedPrecondition, match="--grading-processes is 0") as caught:
-        math_grader_of(checked_options({}, MATH_SCHEMA, "options"), NO_GRADING_PARTS)
+        math_grader_of(checked_options({}, MATH_SCHEMA, "options"), pool=None)
 
     assert caught.value.reason == "NO_GRADING_POOL"
 
