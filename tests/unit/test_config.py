@@ -379,10 +379,10 @@ def test_the_log_is_for_people_on_a_terminal(terminal: bool, expected: str, monk
 
 
 def test_every_field_can_be_set_by_every_source():
-    """The readers cover all of Settings and all limits: a new field cannot be forgotten."""
+    """The readers cover all of Settings and all limits: none is forgotten. The environment is a source."""
     from crucible_worker.config import sources
 
-    assert set(sources._FIELDS) == set(Settings.__dataclass_fields__) - {"limits"}
+    assert set(sources._FIELDS) == set(Settings.__dataclass_fields__) - {"limits", "environment"}
     assert set(sources._LIMITS) == set(WorkerLimits.__dataclass_fields__)
 
 

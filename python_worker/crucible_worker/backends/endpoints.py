@@ -11,6 +11,7 @@ import ipaddress
 import os
 import re
 import stat
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -35,9 +36,6 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
-
-_withdrawn: dict[str, str] = {}
-"""Variables that `withdraw` took out of the environment."""
 
 _T = TypeVar("_T")
 
@@ -142,7 +140,7 @@ def check_way(url: SplitResult, where: str) -> None:
         raise ValueError(f"{where}: its key would cross the network in the clear: https, or insecure_no_tls = true")
 
 
-def read_key(key_file: Path | None, key_env: str | None, where: str) -> str | None:
+def read_key(key_file: Path | None, key_env: str | None, where: str, environment: Mapping[str, str]) -> str | None:
     """A key, read from where it lies; None where it lies nowhere.
 
     Raises:
@@ -151,7 +149,7 @@ def read_key(key_file: Path | None, key_env: str | None, where: str) -> str | No
     if key_file is not None and key_env is not None:
         raise ValueError(f"{where}: key_file and key_env are one setting, and both are given")
     if key_env is not None:
-        text, origin = os.environ.get(key_env, _withdrawn.get(key_env, "")).strip(), f"variable {key_env}"
+        text, origin = environment.get(key_env, "").strip(), f"variable {key_env}"
     elif key_file is not None:
         text, origin = _read_file(key_file, where), f"file {key_file}"
     else:
@@ -163,11 +161,10 @@ def read_key(key_file: Path | None, key_env: str | None, where: str) -> str | No
     return text
 
 
-def withdraw(variables: Iterable[str]) -> None:
-    """Take keys out of this process's environment: no child inherits them, and `read_key` still finds them."""
-    for variable in variables:
-        if variable in os.environ:
-            _withdrawn[variable] = os.environ.pop(variable)
+def withdraw(variables: Iterable[str]) -> Mapping[str, str]:
+    """Take keys out of this process's environment: no child inherits them. What it was before, for `read_key`."""
+    taken = {variable: os.environ.pop(variable) for variable in variables if variable in os.environ}
+    return ChainMap(os.environ, taken)
 
 
 def read_text(value: Any, base: Path) -> str:

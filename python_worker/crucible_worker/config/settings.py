@@ -116,6 +116,9 @@ class Settings:
     limits: WorkerLimits = WorkerLimits()
     """Bounds."""
 
+    environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ, repr=False, compare=False)
+    """Variables that keys are read from. A worker hides keys from its children: from then on they stand here alone."""
+
     @property
     def tls(self) -> tuple[Path, Path] | None:
         """Files of the certificate chain and of its key; None for plain text."""

@@ -82,8 +82,8 @@ async def build(settings: Settings) -> Parts:
         FailedPrecondition: the state directory cannot be used.
     """
     local = LocalBackend(settings.model_roots, settings.device, settings.limits)
-    openai = OpenAIBackend(settings.openai_servers)
-    tinker = TinkerBackend(settings.tinker_services, limits=settings.limits)
+    openai = OpenAIBackend(settings.openai_servers, settings.environment)
+    tinker = TinkerBackend(settings.tinker_services, limits=settings.limits, environment=settings.environment)
     return await build_with(
         settings,
         backends={EmbeddedModel: local, LocalModel: local, OpenAIModel: openai, TinkerModel: tinker},

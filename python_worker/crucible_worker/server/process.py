@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import os
 import sys
@@ -67,7 +68,8 @@ def serve(
     guard = ExitGuard(settings.limits.drain_seconds)
     guard.install()
     keep_freed_memory()
-    withdraw(_key_variables(settings))  # children inherit what is there
+    # Children inherit what is there.
+    settings = dataclasses.replace(settings, environment=withdraw(_key_variables(settings)))
     sys.setswitchinterval(SWITCH_SECONDS)
     # Of several workers on one journal, and of one after the other: whose line it is.
     facts: dict[str, Any] = {"pid": os.getpid()}

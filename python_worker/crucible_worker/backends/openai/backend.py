@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
@@ -20,7 +21,8 @@ class OpenAIBackend:
     No server is asked, and nothing heavy imported, before a model is loaded.
     """
 
-    def __init__(self, servers: Sequence[OpenAIServer] = ()) -> None:
+    def __init__(self, servers: Sequence[OpenAIServer] = (), environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
         self._servers = {server.name: server for server in servers}
         self._connections: dict[str, Connection] = {}
 
@@ -53,7 +55,7 @@ class OpenAIBackend:
             )
         if absent := missing():
             raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
-        connection = self._connections.setdefault(server.name, Connection(server))
+        connection = self._connections.setdefault(server.name, Connection(server, self._environment))
         return RemoteModel(connection, model.model)
 
     async def aclose(self) -> None:

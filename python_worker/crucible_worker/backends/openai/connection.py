@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
@@ -45,8 +46,9 @@ def missing() -> str:
 class Connection:
     """A server and the connections to it; made without a word to it."""
 
-    def __init__(self, server: OpenAIServer) -> None:
+    def __init__(self, server: OpenAIServer, environment: Mapping[str, str]) -> None:
         self.server = server
+        self._environment = environment
         self._client: Client | None = None
         self._making = asyncio.Lock()
         self._readers = asyncio.Semaphore(_READERS)
@@ -118,7 +120,7 @@ class Connection:
 
     def _make(self) -> Client:
         try:
-            key = self.server.key()
+            key = self.server.key(self._environment)
         except ValueError as error:
             raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
         module = importlib.import_module("crucible_worker.backends.openai.client")

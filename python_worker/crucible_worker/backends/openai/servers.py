@@ -7,6 +7,8 @@ the header that carries it.
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
@@ -85,13 +87,13 @@ class OpenAIServer:
         if self.proxy is not None and urlsplit(self.proxy).scheme not in ("http", "https"):
             raise ValueError(f"{where}: proxy is no http or https URL")
 
-    def key(self) -> str | None:
+    def key(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The key, read from where it lies; None where the server wants none.
 
         Raises:
             ValueError: it is not there, empty or no key, or everybody on this machine could read it.
         """
-        return read_key(self.key_file, self.key_env, _KIND.where(self.name))
+        return read_key(self.key_file, self.key_env, _KIND.where(self.name), environment)
 
 
 def read_servers(value: Any, base: Path) -> tuple[OpenAIServer, ...]:

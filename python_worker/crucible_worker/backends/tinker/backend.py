@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
@@ -41,11 +42,12 @@ class TinkerBackend:
         library: Callable[..., Any] | None = None,
         limits: WorkerLimits | None = None,
         tokenizers: Tokenizers | None = None,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         known = {service.name: service for service in services}
-        known.setdefault(DEFAULT, default_service())
+        known.setdefault(DEFAULT, default_service(environment))
         self._configured = bool(services)
-        self._sessions = {name: Session(service, library) for name, service in known.items()}
+        self._sessions = {name: Session(service, library, environment) for name, service in known.items()}
         self._tokenizers = TextHost(limits) if tokenizers is None else tokenizers
         self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
 

@@ -82,14 +82,14 @@ class TinkerService:
                 f"{where}: stall_seconds is {self.stall_seconds}, not above 0 and at most {MAX_STALL_SECONDS:.0f}"
             )
 
-    def key(self) -> str:
+    def key(self, environment: Mapping[str, str] = os.environ) -> str:
         """The key, read from where it lies.
 
         Raises:
             ValueError: it is not there, empty or no key, or everybody on this machine could read it.
         """
         variable = KEY_VARIABLE if self.key_file is None and self.key_env is None else self.key_env
-        key = read_key(self.key_file, variable, _KIND.where(self.name))
+        key = read_key(self.key_file, variable, _KIND.where(self.name), environment)
         assert key is not None  # one of the two is there
         return key
 

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,8 +43,14 @@ class Session:
         library: makes the tinker library's client of `base_url` and `api_key`; the library's own if None.
     """
 
-    def __init__(self, service: TinkerService, library: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        service: TinkerService,
+        library: Callable[..., Any] | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self.service = service
+        self._environment = environment
         self._library = library
         self._session: Shared[Service] = Shared(self._connect)
         self._turns = asyncio.Semaphore(service.max_in_flight)
@@ -106,7 +113,7 @@ class Session:
             FailedPrecondition: it is not there, or is none (BACKEND_KEY).
         """
         try:
-            return self.service.key()
+            return self.service.key(self._environment)
         except ValueError as error:
             raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
 

@@ -11,7 +11,7 @@ from typing import Any
 from crucible_worker.backends.local.frames import error_from_map
 from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.processes import Processes
-from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, bury, ends, start
+from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, ends, reap, start
 
 __all__ = ["Environments"]
 
@@ -65,7 +65,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
             told = _told(ours, until)
             ended = told is None and ends(process, until)
         finally:
-            ending = bury(process)
+            ending = reap(process)
     if told is None:
         why = ending if ended else f"did not end within {LOAD_SECONDS:.0f} s"
         raise entry_points.bad(name, f"cannot be loaded: its import {why}")

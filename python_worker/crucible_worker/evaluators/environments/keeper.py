@@ -13,7 +13,7 @@ from crucible_bridge.errors import BackendError
 from crucible_worker.backends.local.frames import error_from_map
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.player import ENVIRONMENT_ENDED, Player
-from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, bury, ending_of, kill, start
+from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, ending_of, kill, reap, start
 
 __all__ = ["Keeper"]
 
@@ -135,7 +135,7 @@ class Keeper:
         self.alive = False
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        ending = bury(self._process)
+        ending = reap(self._process)
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._news.done():

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from crucible_bridge.errors import BackendError
 from crucible_worker.evaluators.variables import passed_variables
 
-__all__ = ["LOAD_SECONDS", "bury", "ending_of", "ends", "kill", "start"]
+__all__ = ["LOAD_SECONDS", "ending_of", "ends", "kill", "reap", "start"]
 
 LOAD_SECONDS = 120.0
 """How long an environment may take to be imported."""
@@ -23,11 +23,11 @@ LOAD_SECONDS = 120.0
 # The directory that the worker happens to stand in is no place to import from.
 _COMMAND = (sys.executable, "-P", "-m", "crucible_worker.evaluators.environments.host")
 # Until they are waited for: a loop that ends before they do hears of them no more.
-_unburied: set[subprocess.Popen[bytes]] = set()
+_unreaped: set[subprocess.Popen[bytes]] = set()
 
 
 def start(what: str, environment: str, end: socket.socket, variables: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a process of an environment, in a session of its own; it is to be waited for by `bury`.
+    """Start a process of an environment, in a session of its own; it is to be waited for by `reap`.
 
     Args:
         what: its part: "describe" or "keep".
@@ -38,8 +38,8 @@ def start(what: str, environment: str, end: socket.socket, variables: Sequence[s
     Raises:
         BackendError: it cannot be started (reason ENVIRONMENT_NOT_STARTED).
     """
-    for process in [process for process in _unburied if process.poll() is not None]:
-        _unburied.discard(process)
+    for process in [process for process in _unreaped if process.poll() is not None]:
+        _unreaped.discard(process)
     try:
         process = subprocess.Popen(
             [*_COMMAND, f"--parent={os.getpid()}", f"--socket={end.fileno()}", what, environment],
@@ -55,7 +55,7 @@ def start(what: str, environment: str, end: socket.socket, variables: Sequence[s
     except OSError as error:
         message = f"the process of the environment {environment!r} cannot be started: {error.strerror}"
         raise BackendError(message, reason="ENVIRONMENT_NOT_STARTED", retryable=True) from error
-    _unburied.add(process)
+    _unreaped.add(process)
     return process
 
 
@@ -70,10 +70,10 @@ def ends(process: subprocess.Popen[bytes], until: float) -> bool:
         os.close(pidfd)
 
 
-def bury(process: subprocess.Popen[bytes]) -> str:
+def reap(process: subprocess.Popen[bytes]) -> str:
     """Wait for a process that has ended, or else is killed, with what it has left behind in its group; how it has."""
     kill(process)
-    _unburied.discard(process)
+    _unreaped.discard(process)
     return ending_of(process.wait())
 
 

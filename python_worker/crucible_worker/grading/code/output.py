@@ -26,8 +26,6 @@ _PART = re.compile(r"\s+|\S+")
 _NUMBER = re.compile(
     r"[-+]?(?:(?P<whole>[0-9]++)(?>(?P<point>\.[0-9]*+)?)|\.[0-9]++)(?>(?P<exponent>[eE][-+]?[0-9]++)?)"
 )
-# Every result is exact: sums reach from 10^2000 down to 10^-2324, where a tolerance can lie.
-_EXACTLY = decimal.Context(prec=8 * MAX_NUMBER_CHARS, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 
 
 def difference(output: bytes, expected: str, comparison: OutputComparison) -> str | None:
@@ -65,6 +63,9 @@ class _Allowed:
         self._absolute = decimal.Decimal(repr(comparison.absolute_tolerance))
         self._relative = decimal.Decimal(repr(comparison.relative_tolerance))
         self._exact = not (self._absolute or self._relative)
+        # Every result is exact: sums reach from 10^2000 down to 10^-2324, where a tolerance can lie.
+        digits = 8 * MAX_NUMBER_CHARS
+        self._context = decimal.Context(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 
     def same(self, written: str, expected: str) -> bool:
         """Whether two texts have the same tokens, but for what the tolerance lets pass, and the same blanks."""
@@ -76,24 +77,25 @@ class _Allowed:
         )
 
     def _close(self, written: str, expected: str) -> bool:
-        one, other = _number(written), _number(expected)
+        one, other = _number(written, self._context), _number(expected, self._context)
         if one is None or other is None:
             return False
         (value, whole), (wanted, wanted_whole) = one, other
         if whole and wanted_whole:
             return value == wanted
-        distance = _EXACTLY.abs(_EXACTLY.subtract(value, wanted))
-        return distance <= _EXACTLY.add(self._absolute, _EXACTLY.multiply(self._relative, _EXACTLY.abs(wanted)))
+        exact = self._context
+        distance = exact.abs(exact.subtract(value, wanted))
+        return distance <= exact.add(self._absolute, exact.multiply(self._relative, exact.abs(wanted)))
 
 
-def _number(token: str) -> tuple[decimal.Decimal, bool] | None:
+def _number(token: str, exact: decimal.Context) -> tuple[decimal.Decimal, bool] | None:
     """A decimal number's value, and whether it is written as an integer; None of what is none, or beyond the bounds."""
     if len(token) > MAX_NUMBER_CHARS:
         return None
     match = _NUMBER.fullmatch(token)
     if match is None:
         return None
-    value = _EXACTLY.create_decimal(token)
+    value = exact.create_decimal(token)
     if not value.is_finite() or (value and abs(value.adjusted()) > MAX_NUMBER_EXPONENT):
         return None
     return value, match["whole"] is not None and match["point"] is None and match["exponent"] is None

@@ -90,7 +90,7 @@ class _Keeper:
                 if descriptor == self._control.fileno():
                     self._obey()
                 else:
-                    self._bury(descriptor)
+                    self._reap(descriptor)
 
     def _obey(self) -> None:
         try:
@@ -151,7 +151,7 @@ class _Keeper:
         process.returncode = 0  # it is waited for below, by its id
         return process.pid
 
-    def _bury(self, descriptor: int) -> None:
+    def _reap(self, descriptor: int) -> None:
         started = self._started.pop(descriptor)
         self._poll.unregister(descriptor)
         os.close(descriptor)
