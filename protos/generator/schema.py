@@ -170,6 +170,17 @@ class Schema:
         """By name."""
         return {service.name: service for file in self.files for service in file.services}
 
+    def asked(self) -> list[str]:
+        """Names of the messages that requests are made of, in order of the alphabet."""
+        found: set[str] = set()
+        waiting = [method.request for service in self.services.values() for method in service.methods]
+        while waiting:
+            name = waiting.pop()
+            if name in self.messages and name not in found:
+                found.add(name)
+                waiting += [(field.value or field).type_name for field in self.messages[name].fields]
+        return sorted(found)
+
     def without_options(self) -> descriptor_pb2.FileDescriptorSet:
         """The descriptors as if `options.proto` were not imported."""
         plain = descriptor_pb2.FileDescriptorSet()

@@ -1,13 +1,14 @@
-"""What parameters a tool takes, as a JSON schema (draft 2020-12): made of the messages' own descriptions."""
+"""What parameters a tool takes, as a JSON schema (draft 2020-12): made of the messages' descriptors and bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from crucible_bridge.types import Dtype
+from crucible_worker.snakepit.field_schemas import FIELD_SCHEMAS, REQUIRED_FIELDS
 from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, TENSORS
 from crucible_worker.snakepit.tools_catalogue import Tool
 from crucible_worker.snakepit.tools_metrics import LENGTHS
@@ -46,6 +47,8 @@ _DESCRIPTION: Schema = {
     "additionalProperties": False,
 }
 _ARRAY = "array"
+_OF_ALL = frozenset({"minItems", "maxItems", "maxProperties", "propertyNames", "default"})
+"""Words about a field as a whole; others are about each of its values."""
 
 
 def parameters_schema(tool: Tool) -> Schema:
@@ -72,12 +75,20 @@ def parameters_schema(tool: Tool) -> Schema:
     if _ARRAY in definitions:
         properties[TENSORS] = {"type": "object", "additionalProperties": _DESCRIPTION}
     properties[RESULT_FORMAT] = {"enum": list(RESULT_FORMATS)}
-    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    schema = _object(properties, descriptor.name, {**tool.names, **tool.arrays})
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _object(names: Mapping[str, Schema]) -> Schema:
-    return {"type": "object", "properties": dict(names), "additionalProperties": False}
+def _object(
+    names: Mapping[str, Schema], message: str = "", others: Mapping[str, Sequence[str]] | None = None
+) -> Schema:
+    """An object of a message's fields, of which those that must be given may have other names."""
+    schema: Schema = {"type": "object", "properties": dict(names), "additionalProperties": False}
+    if required := REQUIRED_FIELDS.get(message):
+        schema["allOf"] = [
+            {"anyOf": [{"required": [each]} for each in (name, *(others or {}).get(name, ()))]} for name in required
+        ]
+    return schema
 
 
 _METRIC_VALUES: Schema = {"type": "object", "additionalProperties": {"anyOf": [*_NUMBER["anyOf"], {"type": "null"}]}}
@@ -113,14 +124,24 @@ def _reference(name: str, definitions: dict[str, Schema]) -> Schema:
 
 
 def _field(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
+    words = {word: given for word, given in _words(field).items() if word in _OF_ALL}
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        values = field.message_type.fields_by_name["value"]
-        return {"type": "object", "additionalProperties": _value(values, definitions)}
+        values = _value(field.message_type.fields_by_name["value"], definitions)
+        longest = words.get("propertyNames", {})  # bounds keys and values alike
+        return {"type": "object", "additionalProperties": {**values, **longest}, **words}
     value = _value(field, definitions)
-    return {"type": "array", "items": value} if field.is_repeated else value
+    return {**({"type": "array", "items": value} if field.is_repeated else value), **words}
+
+
+def _words(field: FieldDescriptor) -> Mapping[str, Any]:
+    """What the protos' options say of a field."""
+    return FIELD_SCHEMAS.get(".".join(field.full_name.split(".")[-2:]), {})
 
 
 def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
+    """The schema of one of a field's values."""
+    words = {word: given for word, given in _words(field).items() if word not in _OF_ALL}
+    finite = words.pop("finite", False)
     if field.message_type is not None:
         return _message(field.message_type, definitions)
     if field.type == F.TYPE_ENUM:
@@ -128,10 +149,14 @@ def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
     if field.type == F.TYPE_BOOL:
         return {"type": "boolean"}
     if field.type == F.TYPE_DOUBLE:
-        return _NUMBER
+        if not words and not finite:
+            return _NUMBER
+        number = {"type": "number", **words}
+        # Of the numbers that JSON has not, infinity alone is above a smallest one.
+        return number if finite or "maximum" in words else {"anyOf": [number, {"const": "Infinity"}]}
     if field.type == F.TYPE_BYTES:
         return _BYTES
-    return _TEXT if field.type == F.TYPE_STRING else {"type": "integer"}
+    return {**(_TEXT if field.type == F.TYPE_STRING else {"type": "integer"}), **words}
 
 
 def _message(descriptor: Descriptor, definitions: dict[str, Schema]) -> Schema:
@@ -162,7 +187,7 @@ def _with_short_forms(name: str, properties: dict[str, Schema], definitions: dic
             properties["prompt"] = {"anyOf": [_TEXT, properties["conversation"], properties["model_input"]]}
         case "FormatScorer":
             properties["json_schema"] = {"type": ["string", "object"]}
-    forms: list[Schema] = [_object(properties)]
+    forms: list[Schema] = [_object(properties, name)]
     match name:
         case "ModelRef" | "EvaluatorSpec" | "ScoreOptions":
             forms.append(_TEXT)

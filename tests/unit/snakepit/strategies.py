@@ -1,4 +1,4 @@
-"""Any message of the protos whose tensors, models and options are right."""
+"""Any message of the protos whose tensors, models and options are right, and those whose fields keep their bounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.models import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.types import parse_model
+from crucible_worker.snakepit.field_schemas import FIELD_SCHEMAS, REQUIRED_FIELDS
 from crucible_worker.snakepit.tools_values import enum_words
 
 F = FieldDescriptor
@@ -46,39 +47,63 @@ WHOLE = {
 }
 
 
-def values_of(field: Any, depth: int) -> st.SearchStrategy[Any]:
-    """Any value of a field."""
+def _number_within(field: Any, words: Any) -> st.SearchStrategy[Any]:
+    """Numbers that keep to words of JSON schema."""
+    least, most, above = (words.get(word) for word in ("minimum", "maximum", "exclusiveMinimum"))
+    if field.type != F.TYPE_DOUBLE:
+        return st.integers(least, (1 << 31) - 1 if most is None else most)
+    return st.floats(
+        least if above is None else above,
+        most,
+        exclude_min=above is not None,
+        allow_nan=False,
+        allow_infinity=None if most is not None or not words.get("finite") else False,
+    )
+
+
+def values_of(field: Any, depth: int, *, bounded: bool = False) -> st.SearchStrategy[Any]:
+    """Any value of a field, or one that keeps the field's bounds."""
     if field.message_type is not None:
-        return messages_of(field.message_type, depth + 1)
+        return messages_of(field.message_type, depth + 1, bounded=bounded)
     if field.type == F.TYPE_ENUM:
         return st.sampled_from(list(enum_words(field.enum_type).values()))
-    return SCALARS[field.type]
+    words = FIELD_SCHEMAS.get(f"{field.containing_type.name}.{field.name}", {}) if bounded else {}
+    if "enum" in words:
+        return st.sampled_from(words["enum"])
+    if field.type == F.TYPE_STRING:
+        return TEXTS.filter(bool) if words.get("minLength") else TEXTS
+    numbers = words.keys() & {"minimum", "maximum", "exclusiveMinimum"}
+    return _number_within(field, words) if numbers else SCALARS[field.type]
 
 
 @st.composite
-def messages_of(draw: Any, descriptor: Any, depth: int = 0) -> Any:
-    """Any message of a type, whose tensors, models and options are right."""
+def messages_of(draw: Any, descriptor: Any, depth: int = 0, *, bounded: bool = False) -> Any:
+    """Any message of a type, whose tensors, models and options are right; or one that keeps all bounds."""
     if descriptor.name in WHOLE:
         return draw(WHOLE[descriptor.name])
     message = GetMessageClass(descriptor)()
     taken: set[str] = set()
+    required = REQUIRED_FIELDS.get(descriptor.name, ()) if bounded else ()
     for field in descriptor.fields:
         oneof = field.containing_oneof
-        if depth > 4 or not draw(st.booleans()) or (oneof is not None and oneof.name in taken):
+        wanted = field.name in required or (depth <= 4 and draw(st.booleans()))
+        if not wanted or (oneof is not None and oneof.name in taken):
             continue
         taken |= {oneof.name} if oneof is not None else set()
         part = getattr(message, field.name)
+        values = values_of(field, depth, bounded=bounded)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            values = values_of(field.message_type.fields_by_name["value"], depth, bounded=bounded)
             for key in draw(st.sets(TEXTS, max_size=2)):
-                value = draw(values_of(field.message_type.fields_by_name["value"], depth))
+                value = draw(values)
                 if hasattr(value, "DESCRIPTOR"):
                     part[key].CopyFrom(value)
                 else:
                     part[key] = value
         elif field.is_repeated:
-            part.extend(draw(st.lists(values_of(field, depth), max_size=2)))
+            part.extend(draw(st.lists(values, min_size=int(field.name in required), max_size=2)))
         elif field.message_type is not None:
-            part.CopyFrom(draw(values_of(field, depth)))
+            part.CopyFrom(draw(values))
         else:
-            setattr(message, field.name, draw(values_of(field, depth)))
+            setattr(message, field.name, draw(values))
     return message

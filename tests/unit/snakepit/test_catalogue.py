@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import hypothesis.strategies as st
 import jsonschema
 import pytest
 from hypothesis import given, settings
 
+from crucible_bridge import codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2
 from crucible_worker.snakepit.parameters import Arguments
@@ -65,14 +67,47 @@ def test_the_schema_takes_the_example(tool: Tool):
     assert not validator.is_valid({**example.parameters, "no_such_parameter": 1})
 
 
+BEYOND = (
+    ("compare_evaluations", {"evaluation_ids": ["a", "b"], "confidence": 0.4}, codec.compare_request_from_v1),
+    ("compare_evaluations", {"evaluation_ids": ["a", ""]}, codec.compare_request_from_v1),
+    ("grade_math", {}, codec.grade_math_request_from_v1),
+    ("score", {"items": [{"answer": "1", "targets": ["1"]}]}, codec.score_request_from_v1),
+    (
+        "score",
+        {"items": [{"answer": "1", "targets": ["1"]}], "options": {"numeric": {"absolute_tolerance": "NaN"}}},
+        codec.score_request_from_v1,
+    ),
+    (
+        "grade_rubric",
+        {
+            "judge": "embedded:arithmetic@320",
+            "items": [{"question": "a", "response": "b"}],
+            "criteria": [{"name": "a" * 101, "description": "b"}],
+        },
+        codec.grade_rubric_request_from_v1,
+    ),
+)
+"""By tool: parameters of which one is out of its bounds, and what decodes the request."""
+
+
+@rows(("name", "parameters", "decode"), BEYOND)
+def test_the_schema_refuses_what_the_call_refuses(name: str, parameters: dict[str, Any], decode: Any):
+    """What the protos' bounds exclude fits no schema, and the call refuses it."""
+    (tool,) = [tool for tool in TOOLS if tool.name == name]
+
+    assert not jsonschema.Draft202012Validator(parameters_schema(tool)).is_valid(parameters)
+    with pytest.raises(InvalidField):
+        decode(tool.read(Arguments(parameters, {})))
+
+
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 @settings(max_examples=10)
 @given(data=st.data())
 def test_the_schema_takes_what_is_read(tool: Tool, data: st.DataObject):
-    """Whatever request there may be, its JSON fits the tool's schema, and is read."""
+    """Whatever request keeps the protos' bounds, its JSON fits the tool's schema, and is read."""
     descriptor = tool.request.DESCRIPTOR
     part = descriptor.fields_by_name[tool.part].message_type if tool.part else descriptor
-    parameters = to_json(data.draw(messages_of(part)), Output("json"))
+    parameters = to_json(data.draw(messages_of(part, bounded=True)), Output("json"))
 
     jsonschema.Draft202012Validator(parameters_schema(tool)).validate(parameters)
     with contextlib.suppress(InvalidField):  # of arrays, which are looked at together
