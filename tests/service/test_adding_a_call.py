@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.project_copy import ROOT, copy_project
+
 PAGE = ROOT / "docs" / "adding_a_call.md"
-COPIED = ("README.md", "pyproject.toml", "bridge", "docs", "protos", "python_worker", "tests")
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.safetensors", "cases", "recordings")
 STEP = re.compile(
     r"^(In|The new file) `([^`]+)`(?:, before `([^`]+)`)?:\n\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -46,13 +44,7 @@ def run(copy: Path, *command: str) -> None:
 
 def test_the_page_is_enough(tmp_path: Path):
     """Four places and `make generate` add a call that both clients make, and that README and tools have as well."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, tmp_path / name, ignore=LEFT_OUT)
-        else:
-            shutil.copy(source, tmp_path / name)
-
+    copy_project(tmp_path)
     files = follow(PAGE.read_text(), tmp_path)
 
     assert len(set(files)) == 4

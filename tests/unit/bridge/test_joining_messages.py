@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.project_copy import copy_project
+
 PROTO = """
 // How sure a probe is.
 enum ProbeLevel {
@@ -79,11 +79,7 @@ else:
 def test_a_message_that_joins_has_its_type_and_conversions(tmp_path: Path):
     """Its class, defaults, bounds and conversions are public, and the reference has it."""
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "protos", tmp_path / "protos", ignore=ignored)
-    for output in ("bridge/crucible_bridge", "docs", "python_worker/crucible_worker/snakepit"):
-        shutil.copytree(ROOT / output, tmp_path / output, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    copy_project(tmp_path)
     proto = tmp_path / "protos/crucible_bridge/v1/worker.proto"
     head, body = proto.read_text().split("package crucible_bridge.v1;\n")
     imports = (
