@@ -27,6 +27,10 @@ defmodule CrucibleBridge do
   alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Programs, Rubric, Worker}
   alias CrucibleBridge.{Connection, Error, V1}
 
+  # By other names: `cancel`, `info` and `classification`.
+  use CrucibleBridge.Calls.Derived,
+    besides: [V1.CancelEvaluationRequest, V1.GetInfoRequest, V1.ComputeClassificationMetricsRequest]
+
   @conn Connection
 
   @type conn :: Connection.conn()

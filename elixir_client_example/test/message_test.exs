@@ -43,6 +43,39 @@ defmodule CrucibleBridge.Wire.MessageTest do
     end
   end
 
+  test "what a field may not hold is refused before a call, with what it may" do
+    for {given, module, refusal} <- [
+          {[max_tokens: 0], V1.SamplingParams, {"it.max_tokens", "is 0, must be at least 1"}},
+          {[top_p: 0], V1.SamplingParams, {"it.top_p", "is 0.0, must be above 0.0 and at most 1.0"}},
+          {[rounding_digits: 16], V1.MathPolicy, {"it.rounding_digits", "is 16, must be at least 0 and at most 15"}},
+          {[stop: ["a", ""]], V1.SamplingParams, {"it.stop[1]", "is empty"}},
+          {[choices: []], V1.ChoiceScorer, {"it.choices", "is empty, at least one is needed"}},
+          {[name: "", description: "d"], V1.RubricCriterion, {"it.name", "is empty"}},
+          {[name: String.duplicate("é", 101)], V1.RubricCriterion,
+           {"it.name", "has 101 characters, at most 100 are accepted"}},
+          {[metric_prefix: String.duplicate("é", 101)], V1.PlannedEvaluation,
+           {"it.metric_prefix", "has 202 bytes, at most 200 are accepted"}},
+          {[dtype: "int8"], V1.LocalModel,
+           {"it.dtype", ~s(is "int8", must be one of "float32", "bfloat16", "float16")}},
+          {[labels: Map.new(1..65, &{"k#{&1}", &1})], V1.PlannedEvaluation,
+           {"it.labels", "has 65 entries, at most 64 are accepted"}},
+          {[labels: %{a: String.duplicate("x", 1001)}], V1.PlannedEvaluation,
+           {~s(it.labels["a"]), "has 1001 bytes, at most 1000 are accepted"}}
+        ] do
+      assert refused(Message.build(given, module, "it")) == refusal
+    end
+
+    for given <- [
+          [max_tokens: 1, top_p: 1, stop: [], temperature: 0],
+          %V1.SamplingParams{max_tokens: 0}
+        ] do
+      assert {:ok, %V1.SamplingParams{}} = Message.build(given, V1.SamplingParams, "it")
+    end
+
+    assert refused(CrucibleBridge.grade_code(:no_connection, [], timeout_ms: 5)) ==
+             {"timeout_ms", "is 5, must be at least 10 and at most 60000"}
+  end
+
   test "options of a call are named as the caller wrote them, and those that are nil are not said" do
     build = &Message.options(&1, V1.ListEvaluationsRequest)
     assert build.(timeout: 5, run_id: nil, page_size: nil) == {:ok, %V1.ListEvaluationsRequest{}}

@@ -16,6 +16,7 @@ from generator import (
     bounds,
     call_descriptions,
     conversions,
+    elixir,
     field_schemas,
     messages,
     plain_calls,
@@ -72,6 +73,7 @@ OUTPUTS = (
     Output(target=".", make=readme.make, owned=("README.md",)),
     # After all that the asynchronous client is made of.
     Output(target="bridge/crucible_bridge/client", make=blocking.make, owned=("blocking_calls.py",), format=True),
+    Output(target="elixir_client_example/lib/crucible_bridge/wire", make=elixir.make, owned=("bounds.ex",)),
 )
 
 

@@ -3,6 +3,7 @@ defmodule CrucibleBridge.Calls do
   # A call by its request: no two calls of the protos have the same.
 
   alias CrucibleBridge.{Connection, V1, Wire}
+  alias CrucibleBridge.Wire.Message
 
   @services [
     {V1.EvaluationService.Service, V1.EvaluationService.Stub},
@@ -13,12 +14,23 @@ defmodule CrucibleBridge.Calls do
     {V1.WorkerService.Service, V1.WorkerService.Stub}
   ]
 
-  @calls for {service, stub} <- @services,
-             {call, {request, _stream?}, _reply, _options} <- service.__rpc_calls__(),
+  @found for {service, stub} <- @services,
+             {call, {request, asks_on}, {_reply, answers_on}, _options} <- service.__rpc_calls__(),
              {function, _arity} <- stub.__info__(:functions),
              Atom.to_string(function) == call |> Atom.to_string() |> Macro.underscore(),
-             into: %{},
-             do: {request, {stub, function}}
+             uniq: true,
+             do: {request, stub, function, asks_on or answers_on}
+
+  @calls Map.new(@found, fn {request, stub, function, _streams} -> {request, {stub, function}} end)
+
+  @doc "The requests of the unary calls, each with the function of its stub."
+  @spec unary() :: [{module, atom}]
+  def unary, do: for({request, _stub, function, false} <- @found, do: {request, function})
+
+  @doc "The unary call of a request, which is made of keywords."
+  def of_fields(conn, request, fields, opts) do
+    with {:ok, message} <- Message.options(fields, request), do: unary(conn, message, opts)
+  end
 
   @doc "A unary call and its reply as plain Elixir."
   def unary(conn, %request{} = message, opts) do

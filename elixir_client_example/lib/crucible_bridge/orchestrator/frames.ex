@@ -5,12 +5,13 @@ defmodule CrucibleBridge.Orchestrator.Frames do
 
   alias CrucibleBridge.{Columns, Datum, Error, Tensor, V1, Wire}
   alias CrucibleBridge.Orchestrator.Model
-  alias CrucibleBridge.Wire.Names
+  alias CrucibleBridge.Wire.{Bounds, Names}
   alias CrucibleBridge.V1.EvaluateWithOrchestratorModelRequest, as: Frame
 
   # The worker's limit of a message. A larger answer would break the stream, and so would the same one on the next.
   @max_message_bytes 64 * 1024 * 1024
   @max_problem_bytes 1_000
+  @sampling Bounds.of(V1.SamplingParams)
 
   @doc "The first frame."
   @spec start(V1.EvaluateRequest.t(), Model.t(), pos_integer()) :: Frame.t()
@@ -76,8 +77,8 @@ defmodule CrucibleBridge.Orchestrator.Frames do
   defp params(sampling) do
     params = %{
       max_tokens: sampling.max_tokens,
-      temperature: sampling.temperature || 0.0,
-      top_p: sampling.top_p || 1.0,
+      temperature: sampling.temperature || @sampling.temperature.default,
+      top_p: sampling.top_p || @sampling.top_p.default,
       stop: sampling.stop
     }
 

@@ -1,12 +1,12 @@
 defmodule CrucibleBridge.Wire.Message do
   @moduledoc """
-  Messages of keywords or maps, by what the generated modules say of their fields: names and types stand in the protos
-  alone. What a message cannot hold is an error that names its field.
+  Messages of keywords or maps, by what the generated modules say of their fields: names, types and bounds stand in the
+  protos alone. What a message may not hold is an error that names its field.
   """
 
   alias CrucibleBridge.{Columns, Error, Specification, V1, Wire}
   alias CrucibleBridge.Specification.Values
-  alias CrucibleBridge.Wire.Names
+  alias CrucibleBridge.Wire.{Bounded, Bounds, Names}
 
   @integers [:int32, :int64, :uint32, :uint64]
 
@@ -54,12 +54,19 @@ defmodule CrucibleBridge.Wire.Message do
   defp filled(module, map, fields, prefix) do
     props = Map.new(module.__message_props__().field_props, fn {_number, field} -> {field.name_atom, field} end)
 
-    with {:ok, pairs} <- Columns.each(map, &field(&1, props, prefix)), do: {:ok, struct!(module, pairs ++ fields)}
+    bounds = Bounds.of(module)
+
+    with {:ok, pairs} <- Columns.each(map, &field(&1, props, bounds, prefix)),
+         do: {:ok, struct!(module, pairs ++ fields)}
   end
 
-  defp field({name, value}, props, prefix) do
+  defp field({name, value}, props, bounds, prefix) do
+    place = "#{prefix}#{name}"
+
     # A oneof is no field, and holds messages that are made already.
-    with {:ok, value} <- value(value, props[name], "#{prefix}#{name}"), do: {:ok, {name, value}}
+    with {:ok, value} <- value(value, props[name], place),
+         {:ok, value} <- Bounded.check(value, Map.get(bounds, name, %{}), place),
+         do: {:ok, {name, value}}
   end
 
   defp value(value, nil, _place), do: {:ok, value}
