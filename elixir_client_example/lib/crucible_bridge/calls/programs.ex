@@ -12,9 +12,9 @@ defmodule CrucibleBridge.Calls.Programs do
     {own, limits} = Keyword.split(opts, [:k, :image, :timeout])
 
     with {:ok, limits} <- if(limits == [], do: {:ok, nil}, else: Message.options(limits, V1.CodeLimits)),
+         {:ok, request} <- Message.options(own, V1.GradeCodeRequest, items: [], limits: limits),
          {:ok, items} <- Columns.numbered(items, "items", &item/2),
-         {:ok, request} <- Message.options(own, V1.GradeCodeRequest, items: items, limits: limits),
-         do: Calls.unary(conn, request, own)
+         do: Calls.unary(conn, %{request | items: items}, own)
   end
 
   def extract_code(conn, responses, opts) do
