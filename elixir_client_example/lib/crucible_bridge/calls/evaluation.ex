@@ -3,10 +3,10 @@ defmodule CrucibleBridge.Calls.Evaluation do
   # EvaluationService and TelemetryService; documented at CrucibleBridge.
 
   alias CrucibleBridge.{Calls, Error, ModelRef, Specification, V1}
-  alias CrucibleBridge.Wire.{Message, Names}
+  alias CrucibleBridge.Wire.{Bounds, Message, Names}
 
   # Pages end by their size, too.
-  @page 10_000
+  @page Bounds.of(V1.GetSamplesRequest).page_size.most
 
   def list_evaluators(conn, opts), do: Calls.unary(conn, %V1.ListEvaluatorsRequest{}, opts, :evaluators)
 
