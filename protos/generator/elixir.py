@@ -45,24 +45,12 @@ end
 def make(schema: Schema, into: Path) -> dict[str, str]:
     """The module's text, as `mix format` would lay it out."""
     messages = []
-    for name in sorted(_asked(schema)):
+    for name in schema.asked():
         fields = [(field.name, _bounds(field)) for field in schema.messages[name].fields]
         lines = [f"      {field}: %{{{', '.join(bounds)}}}" for field, bounds in fields if bounds]
         if lines:
             messages.append(f"    V1.{name} => %{{\n" + ",\n".join(lines) + "\n    }")
     return {"bounds.ex": MODULE + ",\n".join(messages) + TAIL}
-
-
-def _asked(schema: Schema) -> set[str]:
-    """The messages that a request is made of."""
-    found: set[str] = set()
-    waiting = [method.request for service in schema.services.values() for method in service.methods]
-    while waiting:
-        name = waiting.pop()
-        if name in schema.messages and name not in found:
-            found.add(name)
-            waiting += [(field.value or field).type_name for field in schema.messages[name].fields]
-    return found
 
 
 def _bounds(field: Field) -> list[str]:
