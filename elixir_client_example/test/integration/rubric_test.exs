@@ -18,12 +18,12 @@ defmodule CrucibleBridge.RubricTest do
     %{conn: conn}
   end
 
-  # Likes 46, and prefers it.
+  # Likes 46, and prefers it. The mark that parts the texts may hold any digits, so that lines of texts are searched.
   defp judged(question) do
     cond do
       question =~ "nonsense" -> "I would rather not say."
       question =~ "response A" -> preferred(question)
-      question =~ "46" -> said(right: %{reason: "It is.", score: 1}, kind: %{reason: "Dry.", score: 2})
+      question =~ "| It is 46." -> said(right: %{reason: "It is.", score: 1}, kind: %{reason: "Dry.", score: 2})
       true -> said(right: %{reason: "It is not.", score: 0}, kind: %{reason: "Dry.", score: 20})
     end
   end
@@ -31,7 +31,7 @@ defmodule CrucibleBridge.RubricTest do
   defp preferred(question) do
     [_, first] = String.split(question, "response A", parts: 2)
     [first, _] = String.split(first, "response B", parts: 2)
-    better = if first =~ "46", do: "A", else: "B"
+    better = if first =~ "| 46", do: "A", else: "B"
     said(right: %{reason: "That one.", better: better}, kind: %{reason: "Alike.", better: "tie"})
   end
 
