@@ -27,16 +27,19 @@ HOLD_THE_GIL = (
     "import ctypes\n"
     "mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock\n"
     "lock(mutex)\n"
-    "print('held', flush=True)\n"
+    "print(hex(ctypes.addressof(mutex)), flush=True)\n"
     "lock(mutex)\n"
 )
-"""Waits for ever in C, without releasing the GIL."""
+"""Waits for ever in C, without releasing the GIL; prints for which address."""
 GUARDED = "from crucible_worker.server.exit_guard import ExitGuard\nguard = ExitGuard({seconds})\nguard.install()\n"
 WAIT = "import time\nprint('held', flush=True)\nwhile True:\n    time.sleep(60)\n"
 
 
 class Guard(Protocol):
-    """Starts a process that has a guard with so many seconds, then runs a program; returns when it prints "held"."""
+    """Starts a process that has a guard with so many seconds, then runs a program; returns when that waits.
+
+    The program prints for what: an address that its main thread is to wait for in the kernel, or "held".
+    """
 
     def __call__(self, program: str, seconds: float = 0.5) -> subprocess.Popen[str]:
         """Start it."""
@@ -53,7 +56,10 @@ def guard() -> Iterator[Guard]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         started.append(process)
         assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+        waits_for = process.stdout.readline().strip()
+        while waits_for != "held" and waits_for not in Path(f"/proc/{process.pid}/syscall").read_text().split():
+            assert process.poll() is None
+            time.sleep(0.005)
         return process
 
     yield start
