@@ -21,6 +21,7 @@ WORDS = {
     "max_chars": "Most characters",
     "max_count": "Most entries",
 }
+TITLES = {**WORDS, "default": "Default"}
 
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
@@ -30,7 +31,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
         for field in message.fields:
             for name, value, bound in _constants(message, field):
                 names.append(name)
-                lines.append(f'{name} = {value}\n"""{WORDS[bound]} of `{message.name}.{field.name}`."""\n')
+                lines.append(f'{name} = {value}\n"""{TITLES[bound]} of `{message.name}.{field.name}`."""\n')
     listed = ",\n".join(f'    "{name}"' for name in sorted(names))
     return {"bounds.py": f"{lines[0]}__all__ = [\n{listed},\n]\n\n" + "".join(lines[1:])}
 
@@ -54,3 +55,6 @@ def _constants(message: Message, field: Field) -> Iterator[tuple[str, str, str]]
             value = getattr(field.bounds, bound)
             text = number(field, value) if bound in ("least", "most", "above") else f"{value:_}"
             yield constant(message, field, bound), text, bound
+    # Of other messages the default is that of the type's field.
+    if message.name.endswith("Request") and field.bounds.default_value not in ("", "true", "false"):
+        yield constant(message, field, "default"), number(field, float(field.bounds.default_value)), "default"

@@ -58,6 +58,7 @@ from crucible_bridge.types import (
     TextScorerKind,
     TrajectoryBatch,
     Verdict,
+    bounds,
 )
 from crucible_bridge.types.generated import DrainReport, Evaluation, EvaluatorInfo, WorkerInfo
 
@@ -512,7 +513,7 @@ class BlockingGradingClient:
         items: Iterable[RubricItem],
         criteria: Iterable[RubricCriterion],
         *,
-        threshold: float = 0.5,
+        threshold: float = bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT,
         sampling: SamplingParams = DEFAULT_JUDGE_SAMPLING,
         renderer: str = "auto",
         limits: BatchLimits | None = None,

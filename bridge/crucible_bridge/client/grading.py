@@ -42,6 +42,7 @@ from crucible_bridge.types import (
     ScoreRequest,
     TextScorer,
     TextScorerKind,
+    bounds,
     parse_model,
 )
 from crucible_bridge.v1 import grading_pb2_grpc
@@ -182,7 +183,7 @@ class GradingClient(PlainGradingCalls):
         items: Iterable[RubricItem],
         criteria: Iterable[RubricCriterion],
         *,
-        threshold: float = 0.5,
+        threshold: float = bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT,
         sampling: SamplingParams = DEFAULT_JUDGE_SAMPLING,
         renderer: str = "auto",
         limits: BatchLimits | None = None,

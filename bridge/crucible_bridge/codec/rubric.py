@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     RubricCriterion,
     RubricGrades,
     RubricItem,
+    bounds,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 
@@ -135,9 +136,10 @@ def grade_rubric_request_from_v1(message: pb.GradeRubricRequest) -> GradeRubricR
     for name, count in (("items", len(message.items)), ("criteria", len(message.criteria))):
         if not count:
             raise InvalidField(name, "is empty, at least one is needed")
-    threshold = message.threshold if message.HasField("threshold") else 0.5
-    if not 0 <= threshold <= 1:
-        raise InvalidField("threshold", f"is {threshold}, it must lie in [0, 1]")
+    threshold = message.threshold if message.HasField("threshold") else bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT
+    least, most = bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_LEAST, bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_MOST
+    if not least <= threshold <= most:
+        raise InvalidField("threshold", f"is {threshold}, it must lie in [{least:g}, {most:g}]")
     sampling = DEFAULT_JUDGE_SAMPLING
     if message.HasField("sampling"):
         sampling = sampling_params_from_v1(message.sampling, "sampling")

@@ -105,7 +105,7 @@ class GradeRubricRequest:
     """One or more."""
     criteria: tuple[RubricCriterion, ...]
     """One or more, no two of the same name."""
-    threshold: float = 0.5
+    threshold: float = bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT
     """A score from here on is CORRECT, one below it PARTIAL, and 0 INCORRECT."""
     sampling: SamplingParams = DEFAULT_JUDGE_SAMPLING
     """How the judge is sampled."""

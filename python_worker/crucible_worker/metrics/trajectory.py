@@ -23,13 +23,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Metrics, TrajectoryBatch
+from crucible_bridge.types import Metrics, TrajectoryBatch, bounds
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
 from crucible_worker.metrics.trajectory_checks import check_batch, check_keys
 
 __all__ = ["ALL", "GOOD_THRESHOLD", "GroupSums", "Totals", "groups_by_tag", "named", "trajectory_metrics"]
 
-GOOD_THRESHOLD = 0.5
+GOOD_THRESHOLD = bounds.COMPUTE_TRAJECTORY_METRICS_REQUEST_GOOD_THRESHOLD_DEFAULT
 """The total reward from which a group with one reward is good."""
 
 ALL = "all"
