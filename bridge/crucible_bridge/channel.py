@@ -13,6 +13,7 @@ import grpc.aio
 from crucible_bridge.buffers import keep_large_buffers
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.idempotency import without_side_effects
+from crucible_bridge.reasons import Code
 
 __all__ = [
     "AUTHORIZATION_KEY",
@@ -188,7 +189,7 @@ def _service_config() -> dict[str, Any]:
                     "initialBackoff": "0.2s",
                     "maxBackoff": "1s",
                     "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
+                    "retryableStatusCodes": [Code.UNAVAILABLE.value],
                 },
             }
         ]

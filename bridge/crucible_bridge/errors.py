@@ -21,9 +21,10 @@ Each carries a code (the canonical status), a stable reason, whether the same ca
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import ClassVar
+
+from crucible_bridge.reasons import Code, Reason
 
 __all__ = [
     "AlreadyExists",
@@ -45,27 +46,6 @@ __all__ = [
 ]
 
 
-class Code(enum.StrEnum):
-    """Canonical status codes, by their gRPC names."""
-
-    CANCELLED = "CANCELLED"
-    UNKNOWN = "UNKNOWN"
-    INVALID_ARGUMENT = "INVALID_ARGUMENT"
-    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
-    NOT_FOUND = "NOT_FOUND"
-    ALREADY_EXISTS = "ALREADY_EXISTS"
-    PERMISSION_DENIED = "PERMISSION_DENIED"
-    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
-    FAILED_PRECONDITION = "FAILED_PRECONDITION"
-    ABORTED = "ABORTED"
-    OUT_OF_RANGE = "OUT_OF_RANGE"
-    UNIMPLEMENTED = "UNIMPLEMENTED"
-    INTERNAL = "INTERNAL"
-    UNAVAILABLE = "UNAVAILABLE"
-    DATA_LOSS = "DATA_LOSS"
-    UNAUTHENTICATED = "UNAUTHENTICATED"
-
-
 class BridgeError(Exception):
     """Anything that the bridge refuses or fails at; catch this to catch all.
 
@@ -80,7 +60,7 @@ class BridgeError(Exception):
     """
 
     default_code: ClassVar[Code] = Code.UNKNOWN
-    default_reason: ClassVar[str] = "UNKNOWN"
+    default_reason: ClassVar[str] = Reason.UNKNOWN
     default_retryable: ClassVar[bool] = False
 
     def __init__(
@@ -108,7 +88,7 @@ class InvalidField(BridgeError):
     """A field of the request is wrong: its path, then what is wrong and the limit."""
 
     default_code = Code.INVALID_ARGUMENT
-    default_reason = "INVALID_FIELD"
+    default_reason = Reason.INVALID_FIELD
 
     def __init__(
         self, field: str, message: str, *, reason: str | None = None, metadata: Mapping[str, str] | None = None
@@ -120,49 +100,49 @@ class NotFound(BridgeError):
     """What the request names does not exist, or no longer."""
 
     default_code = Code.NOT_FOUND
-    default_reason = "NOT_FOUND"
+    default_reason = Reason.NOT_FOUND
 
 
 class AlreadyExists(BridgeError):
     """The identity belongs to something with another specification."""
 
     default_code = Code.ALREADY_EXISTS
-    default_reason = "ALREADY_EXISTS"
+    default_reason = Reason.ALREADY_EXISTS
 
 
 class FailedPrecondition(BridgeError):
     """The request is well formed, but what it relies on is missing or has changed."""
 
     default_code = Code.FAILED_PRECONDITION
-    default_reason = "FAILED_PRECONDITION"
+    default_reason = Reason.FAILED_PRECONDITION
 
 
 class OutOfRange(BridgeError):
     """The position asked for lies outside of what is retained."""
 
     default_code = Code.OUT_OF_RANGE
-    default_reason = "OUT_OF_RANGE"
+    default_reason = Reason.OUT_OF_RANGE
 
 
 class Unauthenticated(BridgeError):
     """The call carries no valid token."""
 
     default_code = Code.UNAUTHENTICATED
-    default_reason = "UNAUTHENTICATED"
+    default_reason = Reason.UNAUTHENTICATED
 
 
 class PermissionDenied(BridgeError):
     """The caller may not do this, for instance read outside of the roots."""
 
     default_code = Code.PERMISSION_DENIED
-    default_reason = "PERMISSION_DENIED"
+    default_reason = Reason.PERMISSION_DENIED
 
 
 class ResourceExhausted(BridgeError):
     """A named limit is reached."""
 
     default_code = Code.RESOURCE_EXHAUSTED
-    default_reason = "RESOURCE_EXHAUSTED"
+    default_reason = Reason.RESOURCE_EXHAUSTED
     default_retryable = True
 
 
@@ -170,7 +150,7 @@ class Unavailable(BridgeError):
     """The worker is there but cannot serve this now."""
 
     default_code = Code.UNAVAILABLE
-    default_reason = "UNAVAILABLE"
+    default_reason = Reason.UNAVAILABLE
     default_retryable = True
 
 
@@ -178,7 +158,7 @@ class DeadlineExceeded(BridgeError):
     """Time ran out; what was started may go on (see the metadata's `evaluation_id`)."""
 
     default_code = Code.DEADLINE_EXCEEDED
-    default_reason = "DEADLINE_EXCEEDED"
+    default_reason = Reason.DEADLINE_EXCEEDED
     default_retryable = True
 
 
@@ -186,21 +166,21 @@ class Cancelled(BridgeError):
     """The call was ended by its caller."""
 
     default_code = Code.CANCELLED
-    default_reason = "CANCELLED"
+    default_reason = Reason.CANCELLED
 
 
 class Unimplemented(BridgeError):
     """The worker, or the model asked for, does not have this."""
 
     default_code = Code.UNIMPLEMENTED
-    default_reason = "UNIMPLEMENTED"
+    default_reason = Reason.UNIMPLEMENTED
 
 
 class BackendError(BridgeError):
     """A model could not be asked, or answered nonsense; `retryable` says whether asking again may help."""
 
     default_code = Code.UNAVAILABLE
-    default_reason = "BACKEND_FAILED"
+    default_reason = Reason.BACKEND_FAILED
     default_retryable = True
 
 
@@ -208,7 +188,7 @@ class InternalError(BridgeError):
     """A bug on our side; the worker's log has the traceback, the wire never does."""
 
     default_code = Code.INTERNAL
-    default_reason = "INTERNAL"
+    default_reason = Reason.INTERNAL
 
 
 CANONICAL_ERRORS: tuple[type[BridgeError], ...] = (

@@ -28,6 +28,7 @@ from crucible_bridge.errors import (
     ResourceExhausted,
 )
 from crucible_bridge.problems import BACKEND_REASON_PREFIX, shorten
+from crucible_bridge.reasons import Reason
 
 __all__ = [
     "DETAILS_KEY",
@@ -82,13 +83,11 @@ _CLASSES: Mapping[Code, type[BridgeError]] = {error.default_code: error for erro
 _RETRYABLE = "retryable"
 # What a broken connection, a killed or a stopping server look like: the call may or may not have been handled.
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
-_TRANSPORT_REASON = "TRANSPORT"
 # gRPC's own words, of this process, if there is no socket or no process that listens on it.
 _NOT_THERE = re.compile(
     r"^failed to connect to all addresses; last error: \w+: (?:ipv[46]:)?(?P<address>\S+): "
     r".*(?P<why>Connection refused|No such file or directory) \(\d+\)$"
 )
-_TOO_LARGE_REASON = "MESSAGE_TOO_LARGE"
 # Base64 grows by groups, so the size is off by less than this.
 _BASE64_STEP = 4
 # protobuf's Duration ends at 10,000 years; a day is already more than anybody waits.
@@ -175,7 +174,7 @@ def _restore(
 def _without_details(code: Code, text: str) -> BridgeError:
     text = text or f"the call ended with {code}"
     if code is Code.RESOURCE_EXHAUSTED and "larger than max" in text:
-        return ResourceExhausted(text, reason=_TOO_LARGE_REASON, retryable=False)
+        return ResourceExhausted(text, reason=Reason.MESSAGE_TOO_LARGE, retryable=False)
     if code is Code.UNAVAILABLE and (found := _NOT_THERE.search(text)):
         address = urllib.parse.unquote(found["address"])
         text = f"nothing listens on {address} ({found['why']}); crucible-worker serve starts a worker"
@@ -183,7 +182,7 @@ def _without_details(code: Code, text: str) -> BridgeError:
     if code is Code.INVALID_ARGUMENT:
         return InvalidField("", text)
     kind = _CLASSES.get(code, BridgeError)
-    reason = _TRANSPORT_REASON if code in (Code.UNAVAILABLE, Code.INTERNAL) else None
+    reason = Reason.TRANSPORT if code in (Code.UNAVAILABLE, Code.INTERNAL) else None
     return kind(text, code=code, reason=reason, retryable=retryable)
 
 

@@ -21,6 +21,7 @@ from generator import (
     messages,
     plain_calls,
     readme,
+    reasons,
     reference,
     request_fields,
     snakepit,
@@ -55,6 +56,7 @@ OUTPUTS = (
     Output(target="bridge/crucible_bridge/types", make=types.make, owned=("generated.py",), format=True),
     Output(target="bridge/crucible_bridge/codec", make=conversions.make, owned=("generated.py",), format=True),
     Output(target="docs/reference", make=reference.make, owned=tuple(f"{name}.md" for name in reference.PAGES)),
+    Output(target="docs/reference", make=reasons.make, owned=("reasons.md",)),
     Output(target="python_worker/crucible_worker/snakepit/wire", make=snakepit.make),
     Output(target="bridge/crucible_bridge/client", make=request_fields.make, owned=("request_fields.py",), format=True),
     Output(target="bridge/crucible_bridge/client", make=plain_calls.make, owned=("plain_calls.py",), format=True),
@@ -74,6 +76,7 @@ OUTPUTS = (
     # After all that the asynchronous client is made of.
     Output(target="bridge/crucible_bridge/client", make=blocking.make, owned=("blocking_calls.py",), format=True),
     Output(target="elixir_client_example/lib/crucible_bridge/wire", make=elixir.make, owned=("bounds.ex",)),
+    Output(target="elixir_client_example/lib/crucible_bridge/error", make=reasons.make_elixir, owned=("reason.ex",)),
 )
 
 

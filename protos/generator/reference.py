@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from generator.reasons import STATUS, linked
 from generator.schema import Enum, Field, File, Message, Method, Schema
 
 __all__ = ["PAGES", "make"]
@@ -20,18 +21,13 @@ REPEATING = {
     "IDEMPOTENT": "Repeating it changes nothing, but may cost as much again: the caller decides.",
     "IDEMPOTENCY_UNKNOWN": "Repeatable if the caller gave the evaluation's id.",
 }
-# How an entry of a list of errors begins: "NOT_FOUND: UNKNOWN_EVALUATION."
-STATUS = re.compile(
-    "(?:Errors: )?(?=(?:ABORTED|ALREADY_EXISTS|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|INTERNAL"
-    "|INVALID_ARGUMENT|NOT_FOUND|OUT_OF_RANGE|PERMISSION_DENIED|RESOURCE_EXHAUSTED|UNAUTHENTICATED|UNAVAILABLE): )"
-)
 
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
     """The pages, by file name."""
     homes = {message.name: file.stem for file in schema.files for message in file.messages}
     homes |= {enum.name: file.stem for file in schema.files for enum in file.enums}
-    pages = {f"{file.stem}.md": "\n".join(_page(file, homes)).rstrip() + "\n" for file in schema.files}
+    pages = {f"{file.stem}.md": linked("\n".join(_page(file, homes)).rstrip() + "\n", schema) for file in schema.files}
     return pages | {"index.md": "\n".join(_index(schema)).rstrip() + "\n"}
 
 
@@ -41,6 +37,8 @@ def _index(schema: Schema) -> Iterator[str]:
     yield NOTE.format(name="crucible_bridge/v1")
     yield ""
     yield from _wrapped("Every call, message, field and bound of `crucible_bridge.v1`.")
+    yield ""
+    yield "[Reasons](reasons.md): what each reason of an error means."
     yield ""
     for file in schema.files:
         yield f"## [{_title(file)}]({file.stem}.md)"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 
 __all__ = ["EntryPoints", "told"]
 
@@ -53,7 +54,7 @@ class EntryPoints:
             if error.name is None or f"{point.module}.".startswith(f"{error.name}."):
                 raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
             message = f"the {self.what} {name!r} needs {error.name!r}, which is not installed"
-            raise FailedPrecondition(message, reason="EXTRA_NOT_INSTALLED") from error
+            raise FailedPrecondition(message, reason=Reason.EXTRA_NOT_INSTALLED) from error
         except (Exception, SystemExit) as error:  # whatever foreign code does when it is imported
             raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
 

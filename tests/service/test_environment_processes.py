@@ -1,6 +1,7 @@
 """Processes of users' environments: what one does harms its own group alone, and nothing of it is left."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
@@ -101,6 +104,15 @@ def _is_there(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def _sockets() -> set[str]:
+    """Those that this process has open, by the kernel's names."""
+    found = set()
+    for entry in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(entry.path))
+    return {name for name in found if name.startswith("socket:")}
 
 
 def _order(what: str, options: dict[str, Any]) -> player.Order:
@@ -205,7 +217,7 @@ async def test_the_end_of_a_process_is_a_failure_of_its_rollouts(act: Act, folde
         broken, *others = await samples_of(r.worker.bridge)
 
     assert broken.problem is not None
-    assert (broken.problem.reason, broken.problem.retryable) == (player.ENVIRONMENT_ENDED, True)
+    assert (broken.problem.reason, broken.problem.retryable) == (Reason.ENVIRONMENT_ENDED, True)
     assert broken.problem.message.startswith(
         "0 of 2 rollouts stand; rollout 0 failed: the process of its environments "
     )
@@ -276,7 +288,7 @@ async def test_the_keeper_that_is_killed_is_replaced(act: Act, folder: Path) -> 
         await _gone(_pids(folder, "wait"))
 
     assert waited.problem is not None
-    assert (waited.problem.reason, "signal 9" in waited.problem.message) == (player.ENVIRONMENT_ENDED, True)
+    assert (waited.problem.reason, "signal 9" in waited.problem.message) == (Reason.ENVIRONMENT_ENDED, True)
     assert [each.verdict for each in others] == [Verdict.MEASURED] * 2
 
 
@@ -312,7 +324,7 @@ async def test_processes_that_cannot_be_ended_hold_up_no_end(act: Act, monkeypat
 
 @pytest.mark.parametrize(
     ("language", "what", "reason"),
-    [("children", "exit", player.ENVIRONMENT_ENDED), ("full", "end", "ENVIRONMENT_NOT_STARTED")],
+    [("children", "exit", Reason.ENVIRONMENT_ENDED), ("full", "end", "ENVIRONMENT_NOT_STARTED")],
 )
 async def test_what_happens_to_one_group_is_nothing_to_the_others(
     act: Act, monkeypatch: pytest.MonkeyPatch, language: str, what: str, reason: str
@@ -373,6 +385,22 @@ async def test_what_does_not_end_loading_is_no_other_failure(act: Act, monkeypat
     for each in samples:
         assert each.problem is not None
         assert "did not load within" in each.problem.message
+
+
+async def test_what_did_not_load_gives_its_socket_back_when_it_is_closed(
+    act: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its process has been seen to end, which a loop that ends does not wait for."""
+    monkeypatch.setenv("LANG", "slow")
+    monkeypatch.setattr(keeper, "LOAD_SECONDS", 0.05)
+    before = _sockets()
+    kept = keeper.Keeper(act().options["environment"], ())
+    with pytest.raises(FailedPrecondition, match="did not load within"):
+        await kept.get_ready()
+    held = _sockets() - before
+    kept.close()
+
+    assert (len(held), held & _sockets()) == (1, set())
 
 
 async def test_a_cancelled_evaluation_leaves_no_process(act: Act, folder: Path) -> None:

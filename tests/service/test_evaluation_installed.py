@@ -1,7 +1,9 @@
 """Evaluators that users have installed, over the wire: listed, run, and kept from doing harm to the others."""
 
 import importlib
+import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -130,9 +132,38 @@ async def test_an_exception_is_an_error_of_its_sample(install: Install):
     assert evaluation.metrics.values["accuracy"] == 1.0
     assert (evaluation.results[0].n_errors, evaluation.results[0].problem) == (1, None)
     assert sorted(verdicts) == sorted([Verdict.MEASURED, Verdict.ERROR, Verdict.CORRECT, Verdict.CORRECT])
-    assert [(problem.reason, problem.message) for problem in problems] == [
-        ("EVALUATOR_FAILED", "ValueError in the evaluator; see the worker's log")
-    ]
+    (problem,) = problems
+    assert problem.reason == "EVALUATOR_FAILED"
+    assert re.fullmatch("ValueError in the evaluator; error id [0-9a-f]{16} in the worker's log", problem.message)
+
+
+async def test_the_error_id_of_a_failure_stands_in_the_workers_log_with_its_traceback(tmp_path: Path):
+    """Of a sample that failed and of an aggregation: one line each, with what the problem does not tell."""
+    pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be asked")
+    lay_out(tmp_path / "installed", "users_fragile", FRAGILE, GROUP, {"fragile": "users_fragile:FRAGILE"})
+    path = os.pathsep.join([str(tmp_path / "installed"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    async with (
+        serving(tmp_path / "worker", 'log_format = "json"', environment={"PYTHONPATH": path}) as worker,
+        crucible_bridge.connect(worker.address) as bridge,
+    ):
+        evaluation = await bridge.evaluation.evaluate(
+            model="embedded:arithmetic@320",
+            evaluators=[fragile("run"), EvaluatorSpec(kind="fragile", name="late", options={"where": "aggregate"})],
+            dataset=[Sample(input="b", targets=("46",))],
+            sampling=SamplingParams(max_tokens=4),
+        )
+        samples = (await bridge.evaluation.get_samples(evaluation.evaluation_id)).items
+        await worker.drained()
+        lines = [json.loads(line) for line in worker.log.read_text().splitlines()]
+
+    problems = [sample.problem for sample in samples] + [result.problem for result in evaluation.results]
+    messages = [problem.message for problem in problems if problem and problem.reason == "EVALUATOR_FAILED"]
+    ids = re.findall("error id ([0-9a-f]{16})", "\n".join(messages))
+    logged = {line["error_id"]: line for line in lines if "error_id" in line}
+    assert len(ids) == len(set(ids)) == 2
+    assert sorted(ids) == sorted(logged)
+    assert all("ValueError: broken" in logged[each]["exception"] for each in ids)
+    assert all("broken" not in message for message in messages)
 
 
 @pytest.mark.parametrize(("where", "reason"), [("check", "BAD_EVALUATOR"), ("aggregate", "EVALUATOR_FAILED")])

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, Verdict
 from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect import folders as folders_of_tasks
-from crucible_worker.evaluators.inspect.process import TASK_ENDED, run_in_process
+from crucible_worker.evaluators.inspect.process import run_in_process
 from tests.service.evaluation_kit import asked, rig, samples_of
 
 REAL_HOST = process._HOST
@@ -140,7 +141,7 @@ async def test_one_that_ends_too_early_is_told_of() -> None:
     with pytest.raises(BackendError, match="exit status 3") as caught:
         await _run("exit")
 
-    assert (caught.value.reason, caught.value.retryable) == (TASK_ENDED, True)
+    assert (caught.value.reason, caught.value.retryable) == (Reason.INSPECT_ENDED, True)
 
 
 async def test_inspect_that_cannot_be_imported_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

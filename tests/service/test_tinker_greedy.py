@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, ModelInput, Sample
-from crucible_worker.backends.base import NO_GREEDY_TOKENS
 from crucible_worker.backends.greedy import tells_greedy
 from tests.service.evaluation_kit import samples_of
 from tests.service.tinker_kit import (
@@ -44,7 +44,7 @@ async def test_a_service_that_leaves_them_out_is_told_so(tmp_path):
         assert model.sampling is not None
         with pytest.raises(FailedPrecondition, match="'default' tells no likeliest tokens") as caught:
             await model.sampling.compute_greedy(ModelInput.of(TOKENS))
-    assert caught.value.reason == NO_GREEDY_TOKENS
+    assert caught.value.reason == Reason.NO_GREEDY_TOKENS
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, ModelInput, Sample, Verdict
-from crucible_worker.backends.base import NO_TARGET_LOGPROBS
 from crucible_worker.backends.continuations import measures_targets, sample_continuations
 from crucible_worker.backends.tinker.model import MAX_TARGET_REFUSALS
 from tests.service.evaluation_kit import samples_of
@@ -116,7 +116,7 @@ async def test_a_service_that_ignores_the_question_is_asked_once(tmp_path):
         for _ in range(3):
             with pytest.raises(FailedPrecondition) as caught:
                 await model.sampling.compute_target_logprobs(PROMPT, [(2, 9)])
-            assert caught.value.reason == NO_TARGET_LOGPROBS
+            assert caught.value.reason == Reason.NO_TARGET_LOGPROBS
     assert len(library.of("targets")) == 1
 
 
@@ -127,7 +127,7 @@ async def test_other_errors_are_the_services_own(tmp_path, error):
         assert model.sampling is not None
         with pytest.raises((BackendError, InvalidField)) as caught:
             await sample_continuations(model.sampling, [5, 6], [[9], [8]])
-    assert caught.value.reason != NO_TARGET_LOGPROBS
+    assert caught.value.reason != Reason.NO_TARGET_LOGPROBS
     assert not library.of("compute_logprobs")
 
 

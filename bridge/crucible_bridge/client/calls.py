@@ -13,8 +13,9 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from crucible_bridge.client.exchange import Exchange
-from crucible_bridge.client.streams import CLOSED_REASON, MALFORMED_REASON, EventStream, cancelled_from_outside
+from crucible_bridge.client.streams import EventStream, cancelled_from_outside
 from crucible_bridge.errors import Cancelled, InternalError, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.status import from_rpc_error
 
 __all__ = ["Calls", "Page", "all_items"]
@@ -63,15 +64,15 @@ class Calls:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
         except grpc.aio.UsageError as error:
-            raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
+            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
-            raise Cancelled("the client is closed", reason=CLOSED_REASON) from None
+            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
         try:
             return decode(reply)
         except InvalidField as error:
-            raise InternalError(f"the worker's reply is malformed: {error}", reason=MALFORMED_REASON) from error
+            raise InternalError(f"the worker's reply is malformed: {error}", reason=Reason.MALFORMED_REPLY) from error
 
     def events(self, method: Any, request: Any, *, after_sequence: int, log_id: str) -> EventStream:
         """Open a stream of event batches.
@@ -82,7 +83,7 @@ class Calls:
         try:
             call = method(request, metadata=self._metadata)
         except grpc.aio.UsageError as error:
-            raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
+            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
         return EventStream(call, after_sequence=after_sequence, log_id=log_id)
 
     def exchange(self, method: Any) -> Exchange:
@@ -94,7 +95,7 @@ class Calls:
         try:
             return Exchange(method(metadata=self._metadata))
         except grpc.aio.UsageError as error:
-            raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
+            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
 
 
 class Page(Protocol[T_co]):

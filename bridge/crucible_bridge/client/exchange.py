@@ -9,8 +9,9 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import Message
 
-from crucible_bridge.client.streams import CLOSED_REASON, cancelled_from_outside
+from crucible_bridge.client.streams import cancelled_from_outside
 from crucible_bridge.errors import Cancelled
+from crucible_bridge.reasons import Reason
 from crucible_bridge.status import from_rpc_error
 
 __all__ = ["Exchange"]
@@ -51,7 +52,7 @@ class Exchange:
             except asyncio.CancelledError:
                 if cancelled_from_outside():
                     raise
-                raise Cancelled("the client is closed", reason=CLOSED_REASON) from None
+                raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
             # Anything else is gRPC's mark for the end.
             if not isinstance(message, Message):
                 return

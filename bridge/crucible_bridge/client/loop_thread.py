@@ -10,10 +10,11 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from crucible_bridge.client.streams import CLOSED_REASON, EventStream
+from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.events import EventBatch
 from crucible_bridge.errors import Cancelled
 from crucible_bridge.events import Event
+from crucible_bridge.reasons import Reason
 
 __all__ = ["LEFT_SECONDS", "BlockingConnection", "BlockingEventStream", "BlockingIterator", "LoopThread"]
 
@@ -189,7 +190,7 @@ def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread, resources:
 
 
 def _closed_error() -> Cancelled:
-    return Cancelled("the client is closed", reason=CLOSED_REASON)
+    return Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED)
 
 
 async def _created(create: Callable[[], T]) -> T:

@@ -32,6 +32,7 @@ from crucible_bridge.client.exchange import Exchange
 from crucible_bridge.codec import orchestrator as codec
 from crucible_bridge.errors import BackendError, BridgeError, InvalidField
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
     EvaluateRequest,
@@ -210,7 +211,7 @@ class Orchestrator:
             finally:
                 for task in answering.values():
                     task.cancel()
-        raise BackendError("the stream ended before the evaluation", reason="STREAM_ENDED")
+        raise BackendError("the stream ended before the evaluation", reason=Reason.STREAM_ENDED)
 
     async def _answer(
         self, stream: Exchange, asked: orchestrator_pb2.OrchestratorQuestion, answering: dict[int, asyncio.Task[None]]
@@ -224,7 +225,7 @@ class Orchestrator:
         frame = pb.EvaluateWithOrchestratorModelRequest(answer=message)
         if (size := frame.ByteSize()) > MAX_MESSAGE_BYTES:
             # It would break the stream, and so would the answer to the same question on the next one.
-            error = BackendError(f"the answer has {size:,} bytes", reason="ANSWER_TOO_LARGE", retryable=False)
+            error = BackendError(f"the answer has {size:,} bytes", reason=Reason.ANSWER_TOO_LARGE, retryable=False)
             frame = pb.EvaluateWithOrchestratorModelRequest(answer=codec.answer_to_v1(asked.id, problem_of(error)))
         # First, so that a withdrawal does not stop a message half-way.
         answering.pop(asked.id, None)

@@ -10,14 +10,12 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from crucible_bridge.client.calls import Calls
-from crucible_bridge.client.streams import CLOSED_REASON
 from crucible_bridge.errors import Cancelled, InvalidField, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_bridge.status import from_rpc_error
 
-__all__ = ["NOT_READY_REASON", "wait_for_worker"]
+__all__ = ["wait_for_worker"]
 
-NOT_READY_REASON = "WORKER_NOT_READY"
-"""Reason of the error of a wait whose time is over."""
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -32,9 +30,9 @@ async def wait_for_worker(calls: Calls, seconds: float) -> None:
             await waiting.until_serving()
     except TimeoutError as error:
         message = f"no worker serves at {calls.address} after {seconds:g} s: {waiting.cause}"
-        raise Unavailable(message, reason=NOT_READY_REASON, metadata={"address": calls.address}) from error
+        raise Unavailable(message, reason=Reason.WORKER_NOT_READY, metadata={"address": calls.address}) from error
     except grpc.aio.UsageError as error:
-        raise Cancelled("the client is closed", reason=CLOSED_REASON) from error
+        raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
 
 
 class _Waiting:

@@ -11,15 +11,11 @@ import grpc.aio
 from crucible_bridge.codec.events import EventBatch, batch_from_v1
 from crucible_bridge.errors import Cancelled, InternalError, InvalidField
 from crucible_bridge.events import Event
+from crucible_bridge.reasons import Reason
 from crucible_bridge.status import from_rpc_error
 from crucible_bridge.v1 import events_pb2
 
-__all__ = ["CLOSED_REASON", "MALFORMED_REASON", "EventStream", "cancelled_from_outside"]
-
-CLOSED_REASON = "CLIENT_CLOSED"
-"""Reason of calls that the closing of their client ends or refuses."""
-MALFORMED_REASON = "MALFORMED_REPLY"
-"""Reason of replies that cannot be decoded."""
+__all__ = ["EventStream", "cancelled_from_outside"]
 
 
 def cancelled_from_outside() -> bool:
@@ -99,7 +95,7 @@ class EventStream(AsyncIterator[Event]):
                 raise
             if self._closed:
                 return None
-            raise Cancelled("the client is closed", reason=CLOSED_REASON) from None
+            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
         # Anything else is gRPC's mark for the end.
         if not isinstance(message, events_pb2.EventBatch):
             return None
@@ -107,7 +103,7 @@ class EventStream(AsyncIterator[Event]):
             batch = batch_from_v1(message)
         except InvalidField as error:
             self._call.cancel()
-            raise InternalError(f"the worker's reply is malformed: {error}", reason=MALFORMED_REASON) from error
+            raise InternalError(f"the worker's reply is malformed: {error}", reason=Reason.MALFORMED_REPLY) from error
         self.log_id = batch.log_id
         self._batch_through = batch.through_sequence
         return batch

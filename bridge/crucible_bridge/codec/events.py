@@ -15,6 +15,7 @@ from crucible_bridge.codec.fields import EnumPair, child, unicode_text
 from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InternalError
 from crucible_bridge.events import Event, EventKind
+from crucible_bridge.reasons import Reason
 from crucible_bridge.v1 import events_pb2
 
 __all__ = [
@@ -139,7 +140,7 @@ def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequen
             event.MergeFromString(record)
             event.sequence = sequence
     except DecodeError as error:
-        raise InternalError(f"the journal's event {sequence} is damaged", reason="JOURNAL_DAMAGED") from error
+        raise InternalError(f"the journal's event {sequence} is damaged", reason=Reason.JOURNAL_DAMAGED) from error
     return batch
 
 

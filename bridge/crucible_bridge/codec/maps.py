@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from crucible_bridge.codec.spans import Span, Unusual, content_span, parsed
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 
 __all__ = ["LARGE_BYTES", "MAX_MAP_ENTRIES", "has_maps", "refuse_large_maps", "request_parsed"]
 
@@ -56,7 +57,7 @@ def refuse_large_maps(message: type[Message], data: bytes) -> None:
     try:
         _walk(data, [(0, len(data))], message.DESCRIPTOR, "", 0)
     except (Unusual, IndexError):
-        raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
+        raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
 
 
 def _walk(data: bytes, spans: Sequence[Span], descriptor: Any, path: str, depth: int) -> None:

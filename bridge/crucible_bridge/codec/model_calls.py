@@ -33,6 +33,7 @@ from crucible_bridge.codec.generated import (
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BatchLimits,
     ForwardAnswer,
@@ -247,4 +248,4 @@ def _within(max_bytes: int, item: Callable[..., Any], messages: Iterable[Any], c
 
 def _too_large(size: int, max_bytes: int) -> types_pb2.Problem:
     message = f"an answer of {size:,} bytes has no room left in a message of {max_bytes:,}: ask in smaller batches"
-    return types_pb2.Problem(reason="ANSWER_TOO_LARGE", message=message)
+    return types_pb2.Problem(reason=Reason.ANSWER_TOO_LARGE, message=message)

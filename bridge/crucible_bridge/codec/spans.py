@@ -13,6 +13,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 
 __all__ = ["Span", "Unusual", "content_span", "parsed", "plainly", "split", "varint"]
 
@@ -40,7 +41,7 @@ def parsed(message: type[M], data: bytes) -> M:
     try:
         return message.FromString(data)
     except DecodeError:
-        raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
+        raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
 
 
 def plainly(
@@ -70,7 +71,7 @@ def plainly(
         return decode(whole.SerializeToString())
     except (Unusual, IndexError, DecodeError):
         # Nothing that an encoder of this message writes, even where protobuf is lenient enough to read it.
-        raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
+        raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
 
 
 def split(data: bytes, span: Span, bulky: Collection[int]) -> tuple[dict[int, list[Span]], bytes]:

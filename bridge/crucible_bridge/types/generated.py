@@ -75,7 +75,7 @@ class Problem:
     """What went wrong with one item of a batch, one sample or one evaluator; the same content a status carries."""
 
     reason: str
-    """Stable, upper case: "SAMPLE_TIMEOUT", "PROMPT_TOO_LONG"."""
+    """Stable, upper case: "SAMPLE_TIMEOUT", "PROMPT_TOO_LONG". docs/reference/reasons.md has each."""
     message: str
     """One sentence, below 1 KB."""
     field: str = ""

@@ -3,8 +3,9 @@ defmodule CrucibleBridge.Error do
   Whatever the bridge refuses or fails at.
 
     * `code` - the canonical gRPC status as an atom: `:invalid_argument`, `:not_found`, `:unavailable` ...
-    * `reason` - stable, upper case (`"UNKNOWN_EVALUATOR"`); what programs compare. `"TRANSPORT"` is a connection that could
-      not be had or broke: whether the worker has handled the call is then unknown.
+    * `reason` - stable, upper case (`"UNKNOWN_EVALUATOR"`); what programs compare. `CrucibleBridge.Error.Reason` is
+      the catalogue. `"TRANSPORT"` is a connection that could not be had or broke: whether the worker has handled the
+      call is then unknown.
     * `message` - one sentence for people, without the field.
     * `field` - path of the offending field (`data[3].loss_fn_inputs["mask"]`), empty where there is none.
     * `retryable` - whether the same call may succeed later.

@@ -29,8 +29,6 @@ from crucible_bridge.types import (
 
 __all__ = [
     "MAX_TEXT_BYTES",
-    "NO_GREEDY_TOKENS",
-    "NO_TARGET_LOGPROBS",
     "UNKNOWN_TOKEN",
     "Backend",
     "BatchTokenizer",
@@ -55,11 +53,6 @@ MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Of a continuation that somebody else tells: a page of samples must be able to carry any of them, whatever U+FFFD has
 made of it."""
 
-NO_TARGET_LOGPROBS = "NO_TARGET_LOGPROBS"
-"""Reason of a service that does not tell of tokens which a prompt does not hold: it is asked in another way."""
-
-NO_GREEDY_TOKENS = "NO_GREEDY_TOKENS"
-"""Reason of a service that does not tell which tokens it holds for the likeliest."""
 
 UNKNOWN_TOKEN = -1
 """Stands for a token of which no more is known than that it is another one than the prompt's."""

@@ -19,14 +19,9 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput
-from crucible_worker.backends.base import (
-    NO_TARGET_LOGPROBS,
-    ContinuationsClient,
-    SamplingClient,
-    TargetClient,
-    TrainingClient,
-)
+from crucible_worker.backends.base import ContinuationsClient, SamplingClient, TargetClient, TrainingClient
 
 __all__ = ["forward_continuations", "measures_continuations", "measures_targets", "sample_continuations"]
 
@@ -61,7 +56,7 @@ async def sample_continuations(
         try:
             return await _by_targets(targets, prompt, continuations)
         except FailedPrecondition as error:
-            if error.reason != NO_TARGET_LOGPROBS:
+            if error.reason != Reason.NO_TARGET_LOGPROBS:
                 raise
     return await _by_prompts(targets, prompt, continuations)
 
@@ -197,4 +192,4 @@ def _check(prompt: Tokens, continuations: Sequence[Tokens]) -> None:
 
 
 def _nonsense(message: str) -> BackendError:
-    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

@@ -8,6 +8,7 @@ from typing import TypeGuard
 import numpy as np
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelInput
 from crucible_worker.backends.base import GreedyClient, SamplingClient
 
@@ -49,4 +50,4 @@ async def greedy_tokens(client: GreedyClient, tokens: np.ndarray) -> np.ndarray:
 
 
 def _nonsense(message: str) -> BackendError:
-    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

@@ -206,15 +206,16 @@ async def _grade(source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool
 
 def _read(source: BinaryIO, *, code: bool) -> Iterator[PairLine]:
     from crucible_bridge.errors import FailedPrecondition
+    from crucible_bridge.reasons import Reason
     from crucible_worker.cli.pairs import read_pairs
     from crucible_worker.runs.jsonl import MalformedLine
 
     try:
         yield from read_pairs(source, code=code)
     except MalformedLine as error:
-        raise FailedPrecondition(f"--input: a line {error}", reason="UNREADABLE") from error
+        raise FailedPrecondition(f"--input: a line {error}", reason=Reason.UNREADABLE) from error
     except OSError as error:
-        raise FailedPrecondition(f"--input: cannot be read: {error.strerror}", reason="UNREADABLE") from error
+        raise FailedPrecondition(f"--input: cannot be read: {error.strerror}", reason=Reason.UNREADABLE) from error
 
 
 def _chunks(lines: Iterator[PairLine]) -> Iterator[Sequence[PairLine]]:

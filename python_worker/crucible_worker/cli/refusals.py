@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from crucible_bridge.errors import (
     AlreadyExists,
@@ -14,6 +14,7 @@ from crucible_bridge.errors import (
     NotFound,
     PermissionDenied,
 )
+from crucible_bridge.reasons import Reason
 from crucible_worker.config import Settings
 
 __all__ = ["Refused", "in_flags", "refusing"]
@@ -36,18 +37,18 @@ _FLAGS = {
 }
 """By the beginning of a field's path; the first that fits."""
 
-_REASON_FLAGS = {
-    "UNKNOWN_EMBEDDED_MODEL": "--model",
-    "MODEL_NOT_FOUND": "--model",
-    "MODEL_REFUSED": "--model",
-    "PICKLED_WEIGHTS_REFUSED": "--model",
-    "NO_SAFETENSORS": "--model",
-    "NO_MODEL_CONFIG": "--model",
-    "NO_ADAPTER_CONFIG": "--model",
-    "BACKEND_KEY": "--model",
-    "ADAPTER_REFUSED": "--model",
-    "DEVICE_NOT_FOUND": "--model",
-    "PATH_OUT_OF_ROOT": "--model",
+_REASON_FLAGS: Mapping[str, str] = {
+    Reason.UNKNOWN_EMBEDDED_MODEL: "--model",
+    Reason.MODEL_NOT_FOUND: "--model",
+    Reason.MODEL_REFUSED: "--model",
+    Reason.PICKLED_WEIGHTS_REFUSED: "--model",
+    Reason.NO_SAFETENSORS: "--model",
+    Reason.NO_MODEL_CONFIG: "--model",
+    Reason.NO_ADAPTER_CONFIG: "--model",
+    Reason.BACKEND_KEY: "--model",
+    Reason.ADAPTER_REFUSED: "--model",
+    Reason.DEVICE_NOT_FOUND: "--model",
+    Reason.PATH_OUT_OF_ROOT: "--model",
 }
 """Of errors that name no field."""
 
@@ -135,7 +136,7 @@ def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:
     if differs := error.metadata.get("differs"):
         flags = ", ".join(dict.fromkeys(_flag_of(field, evaluators) for field in differs.split(", ")))
         message = message.replace(differs, flags)
-    if evaluators and error.reason == "EQUAL_KEYS":
+    if evaluators and error.reason == Reason.EQUAL_KEYS:
         other, kind = _flag_of(error.metadata["other"], evaluators), _typed(error.field, evaluators)
         return (
             f"and {other} both yield the key {error.metadata['key']!r}: "
@@ -146,11 +147,11 @@ def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:
 
 def _cure(error: BridgeError, settings: Settings) -> str:
     """What to do, or where was looked; begins with a semicolon unless it is empty."""
-    if error.reason in ("NO_SUCH_FILE", "OUTSIDE_ROOT"):
+    if error.reason in (Reason.NO_SUCH_FILE, Reason.OUTSIDE_ROOT):
         roots = f"; data roots: {', '.join(map(str, settings.data_roots))}"
-        return f"{roots}; --data-root DIR names another" if error.reason == "OUTSIDE_ROOT" else roots
-    if error.reason == "NOT_CACHED" and not settings.hub_network:
+        return f"{roots}; --data-root DIR names another" if error.reason == Reason.OUTSIDE_ROOT else roots
+    if error.reason == Reason.NOT_CACHED and not settings.hub_network:
         return "; with --hub-network it does"
-    if error.reason in ("MODEL_NOT_FOUND", "PATH_OUT_OF_ROOT"):
+    if error.reason in (Reason.MODEL_NOT_FOUND, Reason.PATH_OUT_OF_ROOT):
         return f"; model roots: {', '.join(map(str, settings.model_roots))}"
     return ""

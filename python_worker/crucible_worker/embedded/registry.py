@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 from crucible_bridge.errors import NotFound
+from crucible_bridge.reasons import Reason
 
 __all__ = ["names", "path"]
 
@@ -30,7 +31,7 @@ def path(name: str) -> Path:
     """
     if name not in names():
         raise NotFound(
-            f"there is no embedded model {name!r}; there are {', '.join(names())}", reason="UNKNOWN_EMBEDDED_MODEL"
+            f"there is no embedded model {name!r}; there are {', '.join(names())}", reason=Reason.UNKNOWN_EMBEDDED_MODEL
         )
     model, _, step = name.partition("@")
     return _CHECKPOINTS / model / step

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model
 from crucible_worker.rendering import answer_of, ask, without_thinking
@@ -81,7 +82,7 @@ class Answering:
         asked = await ask(model, input, params, renderer=self.renderer)
         if len(asked.answers) != 1:
             message = f"was asked for one answer and gave {len(asked.answers)}"
-            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+            raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
         (sequence,) = asked.answers
         output, replaced = _SURROGATES.subn("\ufffd", sequence.text)
         said = answer_of(output, self.renderer)
@@ -109,4 +110,4 @@ def check_sampling_client(model: Model, kind: str, who: str = "the model") -> No
         FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
     """
     if model.sampling is None:
-        raise FailedPrecondition(f"{kind} needs a sampling client, which {who} lacks", reason="MISSING_CLIENT")
+        raise FailedPrecondition(f"{kind} needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)

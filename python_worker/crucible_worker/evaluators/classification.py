@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -184,7 +185,7 @@ class Classification:
         self.check_sample(sample)
         target = named_choice(sample.targets[0], self.labels)
         if target is None:
-            problem = Problem(reason="UNDECIDED", message="the target is none of the labels")
+            problem = Problem(reason=Reason.UNDECIDED, message="the target is none of the labels")
             return Outcome(verdict=Verdict.UNDECIDED, problem=problem)
         outcome = await self.asking.run(self._asked(sample), context)
         if not outcome.verdict.scored:

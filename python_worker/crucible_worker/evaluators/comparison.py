@@ -14,6 +14,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Conversation,
     Datum,
@@ -173,7 +174,7 @@ class Comparison(Judged):
         )
         reason = too_long((asked, answer.text, reference)) if reference.strip() else "the reference is empty"
         if reason:
-            problem = Problem(reason="UNDECIDED", message=reason)
+            problem = Problem(reason=Reason.UNDECIDED, message=reason)
             return dataclasses.replace(found, verdict=Verdict.UNDECIDED, problem=problem)
         if says_nothing(answer.text, (reference,)):
             return dataclasses.replace(found, score=0.0, method=NO_CONTENT)
@@ -228,4 +229,4 @@ def _check_preference(options: Mapping[str, Any]) -> None:
 
 def _invalid(said: Said) -> Problem:
     message = f'the judge said neither "A" nor "B" nor "tie": {said.shown(_SHOWN_CHARS)}'
-    return Problem(reason="INVALID_JUDGEMENT", message=shorten(message, MAX_PROBLEM_BYTES))
+    return Problem(reason=Reason.INVALID_JUDGEMENT, message=shorten(message, MAX_PROBLEM_BYTES))

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, Goal
 from crucible_worker.entry_points import EntryPoints, told
 from crucible_worker.evaluators.guarded import GuardedType
@@ -23,7 +24,7 @@ __all__ = ["GROUP", "described", "find", "names"]
 GROUP = "crucible_worker.evaluators"
 """Where evaluators are announced."""
 
-_POINTS = EntryPoints(group=GROUP, what="evaluator", reason="BAD_EVALUATOR")
+_POINTS = EntryPoints(group=GROUP, what="evaluator", reason=Reason.BAD_EVALUATOR)
 
 
 def names() -> Sequence[str]:

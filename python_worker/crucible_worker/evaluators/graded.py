@@ -9,6 +9,7 @@ from typing import Any
 
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelRef, Problem, Sample, SampleResult, Verdict
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import Answer, check_sampling_client
@@ -134,7 +135,7 @@ async def grade_answer(grader: Grader, answer: Answer, sample: Sample, context: 
     """
     grade = await grader_for(grader, sample, context).grade(answer.text, sample.targets, sample.choices)
     if grade.verdict.scored and not (grade.score is not None and 0 <= grade.score <= 1):
-        raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason="BAD_SCORE")
+        raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason=Reason.BAD_SCORE)
     if not answer.only_thought or not grade.verdict.scored:
         return grade
     method = NO_ANSWER_CUT if answer.sequence.stop_reason == "length" else NO_ANSWER
@@ -153,5 +154,5 @@ def problem_of_grade(grade: Grade) -> Problem | None:
         return None
     if grade.problem is not None:
         return grade.problem
-    reason = "GRADER_FAILED" if grade.verdict is Verdict.ERROR else "UNDECIDED"
+    reason = Reason.GRADER_FAILED if grade.verdict is Verdict.ERROR else Reason.UNDECIDED
     return Problem(reason=reason, message=shorten(grade.reason or "the grader gave no reason", MAX_PROBLEM_BYTES))

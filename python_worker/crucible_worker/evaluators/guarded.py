@@ -10,8 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import structlog
+
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluatorInfo,
     Metrics,
@@ -26,6 +29,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.base import Evaluator, EvaluatorType, Outcome, SampleContext
+from crucible_worker.faults import logged, with_id
 
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
 
@@ -34,6 +38,7 @@ MAX_OUTPUT_BYTES = 1 << 20
 MAX_MEASUREMENTS = 1_000
 """Measurements of one sample."""
 
+_log = structlog.get_logger(__name__)
 _METHODS = ("check", "check_sample", "run", "aggregate")
 
 
@@ -104,13 +109,13 @@ class Guarded:
         try:
             outcome = await self.evaluator.run(sample, context)
         except SystemExit as error:
-            raise self._failed(f"wanted to exit: {told(error)}") from error
+            raise self._failed(f"wanted to exit: {told(error)}", error) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Nobody cancels this sample: let through, it would silently end one of those that take samples.
-            raise self._failed("was cancelled by what it waited for") from error
+            raise self._failed("was cancelled by what it waited for", error) from error
         if not isinstance(outcome, Outcome):
             raise self._failed(f"gave a {type(outcome).__name__}, not an Outcome")
         return self._checked(outcome)
@@ -125,7 +130,7 @@ class Guarded:
         try:
             metrics = self.evaluator.aggregate(results)
         except SystemExit as error:
-            raise self._failed(f"wanted to exit: {told(error)}") from error
+            raise self._failed(f"wanted to exit: {told(error)}", error) from error
         if not isinstance(metrics, Metrics):
             raise self._failed(f"gave a {type(metrics).__name__}, not Metrics")
         found = {*metrics.values, *metrics.undefined}
@@ -166,7 +171,8 @@ class Guarded:
         if outcome.verdict.scored:
             return None
         if not isinstance(given, Problem):
-            return Problem(reason=outcome.verdict.value.upper(), message=f"the evaluator {self.name} gave no reason")
+            reason = Reason.ERROR if outcome.verdict is Verdict.ERROR else Reason.UNDECIDED
+            return Problem(reason=reason, message=f"the evaluator {self.name} gave no reason")
         reason, message = (shorten(str(text), MAX_PROBLEM_BYTES) for text in (given.reason, given.message))
         return Problem(reason=reason, message=message, retryable=given.retryable is True)
 
@@ -186,10 +192,12 @@ class Guarded:
         try:
             return given.checked("group")
         except Exception as error:  # its fields may hold anything
-            raise self._failed(f"gave rollouts that are none: {told(error)}") from error
+            raise self._failed(f"gave rollouts that are none: {told(error)}", error) from error
 
-    def _failed(self, message: str) -> InternalError:
-        return InternalError(f"the evaluator {self.name!r} {message}", reason="EVALUATOR_FAILED")
+    def _failed(self, message: str, error: BaseException | None = None) -> InternalError:
+        what = f"the evaluator {self.name!r} {message}"
+        error_id = logged(_log, "evaluator_failed", error, what=what)
+        return InternalError(with_id(what, error_id), reason=Reason.EVALUATOR_FAILED, metadata={"error_id": error_id})
 
 
 @contextmanager
@@ -203,7 +211,7 @@ def _refused(name: str, what: str) -> Iterator[None]:
 
 
 def _bad(name: str, message: str) -> FailedPrecondition:
-    return FailedPrecondition(f"the evaluator {name!r} {message}", reason="BAD_EVALUATOR")
+    return FailedPrecondition(f"the evaluator {name!r} {message}", reason=Reason.BAD_EVALUATOR)
 
 
 def _is_number(value: object) -> bool:

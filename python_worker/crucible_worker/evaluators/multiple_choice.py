@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -223,7 +224,7 @@ class MultipleChoice:
         )
 
     def _undecided(self, why: str, measurements: Mapping[str, float]) -> Outcome:
-        problem = Problem(reason="UNDECIDED", message=why)
+        problem = Problem(reason=Reason.UNDECIDED, message=why)
         return Outcome(verdict=Verdict.UNDECIDED, method=self.measure.value, problem=problem, measurements=measurements)
 
     async def _logprobs(
@@ -247,7 +248,7 @@ class MultipleChoice:
             return None, training
         needed = "a sampling or a training" if self.client == _AUTO else f"a {self.client}"
         raise FailedPrecondition(
-            f"multiple_choice needs {needed} client, which the model lacks", reason="MISSING_CLIENT"
+            f"multiple_choice needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT
         )
 
 
@@ -255,10 +256,10 @@ def _check(logprobs: Sequence[np.ndarray]) -> None:
     values = np.concatenate(logprobs)
     if nan := int(np.count_nonzero(np.isnan(values))):
         message = f"{nan:,} of {values.size:,} log-probabilities are NaN"
-        raise BackendError(message, reason="NAN_LOGPROB", retryable=False)
+        raise BackendError(message, reason=Reason.NAN_LOGPROB, retryable=False)
     if infinite := int(np.count_nonzero(np.isposinf(values))):
         message = f"{infinite:,} of {values.size:,} log-probabilities are +inf"
-        raise BackendError(message, reason="INFINITE_LOGPROB", retryable=False)
+        raise BackendError(message, reason=Reason.INFINITE_LOGPROB, retryable=False)
 
 
 def _measurements(found: Sequence[ChoiceLikelihood], right: frozenset[int]) -> dict[str, float]:

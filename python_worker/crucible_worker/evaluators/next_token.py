@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -24,7 +25,6 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import (
-    NO_GREEDY_TOKENS,
     UNKNOWN_TOKEN,
     CookbookTokenizer,
     GreedyClient,
@@ -189,12 +189,13 @@ class NextToken:
             return False
         if not isinstance(tokenizer, CookbookTokenizer):
             raise FailedPrecondition(
-                "the model has no tokenizer at hand: the text of its tokens cannot be cleaned", reason="NO_TOKENIZER"
+                "the model has no tokenizer at hand: the text of its tokens cannot be cleaned",
+                reason=Reason.NO_TOKENIZER,
             )
         if UNKNOWN_TOKEN in likeliest:
             raise FailedPrecondition(
                 "the model's service does not tell likeliest tokens by their ids: their text cannot be cleaned",
-                reason=NO_GREEDY_TOKENS,
+                reason=Reason.NO_GREEDY_TOKENS,
             )
         try:
             told, own = [await self.clean.text(await tokenizer.decode(each.tolist())) for each in (likeliest, wanted)]
@@ -208,7 +209,7 @@ def _client(model: Model) -> GreedyClient:
     if client is None or not tells_greedy(client):
         raise FailedPrecondition(
             f"{_KIND} needs a sampling client that tells likeliest tokens, which the model lacks",
-            reason="MISSING_CLIENT",
+            reason=Reason.MISSING_CLIENT,
         )
     return client
 

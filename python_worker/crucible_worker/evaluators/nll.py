@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -128,7 +129,7 @@ class NLL:
         if self._training(model) is None and self._sampling(model) is None:
             needed = "a training or a sampling" if self.client == _AUTO else f"a {self.client}"
             raise FailedPrecondition(
-                f"{self.kind} needs {needed} client, which the model lacks", reason="MISSING_CLIENT"
+                f"{self.kind} needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT
             )
 
     def check_sample(self, sample: Sample) -> None:
@@ -176,11 +177,11 @@ class NLL:
             cuts = (window.cut(datum, targets, weights) for window in windows)
             answers = [await _compute_logprobs(sampling, cut) for cut in cuts]
         else:
-            raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason="MISSING_CLIENT")
+            raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason=Reason.MISSING_CLIENT)
         logprobs = np.concatenate([window.measured(answer) for window, answer in zip(windows, answers, strict=True)])
         parts = nll_parts(logprobs, weights)
         if parts.nan or parts.plus_inf:
-            reason = "NAN_LOGPROB" if parts.nan else "INFINITE_LOGPROB"
+            reason = Reason.NAN_LOGPROB if parts.nan else Reason.INFINITE_LOGPROB
             raise BackendError(parts.undefined, reason=reason, retryable=False)
         return Outcome(
             verdict=Verdict.MEASURED,
@@ -234,7 +235,7 @@ async def _compute_logprobs(client: SamplingClient, datum: Datum) -> np.ndarray:
 
 
 def _nonsense(message: str) -> BackendError:
-    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
 
 
 def _measurements(parts: NLLParts) -> dict[str, float]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import entry_points
 from crucible_worker.evaluators.accuracy import AccuracyType
@@ -150,7 +151,7 @@ def _type_of(kind: str, field: str) -> _Kind:
     found = EVALUATORS.get(kind) or entry_points.find(kind)
     if found is None:
         known = ", ".join(kinds())
-        raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason="UNKNOWN_EVALUATOR")
+        raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason=Reason.UNKNOWN_EVALUATOR)
     return found
 
 

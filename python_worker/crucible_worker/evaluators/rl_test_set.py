@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, Metrics, ModelRef, Sample, SampleResult, SamplingParams
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import KEEP_THINKING, Answering, check_sampling_client
@@ -134,7 +135,7 @@ class RLTestSet:
         if self.fallen:
             raise BackendError(
                 f"was not begun: the sample {shorten(self.fallen[0], MAX_PROBLEM_BYTES)!r} has failed",
-                reason="FAILED_FAST",
+                reason=Reason.FAILED_FAST,
                 retryable=True,
             )
         asker = Asker(model=context.model, answering=self.answering)
@@ -174,7 +175,7 @@ class RLTestSet:
                 totals.add(result.group)
                 unseen += unseen_turns(result)
         if skipped and self._fails_fast:
-            raise BackendError(first, reason="ROLLOUT_FAILED", retryable=False)
+            raise BackendError(first, reason=Reason.ROLLOUT_FAILED, retryable=False)
         metrics = without_observations(totals.metrics()) if unseen else totals.metrics()
         return Metrics({**metrics.values, **counts_of(errors, skipped)}, metrics.undefined)
 

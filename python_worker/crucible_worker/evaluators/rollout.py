@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -124,7 +125,7 @@ class Rollout(AsAccuracy):
         if self.intermediates and context.model.tokenizer is None and not isinstance(sample.input, Datum):
             # Nothing is sampled that could not be kept.
             raise FailedPrecondition(
-                "the model has no tokenizer at hand, and intermediates are tokens", reason="NO_TOKENIZER"
+                "the model has no tokenizer at hand, and intermediates are tokens", reason=Reason.NO_TOKENIZER
             )
         answer, outcome = await self.answering.answered(sample, context)
         if not self.intermediates or outcome.score is None:
@@ -141,5 +142,5 @@ def _kept(answer: Answer, reward: float) -> TrajectoryGroup:
     try:
         turn = Transition.of(answer.prompt, answer.sequence, reward=reward, intermediates=True)
     except InvalidField as error:
-        raise BackendError(f"{error.field} {error.message}", reason="BACKEND_ANSWER", retryable=False) from error
+        raise BackendError(f"{error.field} {error.message}", reason=Reason.BACKEND_ANSWER, retryable=False) from error
     return TrajectoryGroup(trajectories=(Trajectory(transitions=(turn,)),))

@@ -10,6 +10,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     EvaluatorInfo,
@@ -153,7 +154,9 @@ class RubricEvaluator(Judged):
         grade = found.grade
         problem = None
         if not grade.verdict.scored:
-            problem = grade.problem or Problem(reason="UNDECIDED", message=shorten(grade.reason, MAX_PROBLEM_BYTES))
+            problem = grade.problem or Problem(
+                reason=Reason.UNDECIDED, message=shorten(grade.reason, MAX_PROBLEM_BYTES)
+            )
         return Outcome(
             verdict=Verdict.MEASURED if grade.verdict.scored else grade.verdict,
             score=grade.score,

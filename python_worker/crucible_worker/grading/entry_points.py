@@ -24,9 +24,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import structlog
+
 from crucible_bridge.errors import BridgeError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Verdict
 from crucible_worker.entry_points import EntryPoints, told
+from crucible_worker.faults import logged, with_id
 from crucible_worker.grading.base import Grade, Grader, GraderType
 
 __all__ = ["GROUP", "Guarded", "find", "names"]
@@ -34,7 +38,8 @@ __all__ = ["GROUP", "Guarded", "find", "names"]
 GROUP = "crucible_worker.graders"
 """Where graders are announced."""
 
-_POINTS = EntryPoints(group=GROUP, what="grader", reason="BAD_GRADER")
+_log = structlog.get_logger(__name__)
+_POINTS = EntryPoints(group=GROUP, what="grader", reason=Reason.BAD_GRADER)
 _VERDICTS = (Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL, Verdict.UNDECIDED, Verdict.ERROR)
 
 
@@ -86,7 +91,8 @@ class Guarded:
         try:
             grade = await self.grader.grade(response, targets, choices)
         except Exception as error:  # whatever foreign code does
-            return self._error(f"failed: {told(error)}")
+            error_id = logged(_log, "grader_failed", error, grader=self.name)
+            return self._error(with_id(f"failed: {told(error)}", error_id))
         if not isinstance(grade, Grade):
             return self._error(f"gave a {type(grade).__name__}, not a Grade")
         if grade.verdict not in _VERDICTS:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading.json_document import MAX_NESTING, MAX_STEPS, TYPES, Check, Exhausted, is_number
 from crucible_worker.grading.patterns import BadPattern, Pattern, compiled
 
@@ -245,7 +246,7 @@ class _Reader:
 
 
 def _invalid(field: str, message: str) -> InvalidField:
-    return InvalidField(field, message, reason="INVALID_SCHEMA")
+    return InvalidField(field, message, reason=Reason.INVALID_SCHEMA)
 
 
 def _are_names(value: Any) -> bool:

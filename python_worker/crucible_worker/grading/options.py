@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -82,7 +83,9 @@ def _described(error: ValidationError, field: str) -> InvalidField:
             names = ", ".join(known) or "none"
             near = difflib.get_close_matches(unknown[:_MAX_SHOWN], known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            return InvalidField(path + _step(unknown), f"is unknown; {hint}known are: {names}", reason="UNKNOWN_OPTION")
+            return InvalidField(
+                path + _step(unknown), f"is unknown; {hint}known are: {names}", reason=Reason.UNKNOWN_OPTION
+            )
         case "required":
             missing = next(key for key in rule if key not in value)
             return InvalidField(path + _step(missing), "is missing")

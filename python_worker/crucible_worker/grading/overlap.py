@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, measured, undecided
 from crucible_worker.grading.normalize import Normalization, Unnormalizable, without_punctuation
@@ -65,7 +66,7 @@ def require(module: str) -> None:
     if importlib.util.find_spec(module) is None:
         name = module.replace("_", "-")
         message = f"{name} is not installed: pip install 'crucible-bridge[{_EXTRA}]'"
-        raise FailedPrecondition(message, reason="EXTRA_NOT_INSTALLED")
+        raise FailedPrecondition(message, reason=Reason.EXTRA_NOT_INSTALLED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import structlog
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading.children import Answer, work
 from crucible_worker.grading.pool_forkserver import forkserver_loaded
 from crucible_worker.grading.pool_processes import Ending, Processes
@@ -245,7 +246,7 @@ class GradingPool:
             if said is not Ending.BROKEN:
                 return _End(said, time.monotonic_ns() - started)
             self._retire(processes)
-        raise Unavailable("the children that grade die again and again", reason="GRADING_POOL")
+        raise Unavailable("the children that grade die again and again", reason=Reason.GRADING_POOL)
 
     async def _ready(self) -> Processes:
         """The processes, which are started where there are none."""
@@ -279,7 +280,7 @@ class GradingPool:
             processes = await Processes.start(self.children, self._modules)
             if processes is not None:
                 return processes
-        raise Unavailable("the children that grade do not start: none of them answers", reason="GRADING_POOL")
+        raise Unavailable("the children that grade do not start: none of them answers", reason=Reason.GRADING_POOL)
 
     async def _loaded(self) -> None:
         """Wait for the forkserver, which takes a second, unless the pool is closed meanwhile."""
@@ -318,9 +319,9 @@ class GradingPool:
 
 
 def _closed() -> Unavailable:
-    return Unavailable("grading is closed", reason="GRADING_CLOSED", retryable=False)
+    return Unavailable("grading is closed", reason=Reason.GRADING_CLOSED, retryable=False)
 
 
 def no_pool() -> FailedPrecondition:
     """The error of a worker that has no processes for mathematics."""
-    return FailedPrecondition("this worker grades no math: --grading-processes is 0", reason="NO_GRADING_POOL")
+    return FailedPrecondition("this worker grades no math: --grading-processes is 0", reason=Reason.NO_GRADING_POOL)

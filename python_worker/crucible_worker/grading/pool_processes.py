@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading import children
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Processes:
         if isinstance(answer, Ending):
             return None
         if answer:
-            raise Unavailable(f"the children that grade do not start: {answer}", reason="GRADING_POOL")
+            raise Unavailable(f"the children that grade do not start: {answer}", reason=Reason.GRADING_POOL)
         return processes
 
     @classmethod

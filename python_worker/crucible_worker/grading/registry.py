@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading import entry_points
 from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
@@ -150,7 +151,7 @@ def create(
     grader = own or entry_points.find(name)
     if grader is None:
         known = ", ".join([*GRADERS, *(other for other in entry_points.names() if other not in GRADERS)])
-        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason="UNKNOWN_GRADER")
+        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
     checked = checked_options(options, grader.options_schema, options_field)
     try:
         return grader.make(checked, **(handed(own.make, parts) if own else {}))

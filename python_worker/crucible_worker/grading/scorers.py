@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import structlog
+
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BoxedForm,
     ChoiceScorer,
@@ -25,6 +28,7 @@ from crucible_bridge.types import (
     TextScorer,
     Verdict,
 )
+from crucible_worker.faults import logged, with_id
 from crucible_worker.grading import base
 from crucible_worker.grading.choice import MultipleChoice, check_choices
 from crucible_worker.grading.direct import DirectGrader
@@ -38,6 +42,7 @@ from crucible_worker.grading.text import Contains, ExactMatch
 
 __all__ = ["score", "scorer_of"]
 
+_log = structlog.get_logger(__name__)
 _PARTLY = {"f1": F1, "bleu": Bleu, "rouge": Rouge}
 _FORM_FIELDS = {BoxedForm: "boxed", MarksForm: "marks.marks", JsonSchemaForm: "json_schema"}
 _PARTLY_RIGHT = 0.5  # the threshold of these, where none is given
@@ -104,7 +109,9 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
     try:
         grade = grader.grade_now(item.text, item.targets, choices)
     except Exception as error:  # a bug of ours or of a library: one item's, not the batch's
-        problem = Problem(reason="GRADER_FAILED", message=f"the scorer failed: {type(error).__name__}: {error}"[:500])
+        error_id = logged(_log, "grader_failed", error, scorer=_name(options))
+        message = with_id(f"{type(error).__name__} in the scorer", error_id)
+        problem = Problem(reason=Reason.GRADER_FAILED, message=message)
         return Grade(
             id=item.id,
             verdict=Verdict.ERROR,

@@ -6,6 +6,7 @@ import hmac
 from typing import Any
 
 from crucible_bridge.errors import Unauthenticated
+from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method
 
 __all__ = ["authenticated"]
@@ -25,7 +26,7 @@ def authenticated(inner: Handle, method: Method, token: str | None) -> Handle:
                 scheme, _, shown = given.partition(b" ")
                 if scheme.lower() == b"bearer" and hmac.compare_digest(shown, expected):
                     return await inner(request, context)
-                raise Unauthenticated("the token is wrong", reason="WRONG_TOKEN")
-        raise Unauthenticated("the call needs 'authorization: Bearer <token>'", reason="MISSING_TOKEN")
+                raise Unauthenticated("the token is wrong", reason=Reason.WRONG_TOKEN)
+        raise Unauthenticated("the call needs 'authorization: Bearer <token>'", reason=Reason.MISSING_TOKEN)
 
     return handle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 
+from crucible_bridge.reasons import Reason
 from crucible_worker.alarms import Alarms, TimeBound
 from crucible_worker.interceptors.methods import HEALTH, REFLECTION, Method
 from crucible_worker.interceptors.room import Room, exhausted
@@ -50,13 +51,13 @@ class Calls:
             raise draining_error()
         slot, limit = (method.service, method.streams), self._room(method)
         if self._open[slot] >= limit:
-            what = "streams" if method.streams else "calls"
-            raise exhausted(f"{method.service} has {limit} {what} open already", f"TOO_MANY_{what.upper()}")
+            what, reason = ("streams", Reason.TOO_MANY_STREAMS) if method.streams else ("calls", Reason.TOO_MANY_CALLS)
+            raise exhausted(f"{method.service} has {limit} {what} open already", reason)
         if method.streams and _is_one_connection(peer):
             of_peer, limit = (method.service, peer), self._limits.max_streams_per_peer
             if self._of_peers[of_peer] >= limit:
                 message = f"{method.service} has {limit} streams of this connection open already"
-                raise exhausted(message, "TOO_MANY_STREAMS_OF_PEER")
+                raise exhausted(message, Reason.TOO_MANY_STREAMS_OF_PEER)
             self._of_peers[of_peer] += 1
         self._open[slot] += 1
 

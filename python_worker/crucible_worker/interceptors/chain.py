@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from crucible_bridge.codec.maps import LARGE_BYTES, has_maps, refuse_large_maps
 from crucible_bridge.errors import DeadlineExceeded, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.admission import admitted
 from crucible_worker.interceptors.authentication import authenticated
 from crucible_worker.interceptors.calls import Calls
@@ -90,9 +91,9 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 if not arrival.expired():
                     raise
                 message = f"the request has not arrived within {seconds:g} s"
-                raise DeadlineExceeded(message, reason="REQUEST_TOO_SLOW") from None
+                raise DeadlineExceeded(message, reason=Reason.REQUEST_TOO_SLOW) from None
             if data is _END:
-                raise InvalidField("request", "is missing", reason="MALFORMED_MESSAGE")
+                raise InvalidField("request", "is missing", reason=Reason.MALFORMED_MESSAGE)
             with calls.room.working_on(len(data)):
                 message = await parse(data)
                 del data  # it may be large
@@ -162,6 +163,6 @@ def _parser(handler: Any) -> _Parse:
         try:
             return deserialize(data)
         except DecodeError:
-            raise InvalidField("request", "is not a message of this method", reason="MALFORMED_MESSAGE") from None
+            raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
 
     return parse

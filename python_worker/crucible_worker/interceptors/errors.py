@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import Any
 
 import grpc
@@ -12,6 +11,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, InternalError
 from crucible_bridge.status import to_status
+from crucible_worker.faults import logged
 from crucible_worker.interceptors.methods import Context, Handle
 
 __all__ = ["mapped"]
@@ -33,9 +33,7 @@ def mapped(inner: Handle) -> Handle:
         except BridgeError as error:
             status = to_status(error)
         except Exception as error:
-            # Its text may hold model output or a path: the log gets it, the wire an id to find it by.
-            error_id = secrets.token_hex(8)
-            log.error("unexpected_error", error_id=error_id, exc_info=error)
+            error_id = logged(log, "unexpected_error", error)
             status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
         return await context.abort(*status)
 

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from crucible_bridge.reasons import Code
 from crucible_worker.interceptors.methods import Context, Handle, Method
 from crucible_worker.telemetry.logging import bind_contextvars
 
@@ -36,7 +37,7 @@ def logged(inner: Handle, method: Method) -> Handle:
             raise
         except (asyncio.CancelledError, grpc.aio.BaseError):
             # The client is gone: it cancelled, or what was sent met a closed stream.
-            say("call", code="CANCELLED", milliseconds=_since(started))
+            say("call", code=Code.CANCELLED.value, milliseconds=_since(started))
             raise
         say("call", code="OK", milliseconds=_since(started))
         return response

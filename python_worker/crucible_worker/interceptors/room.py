@@ -8,6 +8,7 @@ import contextlib
 import time
 
 from crucible_bridge.errors import ResourceExhausted
+from crucible_bridge.reasons import Reason
 from crucible_worker.alarms import Alarms
 
 __all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Room", "exhausted"]
@@ -91,7 +92,7 @@ class Room:
     def _full(self, size: int) -> ResourceExhausted:
         taken = self._bytes + self._waiting_bytes
         message = f"the message has {size:,} bytes, and those in work {taken:,} of at most {self._most:,}"
-        return exhausted(message, "TOO_MANY_REQUEST_BYTES")
+        return exhausted(message, Reason.TOO_MANY_REQUEST_BYTES)
 
 
 class _Waiting:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model, SamplingClient, TextSamplingClient
 from crucible_worker.rendering import role_colon
@@ -66,7 +67,7 @@ async def ask(
     """
     client = model.sampling
     if client is None:
-        raise FailedPrecondition("the model has no sampling client", reason="MISSING_CLIENT")
+        raise FailedPrecondition("the model has no sampling client", reason=Reason.MISSING_CLIENT)
     if isinstance(input, ModelInput | Datum):
         prompt = input.model_input if isinstance(input, Datum) else input
     elif model.tokenizer is None and _takes_words(client):
@@ -93,7 +94,7 @@ async def _in_words(
     raise FailedPrecondition(
         "the model's tokenizer lies with its server, and tinker-cookbook's renderers need one at hand, as local models "
         "have it",
-        reason="NO_COOKBOOK_TOKENIZER",
+        reason=Reason.NO_COOKBOOK_TOKENIZER,
     )
 
 

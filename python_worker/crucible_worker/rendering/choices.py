@@ -14,6 +14,7 @@ import string
 from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.backends.encoding import encode_all
@@ -149,7 +150,7 @@ async def _encoded_together(
     seam = min(_common(question, whole) for whole in wholes)
     if seam == 0:
         raise FailedPrecondition(
-            "the tokenizer joins the whole question with a choice: nothing is left before it", reason="NO_PROMPT"
+            "the tokenizer joins the whole question with a choice: nothing is left before it", reason=Reason.NO_PROMPT
         )
     return question[:seam], [whole[seam:] for whole in wholes]
 

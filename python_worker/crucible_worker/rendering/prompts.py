@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
 from crucible_worker.backends.base import CookbookTokenizer, Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
@@ -82,7 +83,9 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
         FailedPrecondition: the model has none.
     """
     if tokenizer is None:
-        raise FailedPrecondition("the model has no tokenizer: only tokens can be sent to it", reason="NO_TOKENIZER")
+        raise FailedPrecondition(
+            "the model has no tokenizer: only tokens can be sent to it", reason=Reason.NO_TOKENIZER
+        )
     return tokenizer
 
 
@@ -95,7 +98,7 @@ def require_cookbook(tokenizer: Tokenizer) -> CookbookTokenizer:
     if not isinstance(tokenizer, CookbookTokenizer):
         raise FailedPrecondition(
             "the model's tokenizer is not at hand as tinker-cookbook's renderers need it: local models have such a one",
-            reason="NO_COOKBOOK_TOKENIZER",
+            reason=Reason.NO_COOKBOOK_TOKENIZER,
         )
     return tokenizer
 
@@ -125,7 +128,7 @@ async def encode_conversation(
     """
     if not tokenizer.has_chat_template:
         raise FailedPrecondition(
-            "the model has no chat template: a conversation cannot be rendered for it", reason="NO_CHAT_TEMPLATE"
+            "the model has no chat template: a conversation cannot be rendered for it", reason=Reason.NO_CHAT_TEMPLATE
         )
     if not messages:
         raise InvalidField("input.messages", "is empty")

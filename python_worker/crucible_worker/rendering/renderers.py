@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum
 from crucible_worker.rendering import role_colon, tinker_cookbook
 
@@ -78,7 +79,7 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
     """
     if renderer == RAW and isinstance(input, Conversation):
         raise InvalidField(
-            "conversation", "has roles, and the renderer raw takes text alone", reason="RAW_CONVERSATION"
+            "conversation", "has roles, and the renderer raw takes text alone", reason=Reason.RAW_CONVERSATION
         )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
@@ -174,6 +175,6 @@ async def _span(
             raise FailedPrecondition(
                 f"the chat template renders messages before message {index} otherwise when others follow: "
                 "its tokens cannot be told from the rest",
-                reason="CHAT_TEMPLATE_NOT_STABLE",
+                reason=Reason.CHAT_TEMPLATE_NOT_STABLE,
             )
     return len(opening), len(closing)

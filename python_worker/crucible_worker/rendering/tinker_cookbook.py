@@ -14,6 +14,7 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered
 
@@ -81,7 +82,7 @@ def _measured(made: Any, messages: list[dict[str, str]], train_on: str) -> Rende
     if train_on == "all_assistant" and not made.has_extension_property:
         raise FailedPrecondition(
             "the renderer writes messages otherwise when others follow: measure last_assistant instead",
-            reason="CHAT_TEMPLATE_NOT_STABLE",
+            reason=Reason.CHAT_TEMPLATE_NOT_STABLE,
         )
     model_input, weights = made.build_supervised_example(messages, train_on_what=kinds[train_on])
     return Rendered(tokens=model_input.to_ints(), weights=[float(weight) for weight in weights])
@@ -96,14 +97,15 @@ def _made(tokenizer: Any, name: str) -> Any:
         return get_renderer(name, tokenizer)
     except Exception as error:  # its own error, an assertion or a KeyError of a token that the tokenizer lacks
         raise FailedPrecondition(
-            f"tinker-cookbook has no renderer {name!r} for this tokenizer: {_said(error)}", reason="UNKNOWN_RENDERER"
+            f"tinker-cookbook has no renderer {name!r} for this tokenizer: {_said(error)}",
+            reason=Reason.UNKNOWN_RENDERER,
         ) from error
 
 
 def _not_installed(module: str) -> FailedPrecondition:
     return FailedPrecondition(
         f"{module} is not installed: tinker-cookbook's renderers need it; pip install tinker-cookbook",
-        reason="EXTRA_NOT_INSTALLED",
+        reason=Reason.EXTRA_NOT_INSTALLED,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeGuard
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, Sample
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.prompts import render_question, require_tokenizer
@@ -37,7 +38,8 @@ async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
     begin = known.eos_token_id if known.bos_token_id is None else known.bos_token_id
     if begin is None:
         raise FailedPrecondition(
-            "the model has no token that begins a text: its first token cannot be measured", reason="NO_PREFIX_TOKEN"
+            "the model has no token that begins a text: its first token cannot be measured",
+            reason=Reason.NO_PREFIX_TOKEN,
         )
     tokens = list(await known.encode_continuation(text))
     if not tokens:

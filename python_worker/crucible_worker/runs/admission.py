@@ -20,6 +20,7 @@ from crucible_bridge.errors import (
     Unavailable,
 )
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, PlannedEvaluation, Problem
 from crucible_worker.backends.base import HeldModel, Model
 from crucible_worker.limits import WorkerLimits
@@ -37,7 +38,6 @@ __all__ = [
     "CALLER_LEFT",
     "CANCEL_CHECK_SECONDS",
     "DRAIN_RETRY_SECONDS",
-    "QUEUE_FULL",
     "QUEUE_RETRY_SECONDS",
     "Admission",
     "draining_error",
@@ -45,8 +45,6 @@ __all__ = [
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
-QUEUE_FULL = "QUEUE_FULL"
-"""Reason of a refusal that a later call may not meet."""
 QUEUE_RETRY_SECONDS = 5.0
 """What a caller is told to wait when the queue is full."""
 
@@ -54,10 +52,10 @@ _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the worker drains."""
 
-CALLER_LEFT = Problem(reason="CALLER_LEFT", message="the caller that holds the model left", retryable=True)
+CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller that holds the model left", retryable=True)
 """Why an evaluation is interrupted whose caller holds the model."""
 
-_DRAINING = Problem(reason="DRAINING", message="the worker drains", retryable=True)
+_DRAINING = Problem(reason=Reason.DRAINING, message="the worker drains", retryable=True)
 
 
 def _nothing(transaction: Transaction) -> None:
@@ -66,7 +64,7 @@ def _nothing(transaction: Transaction) -> None:
 
 def draining_error() -> Unavailable:
     """What a caller is told while the worker drains: another worker, or this one's successor, serves."""
-    return Unavailable("the worker is draining", reason="DRAINING", retry_after=DRAIN_RETRY_SECONDS)
+    return Unavailable("the worker is draining", reason=Reason.DRAINING, retry_after=DRAIN_RETRY_SECONDS)
 
 
 class Admission:
@@ -198,7 +196,7 @@ class Admission:
         attempt = self._attempts.get(number)
         if attempt is not None:
             message = shorten(reason, MAX_PROBLEM_BYTES) or "cancelled"
-            attempt.stop(Ending.CANCEL, Problem(reason="CANCELLED", message=message))
+            attempt.stop(Ending.CANCEL, Problem(reason=Reason.CANCELLED, message=message))
 
     def release(self, model: Model, problem: Problem) -> None:
         """Interrupt this worker's attempt that asks a model, where there is one: who holds the model is gone."""
@@ -336,7 +334,7 @@ class Admission:
             raise ResourceExhausted(
                 f"{taken} evaluations run or wait, the limit of max_queued_evaluations is "
                 f"{self._limits.max_queued_evaluations}",
-                reason=QUEUE_FULL,
+                reason=Reason.QUEUE_FULL,
                 retry_after=QUEUE_RETRY_SECONDS,
             )
 

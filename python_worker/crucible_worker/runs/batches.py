@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -12,8 +11,10 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, DeadlineExceeded, FailedPrecondition
 from crucible_bridge.problems import at_field, problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, Problem
 from crucible_worker.backends.base import Backend, Model
+from crucible_worker.faults import logged
 from crucible_worker.runs.calls import CallGate, GatedModel
 
 __all__ = ["Answers", "Ask", "Bounds", "ask_all", "each", "open_model"]
@@ -136,7 +137,7 @@ async def open_model(backends: Mapping[type[ModelRef], Backend], model: ModelRef
     backend = backends.get(type(model))
     if backend is None:
         raise FailedPrecondition(
-            f"is a {type(model).__name__}, for which this worker has no backend", reason="NO_BACKEND", field=field
+            f"is a {type(model).__name__}, for which this worker has no backend", reason=Reason.NO_BACKEND, field=field
         )
     try:
         opened = await backend.open(model)
@@ -158,14 +159,12 @@ async def _answer(ask: Ask[Q, R], index: int, question: Q | Problem, seconds: fl
     except TimeoutError as error:
         if timer.expired():
             message = f"took longer than item_timeout_ms, {seconds * 1000:.0f}"
-            return Problem(reason="ITEM_TIMEOUT", message=message, retryable=True)
+            return Problem(reason=Reason.ITEM_TIMEOUT, message=message, retryable=True)
         return _bug(error, index)
     except Exception as error:
         return _bug(error, index)
 
 
 def _bug(error: Exception, index: int) -> Problem:
-    # Its text may hold model output or a path: the log gets it, the caller an id to find it by.
-    error_id = secrets.token_hex(8)
-    _log.error("item_failed", index=index, error_id=error_id, exc_info=error)
-    return Problem(reason="INTERNAL", message=f"internal error {error_id}")
+    error_id = logged(_log, "item_failed", error, index=index)
+    return Problem(reason=Reason.INTERNAL, message=f"internal error {error_id}")

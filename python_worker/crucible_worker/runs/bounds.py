@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Limits, Problem
 from crucible_worker.alarms import Alarms
 from crucible_worker.evaluators.base import Bound
@@ -20,7 +21,7 @@ WIND_UP_SECONDS = 10.0
 def sample_timed_out(seconds: float) -> Problem:
     """What a sample ends with that took longer than its time."""
     message = f"took longer than sample_timeout_ms, {seconds * 1000:.0f}"
-    return Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True)
+    return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
 
 
 class Patience:
@@ -55,7 +56,7 @@ class Patience:
         if self._seconds is not None:
             return sample_timed_out(self._seconds)
         message = f"had no answer of a model for default_sample_timeout_seconds, {self._default_seconds:g}"
-        return Problem(reason="SAMPLE_TIMEOUT", message=message, retryable=True)
+        return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
 
     def answered(self) -> None:
         """A model has answered."""
@@ -86,7 +87,7 @@ def bound_of_task(limits: Limits, left: float | None) -> Bound | None:
         bounds.append(Bound(seconds=seconds, wind_up_seconds=WIND_UP_SECONDS, problem=sample_timed_out(seconds)))
     if left is not None:
         message = f"had not ended shortly before deadline_ms, {limits.deadline_ms}"
-        problem = Problem(reason="DEADLINE_EXCEEDED", message=message)
+        problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
         wind_up = max(0.0, min(WIND_UP_SECONDS, left / 10))
         bounds.append(Bound(seconds=max(0.0, left - wind_up), wind_up_seconds=wind_up, problem=problem))
     return min(bounds, key=lambda bound: bound.seconds, default=None)

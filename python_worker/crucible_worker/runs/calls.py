@@ -11,6 +11,7 @@ from typing import TypeGuard, TypeVar
 import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import (
     ContinuationsClient,
@@ -98,7 +99,7 @@ async def _called(function: Callable[[], Awaitable[T]]) -> T:
         if task is not None and task.cancelling():
             raise
         # Nobody cancelled us: the backend's own connection was closed under the call, as grpc.aio does it.
-        raise BackendError("the backend gave the call up", reason="BACKEND_CANCELLED") from None
+        raise BackendError("the backend gave the call up", reason=Reason.BACKEND_CANCELLED) from None
 
 
 def _backoff(attempt: int) -> float:

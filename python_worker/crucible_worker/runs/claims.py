@@ -10,6 +10,7 @@ import dataclasses
 import time
 
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.runs import lifecycle, run_events
 from crucible_worker.runs.journal import Transaction
@@ -107,7 +108,7 @@ def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: 
     raise AlreadyExists(
         f"{row.evaluation_id!r} is that of an evaluation with other settings, in {differs}: take another id for these, "
         "or the settings that it was started with",
-        reason="OTHER_SPECIFICATION",
+        reason=Reason.OTHER_SPECIFICATION,
         field="evaluation_id",
         metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint, "differs": differs},
     )
@@ -155,9 +156,9 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
             (contents.dataset_fingerprint, contents.model_fingerprint, contents.total, row.number),
         )
     elif contents.dataset_fingerprint != row.dataset_fingerprint:
-        raise _changed("dataset", "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
+        raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
     elif contents.model_fingerprint != row.model_fingerprint:
-        raise _changed("model", "checkpoint", row.model_fingerprint, contents.model_fingerprint)
+        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, contents.model_fingerprint)
 
 
 def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
@@ -194,10 +195,10 @@ def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, wor
     return find_by_number(transaction, row.number)
 
 
-def _changed(field: str, what: str, before: str, now: str) -> FailedPrecondition:
+def _changed(reason: Reason, what: str, before: str, now: str) -> FailedPrecondition:
     return FailedPrecondition(
         f"is not what it was when the evaluation started: the {what}'s fingerprint was {before}, now it is {now}",
-        reason=f"{field.upper()}_CHANGED",
-        field=field,
+        reason=reason,
+        field="dataset" if reason is Reason.DATASET_CHANGED else "model",
         metadata={"fingerprint": before, "present_fingerprint": now},
     )

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_COMPARED_EVALUATIONS,
     CompareRequest,
@@ -97,7 +98,7 @@ def _rows_named(connection: sqlite3.Connection, request: CompareRequest) -> Sequ
         if row is None:
             raise NotFound(
                 f"is {evaluation_id!r}, which no evaluation has or whose evaluation is no longer retained",
-                reason="UNKNOWN_EVALUATION",
+                reason=Reason.UNKNOWN_EVALUATION,
                 field=f"evaluation_ids[{index}]",
             )
         rows.append(row)
@@ -110,11 +111,11 @@ def _rows_of_run(connection: sqlite3.Connection, request: CompareRequest) -> Seq
     rows = [row for row in reversed(found) if not wanted or row.dataset_fingerprint == wanted]
     if not rows:
         data_set = " on this data set" if wanted and found else ""
-        raise NotFound(f"has no completed evaluation{data_set}", reason="UNKNOWN_RUN", field="run_id")
+        raise NotFound(f"has no completed evaluation{data_set}", reason=Reason.UNKNOWN_RUN, field="run_id")
     if len(rows) > MAX_COMPARED_EVALUATIONS:
         raise ResourceExhausted(
             f"run_id has {len(rows):,} completed evaluations, at most {MAX_COMPARED_EVALUATIONS} are compared",
-            reason="TOO_MANY_SAMPLES",
+            reason=Reason.TOO_MANY_SAMPLES,
         )
     return sorted(rows, key=lambda row: (row.step is not None, row.step or 0))
 
@@ -123,7 +124,7 @@ def _check(evaluations: Sequence[Evaluation], max_samples: int) -> None:
     for evaluation in evaluations:
         if not evaluation.state.terminal:
             message = f"{evaluation.evaluation_id!r} is {evaluation.state.value}: only what has ended is compared"
-            raise FailedPrecondition(message, reason="NOT_ENDED")
+            raise FailedPrecondition(message, reason=Reason.NOT_ENDED)
     # One that failed before its data set was read has no result to compare: of which data set, nobody knows.
     read = [evaluation for evaluation in evaluations if evaluation.dataset_fingerprint]
     fingerprints = {evaluation.dataset_fingerprint: evaluation.evaluation_id for evaluation in read}
@@ -134,7 +135,7 @@ def _check(evaluations: Sequence[Evaluation], max_samples: int) -> None:
         raise ResourceExhausted(
             f"the evaluations have {done:,} results of samples, at most {max_samples:,} are compared "
             "(limit max_compared_samples)",
-            reason="TOO_MANY_SAMPLES",
+            reason=Reason.TOO_MANY_SAMPLES,
         )
 
 
@@ -142,7 +143,8 @@ def _refuse_data_sets(fingerprints: Mapping[str, str]) -> NoReturn:
     shown = [f"{fingerprint} ({name!r})" for fingerprint, name in list(fingerprints.items())[:_MAX_SHOWN]]
     more = f" and {len(fingerprints) - _MAX_SHOWN} more" if len(fingerprints) > _MAX_SHOWN else ""
     raise FailedPrecondition(
-        f"the evaluations are of {len(fingerprints)} data sets: {', '.join(shown)}{more}", reason="DIFFERENT_DATASETS"
+        f"the evaluations are of {len(fingerprints)} data sets: {', '.join(shown)}{more}",
+        reason=Reason.DIFFERENT_DATASETS,
     )
 
 
@@ -207,18 +209,18 @@ def _place(evaluation: Evaluation, spec: EvaluatorSpec) -> int | None:
 def _problem(evaluation: Evaluation, index: int) -> Problem | None:
     if not evaluation.dataset_fingerprint:
         message = f"{evaluation.evaluation_id!r} ended before its data set was read"
-        return Problem(reason="DATASET_NOT_READ", message=message)
+        return Problem(reason=Reason.DATASET_NOT_READ, message=message)
     if index >= len(evaluation.results) or (problem := evaluation.results[index].problem) is None:
         return None
-    message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}"
-    return Problem(reason="EVALUATOR_FAILED", message=message)
+    message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}: {problem.message}"
+    return Problem(reason=Reason.EVALUATOR_FAILED, message=message)
 
 
 def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem | None:
     if _options(other.request.evaluators[place]) == _options(spec):
         return None
     message = f"its options in {other.evaluation_id!r} are not those in the baseline"
-    return Problem(reason="EVALUATORS_DIFFER", message=message)
+    return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
 
 
 def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -> Problem | None:
@@ -230,7 +232,7 @@ def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -
     if not (ours and theirs) or ours & theirs:
         return None
     message = f"its judge has other weights in {other.evaluation_id!r} than in the baseline"
-    return Problem(reason="EVALUATORS_DIFFER", message=message)
+    return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
 
 
 def _options(spec: EvaluatorSpec) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import msgpack
 
 from crucible_bridge.arrays import to_tensor
 from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
     Conversation,
@@ -100,7 +101,7 @@ def _finished(
     loaded: SpooledSamples | list[Sample], dataset: Dataset, field: str, go_on: Callable[[], None]
 ) -> LoadedDataset:
     if not loaded:
-        raise InvalidField(field, "holds no sample", reason="EMPTY_DATASET")
+        raise InvalidField(field, "holds no sample", reason=Reason.EMPTY_DATASET)
     samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit, go_on)
     return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
 
@@ -147,7 +148,7 @@ BUILTIN_DATASETS: Mapping[str, Callable[[], Sequence[Sample]]] = MappingProxyTyp
 def _builtin(name: str, builtins: Mapping[str, Callable[[], Sequence[Sample]]]) -> Sequence[Sample]:
     if name not in builtins:
         known = ", ".join(builtins) or "none"
-        raise NotFound(f"is {name[:60]!r}, known are: {known}", field="dataset.builtin", reason="UNKNOWN_DATASET")
+        raise NotFound(f"is {name[:60]!r}, known are: {known}", field="dataset.builtin", reason=Reason.UNKNOWN_DATASET)
     return builtins[name]()
 
 
@@ -159,7 +160,7 @@ def _identified(samples: Sequence[Sample], field: str) -> list[Sample]:
     for index, sample in enumerate(named):
         if sample.id in first:
             message = f"has the id {sample.id[:200]!r} twice: sample {first[sample.id]} and sample {index}"
-            raise InvalidField(field, message, reason="DUPLICATE_SAMPLE_ID")
+            raise InvalidField(field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
         first[sample.id] = index
     return named
 

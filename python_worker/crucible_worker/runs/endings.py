@@ -9,7 +9,9 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem
+from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal import JournalUnavailable
 
 __all__ = ["INTERRUPTS", "Ending", "Stopped", "stopped_by"]
@@ -48,6 +50,5 @@ def stopped_by(error: BaseException) -> Stopped:
     """The end that an error of the attempt's own work is; what is a bug of ours goes to the log."""
     if isinstance(error, BridgeError):
         return Stopped(Ending.JOURNAL if isinstance(error, JournalUnavailable) else Ending.FAULT, problem_of(error))
-    _log.error("evaluation_failed", exc_info=error)
-    message = f"{type(error).__name__} in the worker; see its log"
-    return Stopped(Ending.FAULT, Problem(reason="INTERNAL", message=message))
+    message = with_id(f"{type(error).__name__} in the worker", logged(_log, "evaluation_failed", error))
+    return Stopped(Ending.FAULT, Problem(reason=Reason.INTERNAL, message=message))

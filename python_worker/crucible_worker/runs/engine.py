@@ -20,6 +20,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
@@ -33,6 +34,7 @@ from crucible_bridge.types import (
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
+from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.bounds import Patience, bound_of_task
@@ -294,11 +296,11 @@ class Attempt:
                     raise
                 # Nothing cancels this sample. Passed on, the error would end this task without a word, with all that
                 # it has yet to take.
-                message = "the evaluator was cancelled by what it waited for"
-                return _error(Problem(reason="EVALUATOR_FAILED", message=message))
-            _log.exception("sample_failed", sample_id=sample.id)
-            message = f"{type(error).__name__} in the evaluator; see the worker's log"
-            return _error(Problem(reason="EVALUATOR_FAILED", message=message))
+                what = "the evaluator was cancelled by what it waited for"
+            else:
+                what = f"{type(error).__name__} in the evaluator"
+            message = with_id(what, logged(_log, "sample_failed", error, sample_id=sample.id))
+            return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
 
@@ -352,7 +354,7 @@ class Attempt:
                 message = (
                     f"no sample was done and no model answered for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
                 )
-                self.stop(Ending.STALL, Problem(reason="STALLED", message=message, retryable=True))
+                self.stop(Ending.STALL, Problem(reason=Reason.STALLED, message=message, retryable=True))
                 return
             if now - told_at < PROGRESS_SECONDS or (done == told and now - told_at < KEEP_TIME_SECONDS):
                 continue
@@ -374,7 +376,7 @@ class Attempt:
         if (left := self._left()) is None:
             return None
         message = f"deadline_ms, {self._request.limits.deadline_ms}, is over: all attempts together"
-        problem = Problem(reason="DEADLINE_EXCEEDED", message=message)
+        problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
         return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
 
     def _left(self) -> float | None:

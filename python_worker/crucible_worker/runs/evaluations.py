@@ -15,6 +15,7 @@ import structlog
 
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
@@ -358,7 +359,7 @@ class Evaluations:
         if row is None:
             raise NotFound(
                 f"is {evaluation_id!r}, which no evaluation has or whose evaluation is no longer retained",
-                reason="UNKNOWN_EVALUATION",
+                reason=Reason.UNKNOWN_EVALUATION,
                 field="evaluation_id",
             )
         return await self._orphans.settle(row)

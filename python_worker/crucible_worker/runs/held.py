@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crucible_bridge.errors import BridgeError, Code
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, Evaluation, Problem
 from crucible_worker.backends.base import HeldModel
 from crucible_worker.runs.admission import CALLER_LEFT, Admission
@@ -18,7 +19,7 @@ __all__ = ["ELSEWHERE_RETRY_SECONDS", "Hold", "hold"]
 ELSEWHERE_RETRY_SECONDS = 1.0
 """What a caller is told to wait whose evaluation is at work at another worker."""
 
-_TAKEN_OVER = Problem(reason="TAKEN_OVER", message="another stream of the same evaluation took over")
+_TAKEN_OVER = Problem(reason=Reason.TAKEN_OVER, message="another stream of the same evaluation took over")
 
 
 class Hold:
@@ -101,7 +102,7 @@ def _elsewhere() -> BridgeError:
     return BridgeError(
         "the evaluation is at work at another worker, where its model is held",
         code=Code.ABORTED,
-        reason="HELD_ELSEWHERE",
+        reason=Reason.HELD_ELSEWHERE,
         retryable=True,
         retry_after=ELSEWHERE_RETRY_SECONDS,
     )

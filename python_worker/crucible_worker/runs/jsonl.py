@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Sample, bounds
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.parsing import uncollected, written
 
 __all__ = [
-    "LINE_PROBLEM",
     "MAX_DIGITS",
     "MAX_LINE_BYTES",
     "MAX_LINE_PARTS",
@@ -52,8 +52,6 @@ MAX_SKIPPED_BYTES = 1024 * 1024 * 1024
 MAX_LINE_PARTS = 1_000_000
 """Lists, objects and keys of a line. The parser and the garbage collector let no other thread run among lists: ten
 times as many in one line stopped every other call of the worker for seconds."""
-LINE_PROBLEM = "MALFORMED_LINE"
-"""Reason of an error about a line."""
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """What a pair of escapes for one character is made of, or half of one."""
@@ -95,17 +93,21 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     if not roots:
         raise FailedPrecondition(
             "names a file, but the worker has no data root: start it with --data-root",
-            reason="NO_DATA_ROOT",
+            reason=Reason.NO_DATA_ROOT,
             field=field,
         )
     if Path(path).is_absolute():
-        raise PermissionDenied("is absolute: it must be relative to a data root", reason="OUTSIDE_ROOT", field=field)
+        raise PermissionDenied(
+            "is absolute: it must be relative to a data root", reason=Reason.OUTSIDE_ROOT, field=field
+        )
     try:
         found = find_below(roots, path, Path.is_file)
     except LeadsOut:
-        raise PermissionDenied("leads out of the data roots", reason="OUTSIDE_ROOT", field=field) from None
+        raise PermissionDenied("leads out of the data roots", reason=Reason.OUTSIDE_ROOT, field=field) from None
     if found is None:
-        raise NotFound(f"names {path[:200]!r}, and no data root has such a file", reason="NO_SUCH_FILE", field=field)
+        raise NotFound(
+            f"names {path[:200]!r}, and no data root has such a file", reason=Reason.NO_SUCH_FILE, field=field
+        )
     return found
 
 
@@ -126,7 +128,7 @@ def read_lines(path: Path, field: str, go_on: Callable[[], None] = lambda: None)
         with path.open("rb") as file:
             yield from _records(file, field, go_on)
     except OSError as error:
-        raise PermissionDenied(f"cannot be read: {error.strerror}", reason="UNREADABLE", field=field) from error
+        raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=field) from error
 
 
 def line_of(number: int, raw: bytes | None) -> Line:
@@ -152,7 +154,7 @@ def _records(file: BinaryIO, field: str, go_on: Callable[[], None]) -> Iterator[
             blank = 0
             yield line_of(number, raw)
     except MalformedLine as error:
-        raise InvalidField(field, f"line {number} {error}", reason=LINE_PROBLEM) from error
+        raise InvalidField(field, f"line {number} {error}", reason=Reason.MALFORMED_LINE) from error
 
 
 def bounded_lines(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> Iterator[bytes | None]:

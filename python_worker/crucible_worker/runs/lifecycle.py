@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
@@ -162,7 +163,7 @@ def complete(
     problems = [result.problem for result in results if result.problem is not None]
     if len(problems) == len(results):
         message = shorten(f"every evaluator failed, the first with {problems[0].message}", MAX_PROBLEM_BYTES)
-        problem = Problem(reason="NO_EVALUATOR_FINISHED", message=message)
+        problem = Problem(reason=Reason.NO_EVALUATOR_FINISHED, message=message)
         events = [run_events.exception(row, problem, duration_ns)]
         _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, metrics, results, problem)
         return
@@ -225,7 +226,7 @@ def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str
 
 
 def _end_cancelled(transaction: Transaction, locks: OwnerLocks, row: Row, reason: str) -> None:
-    problem = Problem(reason="CANCELLED", message=reason or "cancelled")
+    problem = Problem(reason=Reason.CANCELLED, message=reason or "cancelled")
     end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
 
 

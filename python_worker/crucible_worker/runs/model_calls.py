@@ -17,6 +17,7 @@ import numpy as np
 from crucible_bridge.arrays import floats
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import at_field
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BatchLimits,
     Conversation,
@@ -320,8 +321,8 @@ def _or(kind: Callable[..., R], result: R | Problem) -> R:
 
 
 def _missing(message: str, field: str = "model") -> FailedPrecondition:
-    return FailedPrecondition(message, reason="MISSING_CLIENT", field=field)
+    return FailedPrecondition(message, reason=Reason.MISSING_CLIENT, field=field)
 
 
 def _nonsense(message: str) -> BackendError:
-    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MAX_GROUP_BYTES, Problem, SampleResult
 from crucible_worker.evaluators.base import Outcome
 
@@ -18,16 +19,16 @@ def why_not_kept(outcome: Outcome) -> Problem | None:
     """Why an outcome cannot be kept, if it cannot."""
     numbers = [*outcome.measurements.values(), 0.0 if outcome.score is None else outcome.score]
     if not all(map(math.isfinite, numbers)):
-        return Problem(reason="NOT_FINITE", message="a score or measurement is not finite")
+        return Problem(reason=Reason.NOT_FINITE, message="a score or measurement is not finite")
     if outcome.group is None:
         return None
     try:
         size = outcome.group.checked("group").size
     except InvalidField as error:
-        return Problem(reason="BAD_GROUP", message=error.message, field=error.field)
+        return Problem(reason=Reason.BAD_GROUP, message=error.message, field=error.field)
     if size > MAX_GROUP_BYTES:
         message = f"the rollouts have {size:,} bytes, at most {MAX_GROUP_BYTES:,} are kept of a sample"
-        return Problem(reason="GROUP_TOO_LARGE", message=message)
+        return Problem(reason=Reason.GROUP_TOO_LARGE, message=message)
     return None
 
 

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef
-from crucible_worker.runs.admission import QUEUE_FULL, Admission
+from crucible_worker.runs.admission import Admission
 from crucible_worker.runs.journal import Journal, Transaction
 from crucible_worker.runs.journal.plans import (
     Overtaken,
@@ -130,7 +131,7 @@ class EvaluationPlans:
                     raise Overtaken from error
                 raise
             except ResourceExhausted as error:
-                if error.reason != QUEUE_FULL:
+                if error.reason != Reason.QUEUE_FULL:
                     raise
                 full = error
                 refused.append(evaluation.evaluation_id)
@@ -164,7 +165,7 @@ class EvaluationPlans:
         if row is None:
             raise NotFound(
                 f"is {plan_id!r}, which no plan has or whose plan is no longer retained",
-                reason="UNKNOWN_PLAN",
+                reason=Reason.UNKNOWN_PLAN,
                 field="plan_id",
             )
         found = self._at_hand.get(row.fingerprint) or record_of(connection, plan_id)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.problems import at_field, problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
     DatasetSource,
@@ -271,7 +272,7 @@ class Preparer:
         backend = self._sources.backends.get(type(model))
         if backend is None:
             message = f"is a {type(model).__name__}, for which this worker has no backend"
-            raise FailedPrecondition(message, reason="NO_BACKEND", field=field)
+            raise FailedPrecondition(message, reason=Reason.NO_BACKEND, field=field)
         return backend
 
     async def _others(

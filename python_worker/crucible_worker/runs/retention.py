@@ -12,6 +12,7 @@ import functools
 
 import structlog
 
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
@@ -108,7 +109,7 @@ def _cancel_forgotten(
         "SELECT number FROM evaluations WHERE state = ? AND interrupted_ns < ?",
         (EvaluationState.INTERRUPTED, before_ns),
     ).fetchall()
-    problem = Problem(reason="RETENTION", message="interrupted for longer than interrupted_retention")
+    problem = Problem(reason=Reason.RETENTION, message="interrupted for longer than interrupted_retention")
     for (number,) in rows:
         if locks.is_free(number):
             row = find_by_number(transaction, number)

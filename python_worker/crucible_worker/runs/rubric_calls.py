@@ -8,6 +8,7 @@ import secrets
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import at_field
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Grade,
     GradeRubricRequest,
@@ -57,7 +58,7 @@ async def ask_rubric(
 
     def asker(model: Model) -> Ask[RubricItem, RubricGrade]:
         if model.sampling is None:
-            raise FailedPrecondition("does not sample", reason="MISSING_CLIENT", field="judge")
+            raise FailedPrecondition("does not sample", reason=Reason.MISSING_CLIENT, field="judge")
 
         async def ask(index: int, item: RubricItem) -> RubricGrade:
             judge = Judge(model=model, sampling=_seeded(request.sampling, index), renderer=request.renderer)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Conversation,
     EvaluateRequest,
@@ -219,7 +220,7 @@ def refuse_equal_keys(evaluators: Iterable[PlacedKeys]) -> None:
 
 def _equal_keys(path: str, other: str, key: str) -> InvalidField:
     message = f"must differ from that of {other}: both would yield the key {key!r}"
-    return InvalidField(f"{path}.name", message, reason="EQUAL_KEYS", metadata={"other": other, "key": key})
+    return InvalidField(f"{path}.name", message, reason=Reason.EQUAL_KEYS, metadata={"other": other, "key": key})
 
 
 def sample_seed(evaluation_seed: int, sample_id: str, repeat: int) -> int:

@@ -21,9 +21,10 @@ import msgpack
 import numpy as np
 
 from crucible_bridge.errors import InvalidField, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Problem, Sample
 from crucible_worker.runs.journal.records import pack
-from crucible_worker.runs.jsonl import LINE_PROBLEM, Line
+from crucible_worker.runs.jsonl import Line
 
 __all__ = ["MEMORY_BYTES", "MalformedSample", "SpooledSamples", "shuffle_key", "spool"]
 
@@ -73,7 +74,7 @@ def spool(
     for line in lines:
         go_on()
         if line.sample is None and not skip_malformed:
-            raise InvalidField(field, f"{noun} {line.number} {line.problem}", reason=LINE_PROBLEM)
+            raise InvalidField(field, f"{noun} {line.number} {line.problem}", reason=Reason.MALFORMED_LINE)
         samples._add(line)
     samples._end()
     return samples
@@ -164,7 +165,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             if identity in first:
                 places = f"{self._noun} {first[identity] + 1} and {self._noun} {index + 1}"
                 message = f"has the id {identity[:200]!r} twice: {places}"
-                raise InvalidField(self._field, message, reason="DUPLICATE_SAMPLE_ID")
+                raise InvalidField(self._field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
             first[identity] = index
 
     def _at(self, index: int) -> Sample | MalformedSample:
@@ -175,7 +176,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         message = f"{self._noun} {number} {problem}"
         return MalformedSample(
             id=f"{self._noun} {number}" if index in self._taken else str(index),
-            problem=Problem(reason=LINE_PROBLEM, message=message, field=self._field),
+            problem=Problem(reason=Reason.MALFORMED_LINE, message=message, field=self._field),
         )
 
 
@@ -218,7 +219,7 @@ class _Store:
         except OSError as error:
             raise Unavailable(
                 f"is too large for memory, and cannot be written to a file: {error.strerror}",
-                reason="NO_ROOM_FOR_DATASET",
+                reason=Reason.NO_ROOM_FOR_DATASET,
                 field=self._field,
             ) from error
         self._written += len(self._pending)

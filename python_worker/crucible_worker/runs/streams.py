@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import EventKind
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Extent, Head, Reads, extent_of, head, read_events
 
@@ -197,21 +198,21 @@ def _check(log: Head, log_id: str, position: int, fresh: bool) -> None:
     if log_id and log_id != log.log_id:
         raise FailedPrecondition(
             f"is {log_id!r}, this journal's log is {log.log_id!r}: sequences of one mean nothing in the other",
-            reason="OTHER_LOG",
+            reason=Reason.OTHER_LOG,
             field="log_id",
             metadata={"log_id": log.log_id},
         )
     if position > log.sequence:
         raise OutOfRange(
             f"is {position}, the log ends at {log.sequence}",
-            reason="BEYOND_LOG",
+            reason=Reason.BEYOND_LOG,
             field="after_sequence",
             metadata={"last_sequence": str(log.sequence), "log_id": log.log_id},
         )
     if position < log.oldest - 1 and not (fresh and position == 0):
         raise OutOfRange(
             f"is {position}, the oldest event retained is {log.oldest}",
-            reason="NO_LONGER_RETAINED",
+            reason=Reason.NO_LONGER_RETAINED,
             field="after_sequence",
             metadata={"oldest_sequence": str(log.oldest), "log_id": log.log_id},
         )

@@ -10,8 +10,10 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
 from crucible_worker.evaluators.base import Evaluator
+from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal.queries import results_of
 from crucible_worker.runs.specification import metric_key
 
@@ -27,7 +29,7 @@ def unless_taken(result: EvaluatorResult, ended: Iterable[EvaluatorResult]) -> E
     for other in ended:
         if other.problem is None and (taken := _keys(result) & _keys(other)):
             message = f"it yields the key {min(taken)!r}, which an evaluator before it yields: give it another name"
-            problem = Problem(reason="EQUAL_KEYS", message=shorten(message, MAX_PROBLEM_BYTES))
+            problem = Problem(reason=Reason.EQUAL_KEYS, message=shorten(message, MAX_PROBLEM_BYTES))
             return dataclasses.replace(result, problem=problem)
     return result
 
@@ -102,12 +104,11 @@ def summarise(
     except BridgeError as error:
         problem = problem_of(error)
     except Exception as error:
-        _log.exception("evaluator_failed", evaluator=spec.label)
-        problem = Problem(
-            reason="EVALUATOR_FAILED", message=f"{type(error).__name__} in aggregate; see the worker's log"
-        )
+        error_id = logged(_log, "evaluator_failed", error, evaluator=spec.label)
+        message = with_id(f"{type(error).__name__} in aggregate", error_id)
+        problem = Problem(reason=Reason.EVALUATOR_FAILED, message=message)
     if problem is None and counts.n != n:
-        problem = Problem(reason="SAMPLES_MISSING", message=f"{counts.n} results of {n} were aggregated")
+        problem = Problem(reason=Reason.SAMPLES_MISSING, message=f"{counts.n} results of {n} were aggregated")
     unscored = n - counts.scored
     return EvaluatorResult(
         evaluator=spec,
@@ -129,6 +130,6 @@ def _too_many_unscored(unscored: int, n: int, limits: Limits) -> Problem | None:
     else:
         return None
     return Problem(
-        reason="TOO_MANY_UNSCORED",
+        reason=Reason.TOO_MANY_UNSCORED,
         message=f"{unscored:,} of {n:,} samples are unscored, more than the {allowed} that limits allow",
     )

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     CodeItem,
     ExtractedAnswer,
@@ -26,7 +27,7 @@ __all__ = ["extracted", "extracted_program", "finished", "judged", "noted"]
 _A = TypeVar("_A", Grade, ExtractedAnswer, ExtractedProgram)
 
 
-_TOO_LONG = Problem(reason="RESPONSE_TOO_LONG", message=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
+_TOO_LONG = Problem(reason=Reason.RESPONSE_TOO_LONG, message=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
 
 
 def extracted(response: str) -> ExtractedAnswer:

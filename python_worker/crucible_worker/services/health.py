@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from crucible_bridge.errors import NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.methods import Context
 
 __all__ = ["OVERALL", "Health"]
@@ -51,7 +52,7 @@ class Health(health_pb2_grpc.HealthServicer):
             NotFound: there is no such service.
         """
         if request.service not in self._serving:
-            raise NotFound(f"no service {request.service!r}", reason="UNKNOWN_SERVICE")
+            raise NotFound(f"no service {request.service!r}", reason=Reason.UNKNOWN_SERVICE)
         return self._answer(request.service)
 
     async def Watch(

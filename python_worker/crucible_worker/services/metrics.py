@@ -19,6 +19,7 @@ from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.events import Event
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import KLPenaltyRequest, KLPostUpdateRequest, ModelRef, Ragged
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
@@ -138,7 +139,7 @@ class MetricsService:
         response, tokens = await self._run(data, work, large=large)
         if len(response) > (limit := self._limits.max_message_bytes):
             message = f"the answer has {len(response):,} bytes, a message at most {limit:,}: ask for less at once"
-            raise ResourceExhausted(message, reason="ANSWER_TOO_LARGE", retryable=False)
+            raise ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
         self._note(metrics_computed(call, tokens, time.perf_counter_ns() - started))
         return response
 

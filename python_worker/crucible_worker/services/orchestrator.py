@@ -19,6 +19,7 @@ from crucible_bridge.codec.orchestrator import (
 )
 from crucible_bridge.errors import BridgeError, Cancelled, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
     EvaluateRequest,
@@ -106,11 +107,11 @@ async def _listen(requests: Requests, session: Session, hold: Hold) -> None:
             if frame.WhichOneof("frame") != "answer":
                 raise InvalidField("answer", "is missing: every frame but the first must hold one")
             session.answer(frame.answer.id, _answer(frame.answer))
-        error = Cancelled("the sending side was closed before the evaluation had ended", reason="CALLER_LEFT")
+        error = Cancelled("the sending side was closed before the evaluation had ended", reason=Reason.CALLER_LEFT)
     except BridgeError as refused:
         error = refused
     except grpc.aio.BaseError:
-        error = Cancelled("the stream broke", reason="CALLER_LEFT")
+        error = Cancelled("the stream broke", reason=Reason.CALLER_LEFT)
     finally:
         hold.leave(error)
 
@@ -119,7 +120,9 @@ def _answer(message: orchestrator_pb2.OrchestratorAnswer) -> Answer:
     try:
         return answer_from_v1(message)
     except InvalidField as error:
-        return Problem(reason="BACKEND_ANSWER", message=shorten(f"the answer is malformed: {error}", MAX_PROBLEM_BYTES))
+        return Problem(
+            reason=Reason.BACKEND_ANSWER, message=shorten(f"the answer is malformed: {error}", MAX_PROBLEM_BYTES)
+        )
 
 
 def _frame(session: Session, frame: Asked | Withdrawn) -> pb.EvaluateWithOrchestratorModelResponse | None:

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import structlog
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, Unimplemented
+from crucible_bridge.reasons import Reason
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.server import Worker
 from crucible_worker.server.listen import StartError
@@ -168,7 +169,7 @@ class _ProcessWorker:
             worker = Worker(settings)
             await worker.start()
         except (SettingsError, StartError) as error:
-            raise FailedPrecondition(f"the worker cannot start: {error}", reason="NOT_STARTED") from None
+            raise FailedPrecondition(f"the worker cannot start: {error}", reason=Reason.NOT_STARTED) from None
         worker.warm_grading()
         return worker.tools
 

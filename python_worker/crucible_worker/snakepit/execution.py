@@ -12,6 +12,7 @@ import grpc.aio
 import structlog
 
 from crucible_bridge.errors import BridgeError, ResourceExhausted
+from crucible_bridge.reasons import Reason
 from crucible_bridge.status import STATUS_CODES
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
@@ -66,7 +67,7 @@ class Execution:
         if (size := len(text) + len(result.binary or b"")) > self._max_message_bytes - FRAME_BYTES:
             raise ResourceExhausted(
                 f"the answer has {size:,} bytes, a message at most {self._max_message_bytes:,}: ask for less at once",
-                reason="ANSWER_TOO_LARGE",
+                reason=Reason.ANSWER_TOO_LARGE,
                 retryable=False,
             )
         return text

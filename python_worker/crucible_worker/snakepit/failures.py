@@ -7,7 +7,6 @@ Snakepit makes a struct of an error whose type it knows (`%Snakepit.Error.ValueE
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,8 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, Code, InternalError
 from crucible_bridge.problems import shorten
+from crucible_bridge.reasons import Reason
+from crucible_worker.faults import logged
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import ToolCall
@@ -27,11 +28,11 @@ MAX_FACT_BYTES = 500
 """Longest text of a context's entry."""
 
 TYPES_BY_REASON: Mapping[str, type[Exception]] = {
-    "EXTRA_NOT_INSTALLED": ImportError,
-    "MODEL_NOT_FOUND": FileNotFoundError,
-    "NO_SUCH_FILE": FileNotFoundError,
-    "UNKNOWN_PARAMETER": TypeError,
-    "WRONG_TYPE": TypeError,
+    Reason.EXTRA_NOT_INSTALLED: ImportError,
+    Reason.MODEL_NOT_FOUND: FileNotFoundError,
+    Reason.NO_SUCH_FILE: FileNotFoundError,
+    Reason.UNKNOWN_PARAMETER: TypeError,
+    Reason.WRONG_TYPE: TypeError,
 }
 """Reasons that say more than their code."""
 
@@ -60,8 +61,7 @@ def told(error: BaseException) -> BridgeError:
     """The error as it is told: a BridgeError as it is, of anything else only that it happened; the log has the rest."""
     if isinstance(error, BridgeError):
         return error
-    error_id = secrets.token_hex(8)
-    structlog.get_logger("crucible_worker.snakepit").error("unexpected_error", error_id=error_id, exc_info=error)
+    error_id = logged(structlog.get_logger("crucible_worker.snakepit"), "unexpected_error", error)
     return InternalError(f"internal error {error_id}", metadata={"error_id": error_id})
 
 

@@ -15,6 +15,7 @@ from crucible_bridge.codec.bulk import Pieces
 from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.spans import Span, Unusual, content_span, plainly, split
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
 from crucible_worker.snakepit.tools_arrays import Binary
@@ -136,4 +137,4 @@ def _value(name: str, text: bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         # Its text would repeat the value's.
-        raise InvalidField(name, "is not JSON that can be read", reason="MALFORMED_JSON") from None
+        raise InvalidField(name, "is not JSON that can be read", reason=Reason.MALFORMED_JSON) from None

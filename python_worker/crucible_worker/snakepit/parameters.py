@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Array
 from crucible_worker.snakepit.tools_arrays import Binary, read_array
 from crucible_worker.snakepit.tools_short_forms import SHORT_FORMS
@@ -140,12 +141,14 @@ class Arguments:
             InvalidField: there is such a parameter.
         """
         for name in self.values:
-            raise InvalidField(name[:60], "is no parameter of this tool", reason="UNKNOWN_PARAMETER")
+            raise InvalidField(name[:60], "is no parameter of this tool", reason=Reason.UNKNOWN_PARAMETER)
         for name in self.tensors:
-            raise InvalidField(entry(TENSORS, str(name)[:60]), "is not used by this tool", reason="UNKNOWN_PARAMETER")
+            raise InvalidField(
+                entry(TENSORS, str(name)[:60]), "is not used by this tool", reason=Reason.UNKNOWN_PARAMETER
+            )
         for name in self._binary.keys() - self._read_binary:
             message = f"is a binary parameter that nothing refers to: describe it in {TENSORS}, or by a parameter"
-            raise InvalidField(name[:60], message, reason="UNKNOWN_PARAMETER")
+            raise InvalidField(name[:60], message, reason=Reason.UNKNOWN_PARAMETER)
 
     def _format(self, value: Any) -> str:
         if value is None:
@@ -186,7 +189,9 @@ def fill(message: Any, value: Any, field: str, arguments: Arguments) -> None:
         setter = setters.get(key)
         if setter is None:
             raise InvalidField(
-                child(field, str(key)[:60]), f"is unknown; there are {', '.join(setters)}", reason="UNKNOWN_PARAMETER"
+                child(field, str(key)[:60]),
+                f"is unknown; there are {', '.join(setters)}",
+                reason=Reason.UNKNOWN_PARAMETER,
             )
         if item is None:
             continue

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 
 from crucible_bridge.errors import NotFound
+from crucible_bridge.reasons import Reason
 
 __all__ = ["MAX_SESSIONS", "Session", "Sessions"]
 
@@ -50,5 +51,5 @@ class Sessions:
         """
         session = self._sessions.get(session_id)
         if session is None:
-            raise NotFound("there is no such session", reason="UNKNOWN_SESSION", field="session_id")
+            raise NotFound("there is no such session", reason=Reason.UNKNOWN_SESSION, field="session_id")
         return session

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from crucible_bridge.errors import BridgeError, InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.admission import admitted
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
@@ -167,7 +168,7 @@ class Tools:
     def _tool(self, name: str) -> Tool:
         tool = self._tools.get(name)
         if tool is None:
-            raise NotFound(f"there is no tool {name[:60]!r}; {LIST_TOOLS} names all", reason="UNKNOWN_TOOL")
+            raise NotFound(f"there is no tool {name[:60]!r}; {LIST_TOOLS} names all", reason=Reason.UNKNOWN_TOOL)
         return tool
 
     def _answered(self, tool: Tool, handler: Any) -> Handle:

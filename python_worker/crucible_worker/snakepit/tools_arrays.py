@@ -18,6 +18,7 @@ import numpy as np
 from crucible_bridge.arrays import MAX_DIMENSIONS, as_array, from_tensor
 from crucible_bridge.codec.fields import child
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Array, Dtype, Tensor
 from crucible_worker.snakepit.tools_values import NON_FINITE, wrong_type
 
@@ -122,7 +123,7 @@ def _described(value: Mapping[Any, Any], name: str, field: str, binary: Bytes) -
         if key not in _DESCRIPTION:
             known = ", ".join(_DESCRIPTION)
             raise InvalidField(
-                child(field, str(key)[:60]), f"is unknown; there are {known}", reason="UNKNOWN_PARAMETER"
+                child(field, str(key)[:60]), f"is unknown; there are {known}", reason=Reason.UNKNOWN_PARAMETER
             )
     if value.get("dtype") is None:
         raise InvalidField(child(field, "dtype"), "is missing")

@@ -9,6 +9,7 @@ from typing import Any
 from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.codec.metrics import trajectory_metrics_request_to_bytes
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import TrajectoryBatch, TrajectoryMetricsRequest
 from crucible_bridge.v1 import metrics_pb2
 from crucible_worker.snakepit.parameters import Arguments
@@ -130,7 +131,7 @@ def _known(value: Any, field: str, names: Mapping[str, str]) -> dict[str, Any]:
     for key, item in value.items():
         if key not in names:
             message = f"is unknown; there are {', '.join(names)}"
-            raise InvalidField(child(field, str(key)[:60]), message, reason="UNKNOWN_PARAMETER")
+            raise InvalidField(child(field, str(key)[:60]), message, reason=Reason.UNKNOWN_PARAMETER)
         if item is None:
             continue
         if names[key] in known:

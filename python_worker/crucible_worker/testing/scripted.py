@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from crucible_bridge.errors import BridgeError, InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BackendInfo,
     ChatMessage,
@@ -190,7 +191,9 @@ class ScriptedModel:
             _append_line(self.call_file, f"{method}\t{text}")
         if self.context_length is not None and len(text) > self.context_length:
             raise InvalidField(
-                "prompt", f"has {len(text)} tokens, the context holds {self.context_length}", reason="PROMPT_TOO_LONG"
+                "prompt",
+                f"has {len(text)} tokens, the context holds {self.context_length}",
+                reason=Reason.PROMPT_TOO_LONG,
             )
         self.counts["in_flight"] += 1
         self.counts["peak"] = max(self.counts["peak"], self.counts["in_flight"])
@@ -229,7 +232,7 @@ class ScriptedBackend:
             NotFound: there is none of that name.
         """
         if not isinstance(model, EmbeddedModel) or model.name not in self._models:
-            raise NotFound(f"is {model}, no scripted model", reason="UNKNOWN_MODEL", field="model")
+            raise NotFound(f"is {model}, no scripted model", reason=Reason.UNKNOWN_MODEL, field="model")
         return self._models[model.name]
 
     async def aclose(self) -> None:

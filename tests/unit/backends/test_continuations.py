@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import NO_TARGET_LOGPROBS
 from crucible_worker.backends.continuations import forward_continuations, measures_targets, sample_continuations
 from tests.tables import rows
 
@@ -151,7 +151,7 @@ async def test_a_forward_pass_takes_all_at_once() -> None:
 
 async def test_a_service_without_targets_is_asked_for_prompts() -> None:
     """Where it says that it answers no such question, and for no other reason."""
-    refused = Targets(refusal=FailedPrecondition("no", reason=NO_TARGET_LOGPROBS))
+    refused = Targets(refusal=FailedPrecondition("no", reason=Reason.NO_TARGET_LOGPROBS))
 
     found = await sample_continuations(refused, [1], [[2], [3]])
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, NotFound
-from crucible_worker.backends.base import NO_GREEDY_TOKENS, UNKNOWN_TOKEN
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.base import UNKNOWN_TOKEN
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import Scorer
 from tests.tables import rows
@@ -161,7 +162,7 @@ async def test_a_server_that_tells_its_own_alone_says_so(known):
     scorer = Server(**known).scorer()
     with pytest.raises(FailedPrecondition) as caught:
         await scorer.likeliest(TOKENS)
-    assert caught.value.reason == NO_GREEDY_TOKENS
+    assert caught.value.reason == Reason.NO_GREEDY_TOKENS
     assert (await scorer.score(TOKENS))[0] is None
 
 

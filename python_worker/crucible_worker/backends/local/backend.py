@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, LocalModel, ModelRef
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
@@ -79,7 +80,7 @@ class LocalBackend:
 
     def _find(self, model: ModelRef) -> Checkpoint:
         if missing := _missing(_NEEDED, "local"):
-            raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+            raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
         refuse_absent_cuda(getattr(model, "device", None) or self._device)
         match model:
             case EmbeddedModel(name):
@@ -95,7 +96,7 @@ class LocalBackend:
         adapter = None
         if model.adapter_path is not None:
             if missing := _missing(_NEEDED_BY_ADAPTERS, "lora"):
-                raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+                raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)

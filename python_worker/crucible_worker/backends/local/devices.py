@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 
 __all__ = ["refuse_absent_cuda"]
 
@@ -25,7 +26,7 @@ def refuse_absent_cuda(device: str) -> None:
     if device.startswith("cuda") and (why := _absent()):
         raise FailedPrecondition(
             f"the device {device!r} cannot be used: {why}; without it, models compute on the CPU",
-            reason="DEVICE_NOT_FOUND",
+            reason=Reason.DEVICE_NOT_FOUND,
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.paths import adapter_files, model_files
 
@@ -53,7 +54,7 @@ class Fingerprints:
             try:
                 digest = self._digest(file)
             except (FileNotFoundError, NotADirectoryError):
-                raise NotFound(f"{file.name!r} of {directory.name!r} is gone", reason="MODEL_NOT_FOUND") from None
+                raise NotFound(f"{file.name!r} of {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
             # A name may be any bytes.
             total.update(len(file.name).to_bytes(4, "little") + os.fsencode(file.name) + digest)
         return total

@@ -19,7 +19,6 @@ from crucible_bridge.errors import BackendError, BridgeError
 __all__ = [
     "HEADER",
     "MAX_FRAME_BYTES",
-    "NOT_OPEN",
     "TOKEN_BYTES",
     "error_from_map",
     "error_to_map",
@@ -38,8 +37,6 @@ MAX_FRAME_BYTES = 1 << 30
 """A longer frame is a sign of a broken pipe, not of a request."""
 TOKEN_BYTES = 8
 """Of a token id."""
-NOT_OPEN = "MODEL_NOT_OPEN"
-"""Reason of the host's error for a model that it does not hold, or no longer; the worker then opens it again."""
 
 _CLASSES: dict[str, type[BridgeError]] = {
     name: kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), BridgeError)

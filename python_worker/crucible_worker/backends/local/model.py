@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
-from crucible_worker.backends.local.frames import NOT_OPEN, floats_from_bytes, tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.frames import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
@@ -71,7 +72,7 @@ class HostedModels:
             try:
                 return await self.host.call(op, model=facts.key, **fields)
             except BridgeError as error:
-                if error.reason != NOT_OPEN:
+                if error.reason != Reason.MODEL_NOT_OPEN:
                     raise
             self._open.pop((fingerprint, checkpoint.device), None)
 
@@ -110,7 +111,7 @@ class HostedModels:
         if await asyncio.to_thread(self._fingerprints.of, checkpoint) != fingerprint:
             await self.host.call("close", model=facts.key)
             name = checkpoint.directory.name
-            raise FailedPrecondition(f"the checkpoint {name!r} has changed", reason="CHECKPOINT_CHANGED")
+            raise FailedPrecondition(f"the checkpoint {name!r} has changed", reason=Reason.CHECKPOINT_CHANGED)
         self._life = self.host.life
         self._open[fingerprint, checkpoint.device] = facts
         return facts
@@ -308,7 +309,7 @@ def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -
     if context is not None and len(tokens) + room > context:
         more = f", of which {room} must stay free" if room else ""
         raise InvalidField(
-            field, f"has {len(tokens)} tokens; the context holds {context}{more}", reason="PROMPT_TOO_LONG"
+            field, f"has {len(tokens)} tokens; the context holds {context}{more}", reason=Reason.PROMPT_TOO_LONG
         )
     _check_known(facts, tokens, field)
     return tokens
@@ -323,7 +324,7 @@ def _check_continuation(facts: _Facts, prompt: np.ndarray, continuation: np.ndar
         message = (
             f"has {continuation.size} tokens behind {prompt.size}; the context holds {facts.context}, and one more"
         )
-        raise InvalidField(field, message, reason="PROMPT_TOO_LONG")
+        raise InvalidField(field, message, reason=Reason.PROMPT_TOO_LONG)
     _check_known(facts, continuation, field)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.reasons import Reason
 from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
@@ -49,16 +50,18 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
         NotFound: no root has such a directory.
     """
     if not roots:
-        raise FailedPrecondition("the worker has no model root; start it with --model-root", reason="NO_MODEL_ROOT")
+        raise FailedPrecondition(
+            "the worker has no model root; start it with --model-root", reason=Reason.NO_MODEL_ROOT
+        )
     if not path or "\0" in path:
         raise InvalidField(field, f"is {path!r}, not the path of a directory")
     try:
         found = find_below(roots, path, Path.is_dir)
     except LeadsOut:
         message = f"the model path {path!r} leads out of the model roots: name a folder above it by --model-root"
-        raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT") from None
+        raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT) from None
     if found is None:
-        raise NotFound(f"there is no directory {path!r} below a model root", reason="MODEL_NOT_FOUND")
+        raise NotFound(f"there is no directory {path!r} below a model root", reason=Reason.MODEL_NOT_FOUND)
     return found
 
 
@@ -71,7 +74,7 @@ def model_files(directory: Path) -> tuple[Path, ...]:
     try:
         return tuple(sorted(f for f in directory.iterdir() if f.suffix in _RELEVANT_SUFFIXES and f.is_file()))
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"the model directory {directory.name!r} is gone", reason="MODEL_NOT_FOUND") from None
+        raise NotFound(f"the model directory {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
 
 
 def check_files(directory: Path, roots: Sequence[Path]) -> None:
@@ -87,16 +90,16 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
         if any(file.suffix in _PICKLED_SUFFIXES for file in directory.iterdir()):
             raise FailedPrecondition(
                 f"{directory.name!r} holds pickled weights, which can run code; save it as safetensors",
-                reason="PICKLED_WEIGHTS_REFUSED",
+                reason=Reason.PICKLED_WEIGHTS_REFUSED,
             )
-        raise FailedPrecondition(_without_weights(directory), reason="NO_SAFETENSORS")
+        raise FailedPrecondition(_without_weights(directory), reason=Reason.NO_SAFETENSORS)
     if ADAPTER_CONFIG in names:
         raise FailedPrecondition(
             f"{directory.name!r} is an adapter: name the model that it belongs to, and it as the adapter",
-            reason="ADAPTER_REFUSED",
+            reason=Reason.ADAPTER_REFUSED,
         )
     if "config.json" not in names:
-        raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason="NO_MODEL_CONFIG")
+        raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason=Reason.NO_MODEL_CONFIG)
     _refuse_outside(directory, (*files, *_shards(directory)), roots)
 
 
@@ -123,14 +126,16 @@ def check_adapter(directory: Path, roots: Sequence[Path]) -> None:
     """
     config, weights = adapter_files(directory)
     if not config.is_file():
-        raise FailedPrecondition(f"{directory.name!r} holds no {ADAPTER_CONFIG}", reason="NO_ADAPTER_CONFIG")
+        raise FailedPrecondition(f"{directory.name!r} holds no {ADAPTER_CONFIG}", reason=Reason.NO_ADAPTER_CONFIG)
     if not weights.is_file():
         if any(file.suffix in _PICKLED_SUFFIXES for file in directory.iterdir()):
             raise FailedPrecondition(
                 f"the adapter {directory.name!r} holds pickled weights, which can run code; save it as safetensors",
-                reason="PICKLED_WEIGHTS_REFUSED",
+                reason=Reason.PICKLED_WEIGHTS_REFUSED,
             )
-        raise FailedPrecondition(f"the adapter {directory.name!r} holds no {ADAPTER_WEIGHTS}", reason="NO_SAFETENSORS")
+        raise FailedPrecondition(
+            f"the adapter {directory.name!r} holds no {ADAPTER_WEIGHTS}", reason=Reason.NO_SAFETENSORS
+        )
     _refuse_outside(directory, (config, weights), roots)
 
 
@@ -140,7 +145,7 @@ def _refuse_outside(directory: Path, files: Sequence[Path], roots: Sequence[Path
         if not any(file.resolve().is_relative_to(root) for root in real_roots):
             raise PermissionDenied(
                 f"{file.name!r} of the model {directory.name!r} lies outside of the model roots",
-                reason="PATH_OUT_OF_ROOT",
+                reason=Reason.PATH_OUT_OF_ROOT,
             )
 
 
@@ -155,5 +160,5 @@ def _shards(directory: Path) -> list[Path]:
         return [directory / name for name in names]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FailedPrecondition(
-            f"{_INDEX} of {directory.name!r} is malformed: {error}", reason="MODEL_REFUSED"
+            f"{_INDEX} of {directory.name!r} is malformed: {error}", reason=Reason.MODEL_REFUSED
         ) from error

@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BackendError, InvalidField, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, error_from_map, pack, unpack
 from crucible_worker.limits import WorkerLimits
 
 __all__ = ["HostProcess"]
 
-HOST_DIED = "HOST_DIED"
-"""Reason of the error of every call that was in flight when the host ended."""
 
 START_SECONDS = 300.0
 """How long a host may take to its first answer: on a cold disk the import of torch takes a minute."""
@@ -134,7 +133,9 @@ class _Connection:
             ending = f"it did not answer for {self._silence_seconds:g} s (max_host_silence_seconds), and was killed"
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(BackendError(f"the model host ended ({ending})", reason=HOST_DIED, retryable=True))
+                future.set_exception(
+                    BackendError(f"the model host ended ({ending})", reason=Reason.HOST_DIED, retryable=True)
+                )
 
     def kill(self) -> None:
         self.dead = True
@@ -203,7 +204,7 @@ class HostProcess:
     async def _connected(self) -> _Connection:
         async with self._starting:
             if self._closed:
-                raise Unavailable("the local backend is closed", reason="BACKEND_CLOSED", retryable=False)
+                raise Unavailable("the local backend is closed", reason=Reason.BACKEND_CLOSED, retryable=False)
             if self._connection is None or self._connection.dead:
                 self._connection = await self._start()
             return self._connection
@@ -227,4 +228,4 @@ class HostProcess:
             )
             return _Connection(process, self._limits.max_host_silence_seconds)
         except OSError as error:
-            raise BackendError(f"the model host cannot be started: {error}", reason="HOST_NOT_STARTED") from error
+            raise BackendError(f"the model host cannot be started: {error}", reason=Reason.HOST_NOT_STARTED) from error

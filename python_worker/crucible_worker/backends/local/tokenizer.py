@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered
 from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
@@ -50,7 +51,7 @@ class HostedTokenizer:
             InvalidField: the template refuses the conversation, for instance roles that do not alternate.
         """
         if not self.has_chat_template:
-            raise FailedPrecondition("the model has no chat template", reason="NO_CHAT_TEMPLATE")
+            raise FailedPrecondition("the model has no chat template", reason=Reason.NO_CHAT_TEMPLATE)
         tokens = await self.call(
             "encode_chat",
             messages=[{"role": message.role, "content": message.content} for message in messages],

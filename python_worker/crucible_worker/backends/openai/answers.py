@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.openai.failures import final, garbage
@@ -73,7 +74,9 @@ def float_or_garbage(value: Any, server: str) -> float:
 
 def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str) -> SampledSequence:
     if exceeds(text):
-        raise final(f"server {server!r} answered with more than {MAX_TEXT_BYTES:,} bytes of text", "BACKEND_ANSWER")
+        raise final(
+            f"server {server!r} answered with more than {MAX_TEXT_BYTES:,} bytes of text", Reason.BACKEND_ANSWER
+        )
     logprobs = _logprobs(choice, server)
     tokens = _token_ids(choice, server)
     return SampledSequence(
@@ -93,7 +96,7 @@ def _stop_reason(choice: dict[str, Any], server: str) -> str:
     if reason in _CUT:
         return "length"
     if reason == "content_filter":
-        raise final(f"server {server!r} cut its answer by a filter", "BACKEND_FILTERED")
+        raise final(f"server {server!r} cut its answer by a filter", Reason.BACKEND_FILTERED)
     raise garbage(server, f"an answer that ended by {str(reason)[:40]!r}")
 
 

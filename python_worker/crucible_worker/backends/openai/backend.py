@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
 from crucible_worker.backends.openai.connection import Connection, missing
 from crucible_worker.backends.openai.model import RemoteModel
@@ -50,11 +51,11 @@ class OpenAIBackend:
             raise NotFound(
                 f"names the server {model.server!r}, which is not known here{known}: "
                 f"add --openai-server {model.server}=URL",
-                reason="UNKNOWN_SERVER",
+                reason=Reason.UNKNOWN_SERVER,
                 field="model",
             )
         if absent := missing():
-            raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
         connection = self._connections.setdefault(server.name, Connection(server, self._environment))
         return RemoteModel(connection, model.model)
 

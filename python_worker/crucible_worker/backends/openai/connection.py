@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.openai.documents import apart, max_bytes, read_document, takes_long
 from crucible_worker.backends.openai.reading import read_apart
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -27,11 +28,11 @@ _READERS = 2
 
 _DECISIVE = frozenset(
     {
-        "BACKEND_UNAUTHENTICATED",
-        "BACKEND_FORBIDDEN",
-        "BACKEND_UNREACHABLE",
-        "BACKEND_CONNECTION_LOST",
-        "BACKEND_TIMEOUT",
+        Reason.BACKEND_UNAUTHENTICATED,
+        Reason.BACKEND_FORBIDDEN,
+        Reason.BACKEND_UNREACHABLE,
+        Reason.BACKEND_CONNECTION_LOST,
+        Reason.BACKEND_TIMEOUT,
     }
 )
 """Of what a server says when it is asked for its models, that which holds for every other request, too."""
@@ -111,7 +112,7 @@ class Connection:
         async with self._making:
             if self._client is None and not self._closed:
                 if absent := missing():
-                    raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+                    raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
                 self._client = await asyncio.to_thread(self._make)
             # Asked last: the worker may have come to its end while the client was made.
             if self._client is None or self._closed:
@@ -122,10 +123,10 @@ class Connection:
         try:
             key = self.server.key(self._environment)
         except ValueError as error:
-            raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
+            raise FailedPrecondition(str(error), reason=Reason.BACKEND_KEY) from None
         module = importlib.import_module("crucible_worker.backends.openai.client")
         return module.Client(self.server, key)
 
 
 def _closed() -> Unavailable:
-    return Unavailable("the openai backend is closed", reason="BACKEND_CLOSED", retryable=False)
+    return Unavailable("the openai backend is closed", reason=Reason.BACKEND_CLOSED, retryable=False)

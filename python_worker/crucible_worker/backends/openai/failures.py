@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 
 __all__ = [
     "MAX_RETRY_AFTER_SECONDS",
@@ -56,11 +57,11 @@ _QUOTA = re.compile(r"insufficient_quota|billing|exceeded your current quota", r
 class Silence(enum.Enum):
     """How a request ended without an answer; the value is the reason of its error."""
 
-    TIMEOUT = "BACKEND_TIMEOUT"
+    TIMEOUT = Reason.BACKEND_TIMEOUT
     """The server sent nothing, or took nothing, for too long."""
-    UNREACHABLE = "BACKEND_UNREACHABLE"
+    UNREACHABLE = Reason.BACKEND_UNREACHABLE
     """No connection came about."""
-    LOST = "BACKEND_CONNECTION_LOST"
+    LOST = Reason.BACKEND_CONNECTION_LOST
     """The connection ended before the answer did."""
 
 
@@ -83,28 +84,28 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
     told, code = _words(body, asked.key)
     where, wait = f"server {asked.server!r}", retry_after(headers)
     if status == 401:
-        return final(f"{where} wants another key than the worker has", "BACKEND_UNAUTHENTICATED")
+        return final(f"{where} wants another key than the worker has", Reason.BACKEND_UNAUTHENTICATED)
     if status == 403:
-        return final(f"{where} does not let the worker's key do this", "BACKEND_FORBIDDEN")
+        return final(f"{where} does not let the worker's key do this", Reason.BACKEND_FORBIDDEN)
     if status == 402 or (status == 429 and _QUOTA.search(f"{code} {told}")):
-        return final(f"{where} wants to be paid first: {told}", "BACKEND_QUOTA")
+        return final(f"{where} wants to be paid first: {told}", Reason.BACKEND_QUOTA)
     if status == 429:
         return BackendError(
             f"{where} limits its rate: {told}",
-            reason="BACKEND_RATE_LIMITED",
+            reason=Reason.BACKEND_RATE_LIMITED,
             code=Code.RESOURCE_EXHAUSTED,
             retry_after=wait,
         )
     if status == 404:
         message = f"is {asked.model!r}, which {where} does not have, or not at {asked.path}: {told}"
-        return NotFound(message, reason="UNKNOWN_MODEL", field="model")
+        return NotFound(message, reason=Reason.UNKNOWN_MODEL, field="model")
     if status in (400, 413, 422) and _TOO_LONG.search(f"{code} {told}"):
-        return InvalidField("prompt", f"is longer than {where} takes: {told}", reason="PROMPT_TOO_LONG")
+        return InvalidField("prompt", f"is longer than {where} takes: {told}", reason=Reason.PROMPT_TOO_LONG)
     if status in _BUSY:
-        return BackendError(f"{where} answered {status}: {told}", reason="BACKEND_FAILED", retry_after=wait)
+        return BackendError(f"{where} answered {status}: {told}", reason=Reason.BACKEND_FAILED, retry_after=wait)
     if 300 <= status < 400:
-        return final(f"{where} answered {status}, and redirects are not followed", "BACKEND_REDIRECT")
-    return final(f"{where} answered {status}: {told}", "BACKEND_REFUSED")
+        return final(f"{where} answered {status}, and redirects are not followed", Reason.BACKEND_REDIRECT)
+    return final(f"{where} answered {status}: {told}", Reason.BACKEND_REFUSED)
 
 
 def of_connection(asked: Asked, silence: Silence, kind: str, *, stall_seconds: float) -> BackendError:
@@ -119,7 +120,7 @@ def of_connection(asked: Asked, silence: Silence, kind: str, *, stall_seconds: f
 
 def garbage(server: str, what: str) -> BackendError:
     """The error for an answer that makes no sense; retryable, as the next one may come from another machine."""
-    return BackendError(f"server {server!r} answered nonsense: {what}", reason="BACKEND_ANSWER")
+    return BackendError(f"server {server!r} answered nonsense: {what}", reason=Reason.BACKEND_ANSWER)
 
 
 def final(message: str, reason: str) -> BackendError:

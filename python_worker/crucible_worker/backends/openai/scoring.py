@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition
-from crucible_worker.backends.base import NO_GREEDY_TOKENS, UNKNOWN_TOKEN
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.base import UNKNOWN_TOKEN
 from crucible_worker.backends.openai.answers import float_or_garbage, only_choice
 from crucible_worker.backends.openai.bodies import echo_body, prompt_logprobs_body
 from crucible_worker.backends.openai.documents import apart
@@ -73,7 +74,8 @@ class Scorer:
         size = len(tokens) * _BYTES_TO_READ
         if (found := await apart(size, way.read_likeliest, document, logprobs, tokens, self._server)) is None:
             raise FailedPrecondition(
-                f"server {self._server!r} does not tell the likeliest tokens beside a prompt's", reason=NO_GREEDY_TOKENS
+                f"server {self._server!r} does not tell the likeliest tokens beside a prompt's",
+                reason=Reason.NO_GREEDY_TOKENS,
             )
         return found
 
@@ -94,7 +96,7 @@ class Scorer:
                 document = await self._ask(way.body(self._model, tokens), len(tokens) + 1)
             except BridgeError as error:
                 # A server without /completions says the same as one without the model.
-                if error.reason not in ("BACKEND_REFUSED", "UNKNOWN_MODEL") or len(self._ways) == 1:
+                if error.reason not in (Reason.BACKEND_REFUSED, Reason.UNKNOWN_MODEL) or len(self._ways) == 1:
                     raise
                 refusal = error
                 continue
@@ -106,7 +108,7 @@ class Scorer:
             self._ways = ()  # it has answered every way without them: no need to ask again
         words = "" if refusal is None else f": {refusal.message}"
         raise FailedPrecondition(
-            f"server {self._server!r} gives no log-probabilities of a prompt{words}", reason="NO_PROMPT_LOGPROBS"
+            f"server {self._server!r} gives no log-probabilities of a prompt{words}", reason=Reason.NO_PROMPT_LOGPROBS
         )
 
 

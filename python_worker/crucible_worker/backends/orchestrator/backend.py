@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef
 
 __all__ = ["OrchestratorBackend"]
@@ -29,7 +30,7 @@ class OrchestratorBackend:
         """
         raise FailedPrecondition(
             "is held by its orchestrator: only EvaluationService.EvaluateWithOrchestratorModel can ask it",
-            reason="HELD_BY_ORCHESTRATOR",
+            reason=Reason.HELD_BY_ORCHESTRATOR,
             field="model",
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
     Conversation,
@@ -140,7 +141,7 @@ class HeldModel:
     async def _ask(self, question: Question, call: OrchestratorCall) -> Answer:
         if call not in self._calls:
             raise FailedPrecondition(
-                f"the orchestrator's model cannot be asked for {call}", reason="MISSING_CLIENT", field="model"
+                f"the orchestrator's model cannot be asked for {call}", reason=Reason.MISSING_CLIENT, field="model"
             )
         answer = await self._session.ask(question)
         if isinstance(answer, Problem):
@@ -170,4 +171,4 @@ def _targets_alone(datum: Datum, index: int) -> Datum:
 
 
 def _nonsense(message: str) -> BackendError:
-    return BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

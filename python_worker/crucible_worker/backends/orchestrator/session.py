@@ -13,6 +13,7 @@ import itertools
 from collections.abc import AsyncGenerator
 
 from crucible_bridge.errors import Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Answer, Question
 
 __all__ = ["Asked", "Session", "Withdrawn"]
@@ -107,4 +108,4 @@ class Session:
 
 
 def _nobody() -> Unavailable:
-    return Unavailable("whoever holds the model has left", reason="CALLER_LEFT")
+    return Unavailable("whoever holds the model has left", reason=Reason.CALLER_LEFT)

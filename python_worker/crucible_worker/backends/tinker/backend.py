@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, TinkerModel
 from crucible_worker.backends.tinker.model import ServedModel
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
@@ -75,11 +76,11 @@ class TinkerBackend:
             raise NotFound(
                 f"names the Tinker service {name!r}, which is not known here; there are {known}: "
                 f"add --tinker-service {name}=URL",
-                reason="UNKNOWN_SERVICE",
+                reason=Reason.UNKNOWN_SERVICE,
                 field="model",
             )
         if absent := missing():
-            raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
         session.key()
         ref = dataclasses.replace(model.checked("model"), service=name)
         opened = self._models.setdefault(ref, ServedModel(session, ref, self._tokenizers))

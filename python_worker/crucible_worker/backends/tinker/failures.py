@@ -12,6 +12,7 @@ import tinker
 from tinker.types import RequestErrorCategory
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.openai.failures import (
     MAX_TOLD_CHARS,
     Asked,
@@ -50,7 +51,7 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
         body = _KEYS.sub("[key]", response.text).encode("utf-8", "replace")
         return of_status(asked, response.status_code, response.headers, body)
     if isinstance(error, tinker.APITimeoutError):
-        return BackendError(f"{where} sent nothing in time", reason="BACKEND_TIMEOUT")
+        return BackendError(f"{where} sent nothing in time", reason=Reason.BACKEND_TIMEOUT)
     if isinstance(error, tinker.APIConnectionError):
         asked = Asked(server=service, model=model, path="")
         return of_connection(asked, Silence.UNREACHABLE, type(error).__name__, stall_seconds=0.0)
@@ -59,10 +60,14 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
     if isinstance(error, tinker.APIResponseValidationError):
         return garbage(service, "it is not what its API says")
     if isinstance(error, tinker.TinkerError):  # of its own key: missing, expired, or not one of its kind
-        return FailedPrecondition(f"{where} takes another kind of key: {told(str(error), key)}", reason="BACKEND_KEY")
+        return FailedPrecondition(
+            f"{where} takes another kind of key: {told(str(error), key)}", reason=Reason.BACKEND_KEY
+        )
     if isinstance(error, ValueError):
         return garbage(service, told(str(error), key))
-    return BackendError(f"{where} failed: {type(error).__name__}: {told(str(error), key)}", reason="BACKEND_FAILED")
+    return BackendError(
+        f"{where} failed: {type(error).__name__}: {told(str(error), key)}", reason=Reason.BACKEND_FAILED
+    )
 
 
 def told(text: str, key: str) -> str:
@@ -75,7 +80,7 @@ def _of_request(error: tinker.RequestFailedError, where: str, key: str) -> Bridg
     """A request that was taken, and failed later."""
     words = told(error.message, key)
     if error.category is not RequestErrorCategory.User:
-        return BackendError(f"{where} failed: {words}", reason="BACKEND_FAILED")
+        return BackendError(f"{where} failed: {words}", reason=Reason.BACKEND_FAILED)
     if _TOO_LONG.search(words):
-        return InvalidField("prompt", f"is longer than {where} takes: {words}", reason="PROMPT_TOO_LONG")
-    return final(f"{where} refuses this: {words}", "BACKEND_REFUSED")
+        return InvalidField("prompt", f"is longer than {where} takes: {words}", reason=Reason.PROMPT_TOO_LONG)
+    return final(f"{where} refuses this: {words}", Reason.BACKEND_REFUSED)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
-from crucible_worker.backends.base import MAX_TEXT_BYTES, NO_GREEDY_TOKENS, NO_TARGET_LOGPROBS, exceeds
+from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.requests import check_targets, each_seeded, pairs_of, tokens_of
 from crucible_worker.backends.tinker.session import Session
@@ -161,7 +162,7 @@ class _Sampling:
         try:
             response = await self._session.call(lambda: client.compute_target_logprobs(tokens, targets), self._name)
         except BackendError as error:
-            if error.reason != "BACKEND_REFUSED":
+            if error.reason != Reason.BACKEND_REFUSED:
                 raise
             # It may have refused the prompt and not the question; that shows when the prompt is measured without it.
             self._target_refusals += 1
@@ -188,13 +189,14 @@ class _Sampling:
         response = await self._session.call(lambda: client.compute_greedy(tokens), self._name)
         if (found := client.read_greedy(response, len(tokens))) is None:
             where = f"Tinker service {self._session.service.name!r}"
-            raise FailedPrecondition(f"{where} tells no likeliest tokens of a prompt", reason=NO_GREEDY_TOKENS)
+            raise FailedPrecondition(f"{where} tells no likeliest tokens of a prompt", reason=Reason.NO_GREEDY_TOKENS)
         return found
 
     def _no_targets(self, why: str) -> FailedPrecondition:
         where = f"Tinker service {self._session.service.name!r}"
         return FailedPrecondition(
-            f"{where} gives no log-probabilities of other tokens than a prompt's: {why}", reason=NO_TARGET_LOGPROBS
+            f"{where} gives no log-probabilities of other tokens than a prompt's: {why}",
+            reason=Reason.NO_TARGET_LOGPROBS,
         )
 
     async def _ask(self, client: Sampler, tokens: list[int], params: SamplingParams, count: int) -> list[Sampled]:
@@ -233,7 +235,7 @@ class _Training:
             # was numbered but never sent would hold up all that come after it.
             output = await self._session.call(lambda: client.forward(pairs), self._path, cancel=False)
         except BackendError as error:
-            if error.reason == "BACKEND_TIMEOUT" and self.client.made is client:
+            if error.reason == Reason.BACKEND_TIMEOUT and self.client.made is client:
                 self.client.drop()  # its order may be broken, which no later request would recover from
             raise
         return client.read_logprobs(output, [targets.size for _, targets in pairs])
@@ -254,7 +256,7 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
         tokens, logprobs, reason = tokens[:length], None if logprobs is None else logprobs[:length], "stop"
     text = await tokenizer.decode(tokens)
     if exceeds(text):
-        raise final(f"a sample of more than {MAX_TEXT_BYTES:,} bytes of text", "BACKEND_ANSWER")
+        raise final(f"a sample of more than {MAX_TEXT_BYTES:,} bytes of text", Reason.BACKEND_ANSWER)
     cuts = [cut for string in stop if (cut := text.find(string)) >= 0]
     return SampledSequence(
         text=text[: min(cuts)] if cuts else text,

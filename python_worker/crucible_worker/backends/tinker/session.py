@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.backends.tinker.shared import Shared, in_thread
 
@@ -66,7 +67,7 @@ class Session:
             BackendError: the service is not there, or refuses the key.
         """
         if self._closed:
-            raise Unavailable("the tinker backend is closed", reason="BACKEND_CLOSED", retryable=False)
+            raise Unavailable("the tinker backend is closed", reason=Reason.BACKEND_CLOSED, retryable=False)
         return await self._session.get()
 
     async def call(self, begin: Callable[[], Future[_T]], model: str, *, cancel: bool = True) -> _T:
@@ -90,7 +91,7 @@ class Session:
             try:
                 return waiting.result()
             except asyncio.CancelledError:  # by the library, whose session was closed under the call
-                raise BackendError(f"{self._where} gave the call up", reason="BACKEND_CANCELLED") from None
+                raise BackendError(f"{self._where} gave the call up", reason=Reason.BACKEND_CANCELLED) from None
             except Exception as error:
                 raise self._failure(error, model) from None
 
@@ -115,7 +116,7 @@ class Session:
         try:
             return self.service.key(self._environment)
         except ValueError as error:
-            raise FailedPrecondition(str(error), reason="BACKEND_KEY") from None
+            raise FailedPrecondition(str(error), reason=Reason.BACKEND_KEY) from None
 
     @property
     def _where(self) -> str:
@@ -137,13 +138,13 @@ class Session:
             left = max(began, self._answered) + stall - now()
             if left <= 0:
                 message = f"{self._where} has answered no call for {stall:g} s"
-                raise BackendError(message, reason="BACKEND_TIMEOUT")
+                raise BackendError(message, reason=Reason.BACKEND_TIMEOUT)
             await asyncio.wait((waiting,), timeout=left)
         self._answered = now()
 
     async def _connect(self) -> Service:
         if absent := missing():
-            raise FailedPrecondition(absent, reason="EXTRA_NOT_INSTALLED")
+            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
         self._key = self.key()
         seconds = min(CONNECT_SECONDS, self.service.stall_seconds)
         try:
@@ -151,7 +152,7 @@ class Session:
                 return await in_thread(self._make, leftover=lambda made: made.close())
         except TimeoutError:
             message = f"{self._where} gave no session within {seconds:g} s"
-            raise BackendError(message, reason="BACKEND_UNREACHABLE") from None
+            raise BackendError(message, reason=Reason.BACKEND_UNREACHABLE) from None
 
     def _make(self) -> Service:
         module = importlib.import_module("crucible_worker.backends.tinker.client")

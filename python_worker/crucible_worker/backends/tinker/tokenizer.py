@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered
-from crucible_worker.backends.local.frames import NOT_OPEN
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.limits import WorkerLimits
@@ -85,7 +85,7 @@ class TextHost:
             try:
                 return await self._host.call(op, model=_key(name), **fields)
             except BridgeError as error:
-                if error.reason != NOT_OPEN:
+                if error.reason != Reason.MODEL_NOT_OPEN:
                     raise
             # Its process was killed or had to make room, or the host is another one.
             await self._open(name)
@@ -191,7 +191,7 @@ class ServedTokenizer:
             FailedPrecondition: there is none (NO_TOKENIZER).
         """
         if self._loaded is None:
-            raise FailedPrecondition(f"the model has no tokenizer: {self._why}", reason="NO_TOKENIZER")
+            raise FailedPrecondition(f"the model has no tokenizer: {self._why}", reason=Reason.NO_TOKENIZER)
         return self._loaded
 
 

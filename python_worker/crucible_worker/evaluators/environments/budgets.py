@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelInput
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 
-__all__ = ["BAD_ENVIRONMENT", "MAX_TURNS", "Budget"]
+__all__ = ["MAX_TURNS", "Budget"]
 
-BAD_ENVIRONMENT = "BAD_ENVIRONMENT"
-"""Of an environment that gives what none may give: another rollout of it would be no better."""
 MAX_TURNS = "max_turns"
 """Why an episode was ended that did not end itself, in the words of tinker-cookbook's stop reasons."""
 
@@ -47,7 +46,7 @@ class Budget:
         for name in _OF_TIME:
             if getattr(limits, name, None) is not None:
                 message = f"has rollout_limits.{name}, and is bound by the sample's time-out alone"
-                raise ForeignFailure(BAD_ENVIRONMENT, message)
+                raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
         turns = _whole(limits, "max_turns")
         calls = _whole(limits, "max_tool_calls")
         if calls is not None:
@@ -92,12 +91,12 @@ class Budget:
 def _whole(limits: Any, name: str) -> int | None:
     value = getattr(limits, name, None)
     if value is not None and not (isinstance(value, int) and value >= 1):
-        raise ForeignFailure(BAD_ENVIRONMENT, f"has {str(value)[:60]} as rollout_limits.{name}")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"has {str(value)[:60]} as rollout_limits.{name}")
     return value
 
 
 def _length(observation: object) -> int:
     if not isinstance(observation, ModelInput):
         message = "has rollout_limits.max_trajectory_tokens, which is for observations in tokens"
-        raise ForeignFailure(BAD_ENVIRONMENT, message)
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
     return observation.tokens().size

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.entry_points import EntryPoints, told
 from crucible_worker.evaluators.environments.base import EnvironmentType
 
@@ -18,7 +19,7 @@ __all__ = ["GROUP", "bad", "load", "names"]
 GROUP = "crucible_worker.environments"
 """Where environments are announced."""
 
-_POINTS = EntryPoints(group=GROUP, what="environment", reason="BAD_ENVIRONMENT")
+_POINTS = EntryPoints(group=GROUP, what="environment", reason=Reason.BAD_ENVIRONMENT)
 
 
 def names() -> Sequence[str]:

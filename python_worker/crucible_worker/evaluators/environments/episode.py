@@ -13,12 +13,13 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence
 from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer, Answering
 from crucible_worker.evaluators.environments.base import Action, Env, Nothing, Rollout, Turn
-from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT, Budget
+from crucible_worker.evaluators.environments.budgets import Budget
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
 
@@ -156,7 +157,7 @@ async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int
         try:
             answer = await asker.ask(observation, stop, seed=seed(len(turns)), max_tokens=most)
         except InvalidField as error:
-            if error.reason != "PROMPT_TOO_LONG" or not turns:
+            if error.reason != Reason.PROMPT_TOO_LONG or not turns:
                 raise
             reason = CONTEXT_OVERFLOW
             break
@@ -183,14 +184,16 @@ def numbers_of(metrics: Any, what: str) -> dict[str, float]:
         ForeignFailure: they are none, have the name of a built-in key, or are not finite (NOT_FINITE).
     """
     if not isinstance(metrics, Mapping) or len(metrics) > MAX_METRICS:
-        raise ForeignFailure(BAD_ENVIRONMENT, f"gave {what} metrics that are not at most {MAX_METRICS} numbers by name")
+        raise ForeignFailure(
+            Reason.BAD_ENVIRONMENT, f"gave {what} metrics that are not at most {MAX_METRICS} numbers by name"
+        )
     found: dict[str, float] = {}
     for name, value in metrics.items():
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
             message = f"gave a {what} metric whose name is no text of 1 to {MAX_NAME_CHARS} characters"
-            raise ForeignFailure(BAD_ENVIRONMENT, message)
+            raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
         if name in BUILT_IN_KEYS:
-            raise ForeignFailure(BAD_ENVIRONMENT, f"gave the {what} metric {name!r}, which is a built-in key")
+            raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"gave the {what} metric {name!r}, which is a built-in key")
         if value is not None:
             found[name] = finite(value, f"the {what} metric {name!r}")
     return found
@@ -204,10 +207,10 @@ def finite(value: Any, what: str) -> float:
     """
     # Also those of numpy and torch of no dimension, which are sums and comparisons of arrays.
     if not hasattr(value, "__float__") or getattr(value, "ndim", 0):
-        raise ForeignFailure(BAD_ENVIRONMENT, f"gave a {type(value).__name__} as {what}, not a number")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"gave a {type(value).__name__} as {what}, not a number")
     number = float(value)
     if not math.isfinite(number):
-        raise ForeignFailure("NOT_FINITE", f"gave {number} as {what}")
+        raise ForeignFailure(Reason.NOT_FINITE, f"gave {number} as {what}")
     return number
 
 
@@ -219,7 +222,9 @@ async def _begun(env: Env, max_turns: int) -> Rollout | tuple[Budget, Any, Shown
         return budget, given, _observed(given), _stops(stop)
     reward = getattr(initial, "reward", None)
     if reward is None:
-        raise ForeignFailure(BAD_ENVIRONMENT, f"began with a {type(initial).__name__}, not an observation and its stop")
+        raise ForeignFailure(
+            Reason.BAD_ENVIRONMENT, f"began with a {type(initial).__name__}, not an observation and its stop"
+        )
     turn = _unasked(finite(reward, "the reward"), numbers_of(getattr(initial, "metrics", {}), "turn's"))
     turn.logs = getattr(initial, "logs", {})
     return Rollout(transitions=[turn], final_ob=turn.ob, stop_reason=_reason_of(turn.metrics))
@@ -230,7 +235,7 @@ async def _stepped(env: Env, given: Any, answer: Answer) -> tuple[Turn, tuple[An
     step = await env.step(list(action.tokens), extra={"stop_reason": action.stop_reason, "text": action.text})
     for name in ("reward", "episode_done"):
         if not hasattr(step, name):
-            raise ForeignFailure(BAD_ENVIRONMENT, f"stepped to a {type(step).__name__}, which has no {name}")
+            raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"stepped to a {type(step).__name__}, which has no {name}")
     done = bool(step.episode_done)
     turn = Turn(
         ob=given,
@@ -257,14 +262,14 @@ def _observed(observation: Any) -> Shown:
         return ModelInput.of(tokens.copy() if isinstance(tokens, np.ndarray) else tokens)
     except (TypeError, ValueError, InvalidField) as error:
         message = f"observed a {type(observation).__name__}, which is neither text nor tokens: {told(error)}"
-        raise ForeignFailure(BAD_ENVIRONMENT, message) from error
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, message) from error
 
 
 def _stops(stop: Any) -> Sequence[str | int]:
     stops = () if stop is None else stop
     plain = isinstance(stops, list | tuple) and all(isinstance(each, str | numbers.Integral) for each in stops)
     if not plain or "" in stops:
-        raise ForeignFailure(BAD_ENVIRONMENT, "gave a stop condition that is no list of texts or token ids")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, "gave a stop condition that is no list of texts or token ids")
     return tuple(stops)
 
 
@@ -272,7 +277,7 @@ def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
     said = answer.sequence
     if not said.tokens and said.output_tokens:
         message = "the environment ends answers by token ids, and the model's server tells none"
-        raise FailedPrecondition(message, reason="NO_TOKENS")
+        raise FailedPrecondition(message, reason=Reason.NO_TOKENS)
     at = next((index for index, token in enumerate(said.tokens) if token in ids), None)
     if at is None:
         return answer

@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem, Verdict
 from crucible_worker.evaluators.environments.base import Env, GroupBuilder, Rollout
-from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT
 from crucible_worker.evaluators.environments.episode import (
     MAX_NAME_CHARS,
     Asks,
@@ -37,7 +37,6 @@ from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 __all__ = [
     "MAX_GROUP_SIZE",
     "MAX_TAGS",
-    "TOO_FEW_ROLLOUTS",
     "VIABLE_SHARE",
     "Course",
     "Failure",
@@ -55,8 +54,6 @@ MAX_TAGS = 32
 VIABLE_SHARE = 0.75
 """Of a group's rollouts, rounded up: how many have to stand, where nobody says."""
 
-TOO_FEW_ROLLOUTS = "TOO_FEW_ROLLOUTS"
-"""Of a group that makes fewer environments than have to stand."""
 
 _ALL = "all"
 
@@ -258,7 +255,9 @@ async def _played(
 
 def _placed(course: Course, made: Sequence[Env]) -> dict[int, Env]:
     if len(made) < len(course.todo):
-        raise ForeignFailure(BAD_ENVIRONMENT, f"made {len(made)} environments, and {len(course.todo)} are missing")
+        raise ForeignFailure(
+            Reason.BAD_ENVIRONMENT, f"made {len(made)} environments, and {len(course.todo)} are missing"
+        )
     # One that makes only what is left to do has no places; no two rollouts share an environment.
     places = course.todo if len(made) == course.size else range(len(course.todo))
     return {index: made[place] for index, place in zip(course.todo, places, strict=True)}
@@ -282,7 +281,7 @@ def _again(failed: Mapping[int, Failure], strategy: Strategy, retries: int, miss
 
 def _of_group(failed: Mapping[int, Failure], stood: int, size: int, floor: int) -> Failure:
     if not failed:
-        return Failure(kind=TOO_FEW_ROLLOUTS, message=f"{stood} of {size} rollouts stand, and {floor} have to")
+        return Failure(kind=Reason.TOO_FEW_ROLLOUTS, message=f"{stood} of {size} rollouts stand, and {floor} have to")
     # One that failed, not one without a verdict, says what the group is.
     errors = [index for index in failed if failed[index].verdict is Verdict.ERROR]
     index = min(errors or failed)
@@ -327,7 +326,7 @@ def _failure(error: ForeignFailure | Ungraded | BridgeError) -> Failure:
             kind=told.reason, message=told.message, verdict=error.verdict, retryable=told.retryable, final=True
         )
     if isinstance(error, ForeignFailure):
-        return Failure(kind=error.kind, message=error.message, final=error.kind == BAD_ENVIRONMENT)
+        return Failure(kind=error.kind, message=error.message, final=error.kind == Reason.BAD_ENVIRONMENT)
     hopeless = isinstance(error, InvalidField | FailedPrecondition)
     return Failure(kind=error.reason, message=error.message, retryable=error.retryable, final=hopeless)
 
@@ -335,10 +334,10 @@ def _failure(error: ForeignFailure | Ungraded | BridgeError) -> Failure:
 async def _envs(builder: GroupBuilder) -> list[Env]:
     made: Any = await builder.make_envs()
     if not isinstance(made, Iterable):
-        raise ForeignFailure(BAD_ENVIRONMENT, f"made a {type(made).__name__}, not environments")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"made a {type(made).__name__}, not environments")
     envs = list(made)
     if not 1 <= len(envs) <= MAX_GROUP_SIZE:
-        raise ForeignFailure(BAD_ENVIRONMENT, f"made {len(envs):,} environments, not 1 to {MAX_GROUP_SIZE}")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"made {len(envs):,} environments, not 1 to {MAX_GROUP_SIZE}")
     return envs
 
 
@@ -351,7 +350,7 @@ async def _rewards(
     pairs = list(await compute(rollouts, envs))
     if len(pairs) != len(rollouts) or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         message = f"gave {len(pairs)} group rewards, not a reward with metrics for each of {len(rollouts)} rollouts"
-        raise ForeignFailure(BAD_ENVIRONMENT, message)
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
     for turn in [turn for rollout in rollouts for turn in rollout.transitions]:
         # They may have been written to, which counts.
         turn.reward, turn.metrics = finite(turn.reward, "the reward"), numbers_of(turn.metrics, "turn's")
@@ -368,9 +367,11 @@ async def _tags(builder: Any) -> tuple[str, ...]:
     plain = isinstance(tags, Collection) and not isinstance(tags, str)
     if not plain or not all(isinstance(tag, str) and 0 < len(tag) <= MAX_NAME_CHARS for tag in tags):
         message = f"gave tags that are no list of texts of 1 to {MAX_NAME_CHARS} characters"
-        raise ForeignFailure(BAD_ENVIRONMENT, message)
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
     if len(tags) > MAX_TAGS or len(set(tags)) != len(tags):
-        raise ForeignFailure(BAD_ENVIRONMENT, f"gave {len(tags)} tags, of which some are equal or above {MAX_TAGS}")
+        raise ForeignFailure(
+            Reason.BAD_ENVIRONMENT, f"gave {len(tags)} tags, of which some are equal or above {MAX_TAGS}"
+        )
     if _ALL in tags:
-        raise ForeignFailure(BAD_ENVIRONMENT, f"gave the tag {_ALL!r}, which stands for every group")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"gave the tag {_ALL!r}, which stands for every group")
     return tuple(tags)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.frames import error_from_map
 from crucible_worker.evaluators.environments import entry_points
-from crucible_worker.evaluators.environments.player import ENVIRONMENT_ENDED, Player
+from crucible_worker.evaluators.environments.player import Player
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, ending_of, kill, reap, start
 
 __all__ = ["Keeper"]
@@ -94,7 +95,7 @@ class Keeper:
 
     def close(self) -> None:
         """Have it end with all that it has started."""
-        if not self.alive:  # then its socket is closed
+        if self._control.fileno() < 0:  # it has ended
             return
         self._loop.remove_reader(self._control)
         self._control.close()
@@ -140,7 +141,7 @@ class Keeper:
             self._deadline.cancel()
         if not self._news.done():
             message = f"the process of the environment {self._environment!r} {ending}"
-            self._news.set_exception(BackendError(message, reason=ENVIRONMENT_ENDED, retryable=True))
+            self._news.set_exception(BackendError(message, reason=Reason.ENVIRONMENT_ENDED, retryable=True))
             self._news.exception()  # where nobody waits, there is nobody to tell
         for player in self._players.values():
             player.has_ended(ending)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators.answering import THINKING_OPTION
 from crucible_worker.evaluators.environments import entry_points
@@ -234,7 +235,7 @@ def _environment(options: Mapping[str, Any], environments: Environments) -> Mapp
     if schema is None:
         known = ", ".join([PROBLEMS, *entry_points.names()])
         message = f"is {name[:60]!r}, known are: {known}"
-        raise InvalidField('options["environment"]', message, reason="UNKNOWN_ENVIRONMENT")
+        raise InvalidField('options["environment"]', message, reason=Reason.UNKNOWN_ENVIRONMENT)
     return schema
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Sample
 from crucible_worker.backends.local.frames import error_to_map
 from crucible_worker.evaluators.answering import Answer
@@ -21,12 +22,9 @@ from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Tolerance
 from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
-__all__ = ["ENVIRONMENT_ENDED", "Found", "Lost", "Order", "Player"]
+__all__ = ["Found", "Lost", "Order", "Player"]
 
-ENVIRONMENT_ENDED = "ENVIRONMENT_ENDED"
-"""Kind of the failure of rollouts whose process has ended."""
 
-_PROTOCOL = "ENVIRONMENT_PROTOCOL"
 _END_SECONDS = 5.0  # for whoever buries it to say how it ended
 _MAX_SHOWN = 300  # characters of what is wrong with a message
 _WARNINGS = ("environment_cleanup_timeout", "environment_cleanup_failed", "environment_stuck")
@@ -153,7 +151,7 @@ class Player:
             self._kill()
             _log.warning("environment_protocol", error=f"{type(error).__name__}: {error}"[:_MAX_SHOWN])
             message = "the process of its environments said what makes no sense"
-            why = BackendError(message, reason=_PROTOCOL, retryable=False)
+            why = BackendError(message, reason=Reason.ENVIRONMENT_PROTOCOL, retryable=False)
         finally:
             self.alive = False
             self._stop_answering()

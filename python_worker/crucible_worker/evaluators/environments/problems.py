@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crucible_bridge.errors import InternalError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, Sample
 from crucible_worker.evaluators.environments.base import Observation, StepResult, StopCondition
 from crucible_worker.evaluators.environments.group import Ungraded
@@ -95,5 +96,5 @@ class Problem:
 
 def _score(grade: Grade) -> float:
     if grade.score is None or not 0 <= grade.score <= 1:
-        raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason="BAD_SCORE")
+        raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason=Reason.BAD_SCORE)
     return grade.score

@@ -13,10 +13,11 @@ import contextlib
 from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Failure, Group
 from crucible_worker.evaluators.environments.keeper import Keeper
-from crucible_worker.evaluators.environments.player import ENVIRONMENT_ENDED, Found, Lost, Order, Player
+from crucible_worker.evaluators.environments.player import Found, Lost, Order, Player
 from crucible_worker.evaluators.environments.records import outcome_of
 
 __all__ = ["Processes"]
@@ -52,7 +53,7 @@ class Processes:
             try:
                 return await self._made(player, order, course, asker)
             except Lost as lost:
-                why = Failure(kind=ENVIRONMENT_ENDED, message=str(lost), retryable=True)
+                why = Failure(kind=Reason.ENVIRONMENT_ENDED, message=str(lost), retryable=True)
             if player.used and player.course is None:
                 # It may have ended before it heard of this group.
                 continue
@@ -131,7 +132,7 @@ class Processes:
 
     def _kept(self) -> Keeper:
         if self._closed:
-            raise BackendError("the evaluation has ended", reason="ENVIRONMENTS_CLOSED")
+            raise BackendError("the evaluation has ended", reason=Reason.ENVIRONMENTS_CLOSED)
         if self._keeper is None or not self._keeper.alive:
             self._keeper = Keeper(self._environment, self._variables)
         return self._keeper

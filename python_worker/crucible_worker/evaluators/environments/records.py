@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Metrics,
     ModelInput,
@@ -60,7 +61,7 @@ def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
     except InvalidField as error:
         return _fallen(counted, Problem(reason=error.reason, message=error.message, field=error.field))
     except OverflowError:
-        return _fallen(counted, Problem(reason="NOT_FINITE", message="gave rewards whose sum is not finite"))
+        return _fallen(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
     return Outcome(
         verdict=Verdict.MEASURED,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.reasons import Reason
 from crucible_worker.evaluators.variables import passed_variables
 
 __all__ = ["LOAD_SECONDS", "ending_of", "ends", "kill", "reap", "start"]
@@ -54,7 +55,7 @@ def start(what: str, environment: str, end: socket.socket, variables: Sequence[s
         )
     except OSError as error:
         message = f"the process of the environment {environment!r} cannot be started: {error.strerror}"
-        raise BackendError(message, reason="ENVIRONMENT_NOT_STARTED", retryable=True) from error
+        raise BackendError(message, reason=Reason.ENVIRONMENT_NOT_STARTED, retryable=True) from error
     _unreaped.add(process)
     return process
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.reasons import Reason
 from crucible_worker.below_roots import LeadsOut, find_below
 
 __all__ = [
@@ -87,7 +88,7 @@ class Allowed:
         if name.place not in self.packages:
             known = ", ".join(self.packages) or "none"
             message = f"tasks of {name.place!r} are not allowed by --inspect-package; allowed packages: {known}"
-            raise PermissionDenied(message, reason="TASK_NOT_ALLOWED")
+            raise PermissionDenied(message, reason=Reason.TASK_NOT_ALLOWED)
         return f"{name.place}/{name.task}"
 
 
@@ -96,10 +97,10 @@ def _resolved(roots: Sequence[Path], path: str) -> Path:
         found = find_below(roots, path, Path.is_file)
     except LeadsOut:
         message = f"the file {path[:_MAX_SHOWN]!r} leads out of the folders of --inspect-root"
-        raise PermissionDenied(message, reason="PATH_OUT_OF_ROOT") from None
+        raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT) from None
     if found is None:
         message = f"there is no file {path[:_MAX_SHOWN]!r} below a folder of --inspect-root"
-        raise NotFound(message, reason="TASK_NOT_FOUND")
+        raise NotFound(message, reason=Reason.TASK_NOT_FOUND)
     return found
 
 
@@ -115,5 +116,5 @@ def nothing_allowed() -> FailedPrecondition:
     return FailedPrecondition(
         "this worker runs no Inspect task: tasks are code, and its operator allows none by --inspect-root or "
         "--inspect-package",
-        reason="NO_INSPECT_TASKS",
+        reason=Reason.NO_INSPECT_TASKS,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Problem, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model
 from crucible_worker.rendering import answer_of, sample_answers, without_thinking
@@ -67,7 +68,7 @@ class Answers:
         )
         if len(answers) != count:
             message = f"was asked for {count} answers and gave {len(answers)}"
-            raise BackendError(message, reason="BACKEND_ANSWER", retryable=False)
+            raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
         return list(answers)
 
     def _params(self, question: Mapping[str, Any]) -> SamplingParams:

@@ -15,6 +15,7 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
@@ -198,7 +199,7 @@ class Inspect:
                 (NO_INSPECT_TASKS), or the model lacks a sampling client (MISSING_CLIENT).
         """
         if missing := missing_extra():
-            raise FailedPrecondition(missing, reason="EXTRA_NOT_INSTALLED")
+            raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
         _check_allowed(self.allowed)
         _check_client(model, "the model")
 
@@ -337,7 +338,7 @@ def _check_allowed(allowed: Allowed | None) -> Allowed:
 
 def _check_client(model: Model, who: str) -> None:
     if model.sampling is None:
-        raise FailedPrecondition(f"inspect needs a sampling client, which {who} lacks", reason="MISSING_CLIENT")
+        raise FailedPrecondition(f"inspect needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)
 
 
 def _name_of(sample: Sample) -> TaskName:

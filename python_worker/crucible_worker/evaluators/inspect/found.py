@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Metrics, Problem, SampleResult, Verdict
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.inspect.answers import Answers
@@ -37,11 +38,11 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stop
         if stopped is not None:
             return not_run(label, stopped)
         text = shorten(message["message"], MAX_PROBLEM_BYTES)
-        return not_run(label, Problem(reason="INSPECT_FAILED", message=text))
+        return not_run(label, Problem(reason=Reason.INSPECT_FAILED, message=text))
     measurements: dict[str, float] = {key: float(message[key.partition("_")[0]]) for key in COUNTS}
     if (count := _count(message["scores"])) > MAX_METRICS:
         text = f"the task has {count:,} metrics, at most {MAX_METRICS:,} are kept"
-        problem = Problem(reason="TOO_MANY_METRICS", message=text)
+        problem = Problem(reason=Reason.TOO_MANY_METRICS, message=text)
         return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, measurements=measurements)
     named = _named(message["scores"])
     for key, (_, value) in named.items():
@@ -145,20 +146,20 @@ def _problem(message: Mapping[str, Any], headline: str, score: float | None, ans
         text = f"every sample of the task failed, the first with: {message['first_error']}"
         first = answers.first_problem
         return Problem(
-            reason="INSPECT_SAMPLES_FAILED" if first is None else first.reason,
+            reason=Reason.INSPECT_SAMPLES_FAILED if first is None else first.reason,
             message=shorten(text, MAX_PROBLEM_BYTES),
             retryable=first is not None and first.retryable,
         )
     if score is not None:
         return None
     text = f"{headline} has no finite value" if headline else "the task has no scorer"
-    return Problem(reason="UNDECIDED", message=text)
+    return Problem(reason=Reason.UNDECIDED, message=text)
 
 
 def _verdict(problem: Problem | None) -> Verdict:
     if problem is None:
         return Verdict.MEASURED
-    return Verdict.UNDECIDED if problem.reason == "UNDECIDED" else Verdict.ERROR
+    return Verdict.UNDECIDED if problem.reason == Reason.UNDECIDED else Verdict.ERROR
 
 
 def _why_not_run(result: SampleResult) -> str:

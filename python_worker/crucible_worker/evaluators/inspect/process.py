@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.reasons import Reason
 from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
 from crucible_worker.evaluators.variables import passed_variables
 
-__all__ = ["TASK_ENDED", "run_in_process"]
+__all__ = ["run_in_process"]
 
-TASK_ENDED = "INSPECT_ENDED"
-"""Reason of the error of a task whose process ended before it told what was found."""
 
 _HOST = "crucible_worker.evaluators.inspect.host"
 
@@ -102,7 +101,9 @@ async def _conversation(
         _kill(process)
         code = await asyncio.to_thread(process.wait)
         ending = f"signal {-code}" if code < 0 else f"exit status {code}"
-        raise BackendError(f"the task's process ended ({ending})", reason=TASK_ENDED, retryable=True) from None
+        raise BackendError(
+            f"the task's process ended ({ending})", reason=Reason.INSPECT_ENDED, retryable=True
+        ) from None
     finally:
         for task in (*answering, *filter(None, [stopping])):
             task.cancel()
@@ -151,7 +152,7 @@ def _start(end: socket.socket, folder: Path, *, network: bool) -> subprocess.Pop
         )
     except OSError as error:
         message = f"the task's process cannot be started: {error.strerror}"
-        raise BackendError(message, reason="INSPECT_NOT_STARTED", retryable=True) from error
+        raise BackendError(message, reason=Reason.INSPECT_NOT_STARTED, retryable=True) from error
 
 
 def _furnished(folder: Path) -> Path:
@@ -195,4 +196,4 @@ def _clear(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
 
 
 def _nonsense(what: str) -> BackendError:
-    return BackendError(f"the task's process said {what}", reason="INSPECT_PROTOCOL", retryable=False)
+    return BackendError(f"the task's process said {what}", reason=Reason.INSPECT_PROTOCOL, retryable=False)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading.code.inside.frames import SCRATCH
 
 __all__ = ["NOBODY", "SCRATCH_BYTES", "Wall", "advice", "find_bubblewrap", "no_sandbox", "none_wanted", "sources"]
@@ -68,12 +69,12 @@ def find_bubblewrap() -> str:
 
 def no_sandbox(message: str) -> FailedPrecondition:
     """What is said where programs cannot be run: they never run without a sandbox."""
-    return FailedPrecondition(f"programs cannot be run in a sandbox here: {message}", reason="NO_SANDBOX")
+    return FailedPrecondition(f"programs cannot be run in a sandbox here: {message}", reason=Reason.NO_SANDBOX)
 
 
 def none_wanted() -> FailedPrecondition:
     """What is said where a worker was told to run no programs."""
-    return FailedPrecondition("this worker runs no programs: --code-sandboxes is 0", reason="NO_SANDBOX")
+    return FailedPrecondition("this worker runs no programs: --code-sandboxes is 0", reason=Reason.NO_SANDBOX)
 
 
 def advice(said: str) -> str:

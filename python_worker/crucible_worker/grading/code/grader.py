@@ -13,6 +13,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Assertions,
     CallTest,
@@ -29,6 +30,7 @@ from crucible_bridge.types import (
     StdioTest,
     Verdict,
 )
+from crucible_worker.faults import logged, with_id
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
@@ -104,8 +106,8 @@ class CodeGrader:
         except BridgeError:
             raise
         except Exception as error:
-            self._log.exception("code_item_failed")
-            return _failed(item, "INTERNAL", f"this item was not graded: {type(error).__name__}", 0)
+            message = with_id(f"{type(error).__name__} in the grader", logged(self._log, "code_item_failed", error))
+            return _failed(item, Reason.INTERNAL, message, 0)
 
     async def grade(self, item: CodeItem, limits: CodeLimits, image: CodeImage | None = None) -> Grade:
         """Judge one program, which can import the packages of an image.
@@ -118,7 +120,7 @@ class CodeGrader:
         try:
             tests = [ready for test in item.tests for ready in await self._ready(test, item.prefix)]
         except BadTests as error:
-            return _failed(item, "BAD_TESTS", str(error), 0)
+            return _failed(item, Reason.BAD_TESTS, str(error), 0)
         if len(tests) > MAX_TESTS:
             return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=_TOO_MANY)
         program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeLimits, StdioTest
 from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
@@ -107,7 +108,7 @@ async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) 
         finding = await _attempt(place, program, test, limits)
         if finding.passed or not place.lost:
             return finding
-    return Finding(passed=None, problem="SANDBOX_LOST", reason="the sandbox ended before the program did, twice")
+    return Finding(passed=None, problem=Reason.SANDBOX_LOST, reason="the sandbox ended before the program did, twice")
 
 
 async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
@@ -189,10 +190,12 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
                 told = await _received(to_tests, most)
             except ValueError:
                 reason = f"the tests make a call of more than {most:,} bytes"
-                return Finding(passed=None, problem="NOT_PASSABLE", reason=reason)
+                return Finding(passed=None, problem=Reason.NOT_PASSABLE, reason=reason)
             turn.of_tests = False
             if told is None or told.get("nonce") != nonce:
-                return Finding(passed=None, problem="TESTS_FAILED", reason="the tests ended before they were through")
+                return Finding(
+                    passed=None, problem=Reason.TESTS_FAILED, reason="the tests ended before they were through"
+                )
             if "call" not in told:
                 return _verdict(told, asked)
             # Not before: what fails without any program is no program's fault.
@@ -231,9 +234,9 @@ def _order(test: Proxied) -> Mapping[str, Any]:
 
 def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
     if "unpassable" in told:
-        return Finding(passed=None, problem="NOT_PASSABLE", reason=told["unpassable"])
+        return Finding(passed=None, problem=Reason.NOT_PASSABLE, reason=told["unpassable"])
     if "bad" in told:
-        return Finding(passed=None, problem="BAD_TESTS", reason=told["bad"])
+        return Finding(passed=None, problem=Reason.BAD_TESTS, reason=told["bad"])
     if "failed" in told:
         where = f"line {told['line']} of the tests: " if told["line"] else ""
         what = told["failed"] if told["failed"] != "Failed" else ""
@@ -242,11 +245,11 @@ def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
             raise _OutOfMemory(reason)
         if not asked:
             reason = f"the tests fail before they ask anything of the program: {reason}"
-            return Finding(passed=None, problem="BAD_TESTS", reason=reason)
+            return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
         return Finding(passed=False, reason=reason)
     if not asked:
         reason = "the tests ask nothing of the program: do they call check?"
-        return Finding(passed=None, problem="BAD_TESTS", reason=reason)
+        return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
     return PASSED
 
 

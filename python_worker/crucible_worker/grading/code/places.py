@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import structlog
 
 from crucible_bridge.errors import BridgeError, InvalidField, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading.code.bubblewrap import Wall
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
@@ -210,4 +211,4 @@ class Places:
 
 
 def _closed() -> Unavailable:
-    return Unavailable("this worker grades no more", reason="GRADING_CLOSED")
+    return Unavailable("this worker grades no more", reason=Reason.GRADING_CLOSED)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, at_field, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Conversation,
     CriterionScore,
@@ -100,7 +101,7 @@ class Judge:
             raise at_field(error, "judge") from error
         if len(asked.answers) != 1:
             message = f"was asked for one answer and gave {len(asked.answers)}"
-            raise BackendError(message, reason="BACKEND_ANSWER", field="judge", retryable=False)
+            raise BackendError(message, reason=Reason.BACKEND_ANSWER, field="judge", retryable=False)
         (answer,) = asked.answers
         return Said(
             text=without_thinking(answer_of(answer.text, self.renderer)),
@@ -230,5 +231,5 @@ def _unasked(grade: Grade, criteria: tuple[CriterionScore, ...] = ()) -> RubricG
 def _invalid(wrong: str, said: Sequence[Said]) -> Grade:
     ends = " and ".join(one.shown(_SHOWN_CHARS) for one in said)
     message = shorten(f"the judgement {wrong}: {ends}", MAX_PROBLEM_BYTES)
-    problem = Problem(reason="INVALID_JUDGEMENT", message=message)
+    problem = Problem(reason=Reason.INVALID_JUDGEMENT, message=message)
     return Grade(verdict=Verdict.ERROR, method=JUDGED, reason=message, problem=problem)

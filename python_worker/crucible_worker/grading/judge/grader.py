@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict
 from crucible_worker.backends.base import Model
 from crucible_worker.grading import registry
@@ -56,7 +57,7 @@ class RubricGrader:
         Raises:
             FailedPrecondition: always (reason NO_JUDGE).
         """
-        raise FailedPrecondition("the grader rubric asks a judge, which is not at hand here", reason="NO_JUDGE")
+        raise FailedPrecondition("the grader rubric asks a judge, which is not at hand here", reason=Reason.NO_JUDGE)
 
     @property
     def needs_judge(self) -> bool:

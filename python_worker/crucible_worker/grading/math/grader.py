@@ -15,7 +15,9 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
+from crucible_worker.faults import logged, with_id
 from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.children import MEMORY_BYTES, Answer
@@ -230,8 +232,8 @@ class MathGrader:
 
     def _found(self, answer: Answer) -> _Found:
         if answer.error:
-            self._log.error("grader_failed", error=answer.error, trace=answer.trace)
-            problem = Problem(reason="GRADER_FAILED", message="the grader failed; the worker's log says where")
+            error_id = logged(self._log, "grader_failed", error=None, what=answer.error, trace=answer.trace)
+            problem = Problem(reason=Reason.GRADER_FAILED, message=with_id("the grader failed", error_id))
             return _Found(_NOTHING, answer.duration_ns, problem, lasting=False)
         if answer.lost:
             return _Found(_LOST[answer.lost], answer.duration_ns, lasting=False)

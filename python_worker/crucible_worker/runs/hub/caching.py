@@ -11,6 +11,7 @@ from datasets.naming import camelcase_to_snakecase
 from datasets.packaged_modules.cache.cache import Cache
 
 from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.hub.loading import FIELD
 
 __all__ = ["cached", "find"]
@@ -39,7 +40,7 @@ def cached(request: dict[str, Any], found: Sequence[Path]) -> Any:
         commit = f" of commit {request['revision']}" if request["revision"] else ""
         raise NotFound(
             f"is {request['repo_id']!r}{commit}, which is not in the worker's cache; the worker does not ask the hub",
-            reason="NOT_CACHED",
+            reason=Reason.NOT_CACHED,
             field=FIELD,
         )
     if request["config"] is None and len(configs) > 1:
@@ -49,7 +50,7 @@ def cached(request: dict[str, Any], found: Sequence[Path]) -> Any:
     if not chosen:
         raise NotFound(
             f"is {name!r}, which the worker's cache has not; there are {', '.join(configs)}",
-            reason="UNKNOWN_DATASET",
+            reason=Reason.UNKNOWN_DATASET,
             field=f"{FIELD}.config",
         )
     newest = max(chosen, key=lambda directory: directory.stat().st_mtime_ns)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 
 __all__ = ["FIELD", "Column", "find_columns", "record_of"]
 
@@ -57,7 +58,7 @@ def _find(key: str, column: str, features: Mapping[str, Any]) -> Column:
         if not isinstance(found, Mapping) or part not in found:
             there = ", ".join(_names(features))
             problem = f"is {column[:200]!r}, which is no column; there are {there}"
-            raise InvalidField(f'{FIELD}["{key}"]', problem, reason="NO_SUCH_COLUMN")
+            raise InvalidField(f'{FIELD}["{key}"]', problem, reason=Reason.NO_SUCH_COLUMN)
         found = found[part]
     # Of a list the type of its items says what their numbers stand for.
     found = getattr(found, "feature", found)

@@ -19,6 +19,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import get_session
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.hub.loading import FIELD
 
 __all__ = ["fetched"]
@@ -86,7 +87,7 @@ def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
         commit = f" of commit {request['revision']}" if request["revision"] else ""
         return NotFound(
             f"is {request['repo_id']!r}{commit}, which the hub has not, or does not show to this worker",
-            reason="UNKNOWN_DATASET",
+            reason=Reason.UNKNOWN_DATASET,
             field=FIELD,
         )
     told = str(error).partition("\n")[0]
@@ -94,15 +95,17 @@ def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
         # The library has no class of its own for these; it lists the configurations.
         if request["config"] is None:
             return InvalidField(f"{FIELD}.config", f"is not given: {told}")
-        return NotFound(f"is {request['config']!r}: {told}", reason="UNKNOWN_DATASET", field=f"{FIELD}.config")
+        return NotFound(f"is {request['config']!r}: {told}", reason=Reason.UNKNOWN_DATASET, field=f"{FIELD}.config")
     _log.error("data set %s cannot be fetched", request["repo_id"], exc_info=error)
-    return FailedPrecondition(f"cannot be fetched: {type(error).__name__}", reason="HUB_DATASET_REFUSED", field=FIELD)
+    return FailedPrecondition(
+        f"cannot be fetched: {type(error).__name__}", reason=Reason.HUB_DATASET_REFUSED, field=FIELD
+    )
 
 
 def _unreachable() -> Unavailable:
     return Unavailable(
         "names a data set of the Hugging Face hub, which cannot be reached",
-        reason="HUB_UNREACHABLE",
+        reason=Reason.HUB_UNREACHABLE,
         retryable=True,
         field=FIELD,
     )

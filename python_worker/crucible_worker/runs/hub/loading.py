@@ -18,9 +18,10 @@ import sys
 from collections.abc import Callable, Generator
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubDataset
 from crucible_worker.backends.local.frames import error_from_map
-from crucible_worker.runs.jsonl import LINE_PROBLEM, Line, MalformedLine, bounded_lines, line_of
+from crucible_worker.runs.jsonl import Line, MalformedLine, bounded_lines, line_of
 
 __all__ = ["END", "ERROR", "FIELD", "ROW", "read_rows"]
 
@@ -66,7 +67,7 @@ def read_rows(
     if importlib.util.find_spec(_NEEDED) is None:
         raise FailedPrecondition(
             f"needs {_NEEDED}, which is not installed: install crucible-bridge[datasets]",
-            reason="EXTRA_NOT_INSTALLED",
+            reason=Reason.EXTRA_NOT_INSTALLED,
             field=FIELD,
         )
     request = {**dataclasses.asdict(source), "limit": limit}
@@ -77,7 +78,7 @@ def read_rows(
         try:
             yield from _rows(io.BufferedReader(_Patient(replies, go_on)), go_on)
         except MalformedLine as error:
-            raise InvalidField(FIELD, f"has a row that {error}", reason=LINE_PROBLEM) from error
+            raise InvalidField(FIELD, f"has a row that {error}", reason=Reason.MALFORMED_LINE) from error
 
 
 @contextlib.contextmanager
@@ -120,7 +121,9 @@ def _rows(lines: io.BufferedReader, go_on: Callable[[], None]) -> Generator[Line
             return
         else:
             break
-    raise Unavailable("the process that reads data sets of the hub has died", reason="HUB_READER_DIED", field=FIELD)
+    raise Unavailable(
+        "the process that reads data sets of the hub has died", reason=Reason.HUB_READER_DIED, field=FIELD
+    )
 
 
 class _Patient(io.RawIOBase):

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.frames import error_to_map
 from crucible_worker.runs.hub.columns import FIELD as COLUMNS
 from crucible_worker.runs.hub.columns import find_columns, record_of
@@ -100,7 +101,7 @@ def _opened(request: dict[str, Any]) -> Any:
     if request["split"] not in splits:
         raise NotFound(
             f"has no split {request['split']!r}; there are {', '.join(splits)}",
-            reason="UNKNOWN_DATASET",
+            reason=Reason.UNKNOWN_DATASET,
             field=f"{FIELD}.split",
         )
     if builder.info.splits[request["split"]].num_examples == 0:
@@ -114,7 +115,7 @@ def _opened(request: dict[str, Any]) -> Any:
 def _refused(request: dict[str, Any], error: Exception) -> BridgeError:
     # The text may hold paths of this machine: they are for the worker's log.
     _log.error("data set %s cannot be read", request["repo_id"], exc_info=error)
-    return FailedPrecondition(f"cannot be read: {type(error).__name__}", reason="HUB_DATASET_REFUSED", field=FIELD)
+    return FailedPrecondition(f"cannot be read: {type(error).__name__}", reason=Reason.HUB_DATASET_REFUSED, field=FIELD)
 
 
 if __name__ == "__main__":

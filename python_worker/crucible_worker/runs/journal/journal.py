@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crucible_bridge.events import Event
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.queries import Head, head
 from crucible_worker.runs.journal.schema import connect, prepare, unusable
@@ -99,7 +100,7 @@ class Journal:
             JournalUnavailable: the journal cannot be read just now.
         """
         if self._closed:
-            raise JournalUnavailable("the worker is draining", reason="DRAINING")
+            raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
         try:
             return head(self._glance)
         except sqlite3.DatabaseError as error:
@@ -154,7 +155,7 @@ class Journal:
         if not isinstance(error, sqlite3.OperationalError):
             # Not a passing trouble: it is damaged. Health says so until it can be written again.
             self._loop.call_soon_threadsafe(self._failed, str(error))
-        return JournalUnavailable(f"the journal cannot be read: {error}", reason="JOURNAL_UNREADABLE")
+        return JournalUnavailable(f"the journal cannot be read: {error}", reason=Reason.JOURNAL_UNREADABLE)
 
     def _connection(self) -> sqlite3.Connection:
         connection = getattr(self._local, "connection", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.writer import JournalUnavailable
 
 __all__ = ["POLL_SECONDS", "News"]
@@ -44,7 +45,7 @@ class News:
             JournalUnavailable: the journal is closed.
         """
         if self._closed:
-            raise JournalUnavailable("the worker is draining", reason="DRAINING")
+            raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
         if self._count == seen:
             future = asyncio.get_running_loop().create_future()
             self._waiting.add(future)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from crucible_bridge.errors import AlreadyExists, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.queries import Reads
 from crucible_worker.runs.journal.writer import Transaction
 
@@ -81,7 +82,7 @@ def refuse_other_model(rows: Mapping[int, StepRow], fingerprint: str) -> None:
             raise AlreadyExists(
                 f"is not the one of {row.evaluation_id!r}, which evaluates this step: the fingerprint of the step with "
                 f"its model is {row.fingerprint}, that of this request {fingerprint}",
-                reason="OTHER_MODEL",
+                reason=Reason.OTHER_MODEL,
                 field="model",
                 metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
             )
@@ -101,7 +102,7 @@ def keep(transaction: Transaction, plan_id: str, run_id: str, fingerprint: str, 
     if row.fingerprint != fingerprint:
         raise AlreadyExists(
             f"{plan_id!r} is another plan: its fingerprint is {row.fingerprint}, that of this one {fingerprint}",
-            reason="OTHER_PLAN",
+            reason=Reason.OTHER_PLAN,
             field="plan_id",
             metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint},
         )
@@ -174,4 +175,4 @@ def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> tuple
 
 
 def _gone() -> NotFound:
-    return NotFound("is that of a plan which is no longer kept", reason="UNKNOWN_PLAN", field="plan_id")
+    return NotFound("is that of a plan which is no longer kept", reason=Reason.UNKNOWN_PLAN, field="plan_id")

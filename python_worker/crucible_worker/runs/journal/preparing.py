@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
 
@@ -57,13 +58,13 @@ def _lock(file: int, path: Path, ended: threading.Event) -> None:
             raise FailedPrecondition(
                 f"{path} is locked by {_holder(file)} for more than {WAIT_SECONDS:.0f} s: end that process, or use "
                 "another --state-dir",
-                reason="STATE_DIR_LOCKED",
+                reason=Reason.STATE_DIR_LOCKED,
             )
         if waited >= NOTICE_SECONDS and not noticed:
             noticed = True
             _log.warning("waiting_for_lock", path=str(path), locked_by=_holder(file), at_most_seconds=WAIT_SECONDS)
         if ended.wait(_POLL_SECONDS):
-            raise FailedPrecondition(f"the start ended before {path} was free", reason="STATE_DIR_LOCKED")
+            raise FailedPrecondition(f"the start ended before {path} was free", reason=Reason.STATE_DIR_LOCKED)
 
 
 def _holder(file: int) -> str:

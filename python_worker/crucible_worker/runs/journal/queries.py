@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Verdict
 from crucible_worker.runs.journal.records import (
     request_from_record,
@@ -152,7 +153,7 @@ def find_by_number(source: Reads, number: int) -> Row:
 
 
 def _removed() -> NotFound:
-    return NotFound("this evaluation is no longer kept", reason="UNKNOWN_EVALUATION", field="evaluation_id")
+    return NotFound("this evaluation is no longer kept", reason=Reason.UNKNOWN_EVALUATION, field="evaluation_id")
 
 
 def extent_of(source: Reads, number: int) -> Extent:

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.copies import recognize
 from crucible_worker.runs.journal.preparing import exclusively
 
@@ -205,7 +206,7 @@ def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
 
 def unusable(state_dir: Path, error: Exception) -> FailedPrecondition:
     """What a worker refuses to start with."""
-    return FailedPrecondition(f"state directory {state_dir} cannot be used: {error}", reason="STATE_DIR_UNUSABLE")
+    return FailedPrecondition(f"state directory {state_dir} cannot be used: {error}", reason=Reason.STATE_DIR_UNUSABLE)
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -217,7 +218,7 @@ def _create(connection: sqlite3.Connection) -> None:
     if version not in _CHANGES:
         raise FailedPrecondition(
             f"the journal is of version {version}, this worker writes {SCHEMA_VERSION}: use another --state-dir",
-            reason="JOURNAL_VERSION",
+            reason=Reason.JOURNAL_VERSION,
         )
     changes = _CHANGES[version] + _ADDITIONS
     connection.executescript(f"BEGIN IMMEDIATE; {changes} PRAGMA user_version = {SCHEMA_VERSION};")

@@ -19,6 +19,7 @@ import structlog
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import NEW_KINDS, Event
+from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.queries import head
 from crucible_worker.runs.journal.schema import connect
 from crucible_worker.runs.journal.told import Told
@@ -40,7 +41,7 @@ _log = structlog.get_logger(__name__)
 class JournalUnavailable(Unavailable):
     """The journal cannot be used just now: its disk is full or in trouble, or the worker is on its way out."""
 
-    default_reason = "JOURNAL_UNWRITABLE"
+    default_reason = Reason.JOURNAL_UNWRITABLE
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         super().__init__(message, reason=reason, retry_after=RETRY_SECONDS)
@@ -147,7 +148,7 @@ class Writer:
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closing:
-            future.set_exception(JournalUnavailable("the worker is draining", reason="DRAINING"))
+            future.set_exception(JournalUnavailable("the worker is draining", reason=Reason.DRAINING))
             return future
         self._queue.put(_Submission(function, future, size))
         return future

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
@@ -73,7 +74,7 @@ def apply_adapter(model: Any, directory: Path) -> None:
     from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    with refusing(directory, "ADAPTER_REFUSED"):
+    with refusing(directory, Reason.ADAPTER_REFUSED):
         config = json.loads((directory / ADAPTER_CONFIG).read_bytes())
         _check_config(directory, config, LoraConfig().to_dict())
         weights = load_file(directory / ADAPTER_WEIGHTS)
@@ -141,4 +142,4 @@ def _is_factor(value: Any) -> bool:
 
 
 def _refused(directory: Path, why: str) -> FailedPrecondition:
-    return FailedPrecondition(f"the adapter {directory.name!r} {why}", reason="ADAPTER_REFUSED")
+    return FailedPrecondition(f"the adapter {directory.name!r} {why}", reason=Reason.ADAPTER_REFUSED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.loading import load_tokenizer
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.host.sizes import check_sizes
@@ -21,7 +22,7 @@ def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts | None
             (MODEL_REFUSED).
     """
     directory = Path(message["path"])
-    with refusing(directory, "MODEL_REFUSED"):
+    with refusing(directory, Reason.MODEL_REFUSED):
         check_sizes(directory)
         tokenizer = load_tokenizer(directory)
     if tokenizer is None:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import NOT_OPEN
 from crucible_worker.backends.local.host.fork_server import ForkServer, ForkServerEnded
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
 from crucible_worker.backends.local.host.refusals import refusing
@@ -155,13 +155,13 @@ class Engine:
     def _texts_of(self, message: dict[str, Any]) -> TextProcess:
         texts = self._opened(message).texts
         if texts is None:
-            raise FailedPrecondition("the model has no tokenizer", reason="NO_TOKENIZER")
+            raise FailedPrecondition("the model has no tokenizer", reason=Reason.NO_TOKENIZER)
         return texts
 
     def _opened(self, message: dict[str, Any]) -> _Opened:
         opened = self._models.get(message["model"])
         if opened is None:
-            raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+            raise FailedPrecondition("the model is not open", reason=Reason.MODEL_NOT_OPEN)
         return opened
 
     def _load(self, identity: int, message: dict[str, Any]) -> None:
@@ -186,7 +186,7 @@ class Engine:
     ) -> tuple[LoadedModel, TextProcess | None]:
         """A model and its texts; those alone if only they have ended."""
         directory = Path(message["path"])
-        with refusing(directory, "MODEL_REFUSED"):
+        with refusing(directory, Reason.MODEL_REFUSED):
             model_type = read_config(directory).get("model_type")
         texts = TextProcess(self._fork_server.fork(str(model_type)), self._bounds, self._answer)
         # First: what it finds out is that the host can load the rest.

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.adapters import apply_adapter
 from crucible_worker.backends.local.host.refusals import refusing
 
@@ -90,7 +91,7 @@ def resolve_device(name: str) -> torch.device:
     index = int(name.partition(":")[2] or 0)
     if index >= count:
         there = f"CUDA devices here: {count}" if count else "there is no CUDA here"
-        raise FailedPrecondition(f"the device {name!r} cannot be used: {there}", reason="DEVICE_NOT_FOUND")
+        raise FailedPrecondition(f"the device {name!r} cannot be used: {there}", reason=Reason.DEVICE_NOT_FOUND)
     return torch.device("cuda", index)
 
 
@@ -117,14 +118,14 @@ def load(
         # transformers would go on with random ones.
         raise FailedPrecondition(
             f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
-            reason="MODEL_REFUSED",
+            reason=Reason.MODEL_REFUSED,
         )
     arguments = frozenset(inspect.signature(model.forward).parameters)
     cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
     if cache_argument is None:
         # It would take the last token for the whole text, and not say so.
         raise FailedPrecondition(
-            f"{type(model).__name__} takes no cache, without which it cannot generate here", reason="MODEL_REFUSED"
+            f"{type(model).__name__} takes no cache, without which it cannot generate here", reason=Reason.MODEL_REFUSED
         )
     vocabulary = min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size)
     if adapter is not None:
@@ -158,7 +159,7 @@ def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, l
     Raises:
         FailedPrecondition: transformers cannot.
     """
-    with refusing(directory, "MODEL_REFUSED"):
+    with refusing(directory, Reason.MODEL_REFUSED):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=dtype,

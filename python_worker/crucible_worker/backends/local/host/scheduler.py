@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.frames import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
 from crucible_worker.backends.local.host.loading import LoadedModel
@@ -178,7 +179,9 @@ class Scheduler:
         for index, choice in enumerate(choose(logits, [row.chooser for row in batch.rows])):
             row = batch.rows[index]
             if choice is None:
-                error = BackendError("the model's logits are not finite", reason="LOGITS_NOT_FINITE", retryable=False)
+                error = BackendError(
+                    "the model's logits are not finite", reason=Reason.LOGITS_NOT_FINITE, retryable=False
+                )
                 self._fail(row.request, error)
             elif (result := row.accept(choice, self.loaded)) is not None:
                 self._finish(row.request, row.index, result)
@@ -209,5 +212,5 @@ class Scheduler:
 def to_backend_error(error: Exception) -> BackendError:
     """What the worker is told of an exception that nobody expected; the traceback is in the log."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
-        return BackendError("the model's device is out of memory", reason="OUT_OF_MEMORY", retryable=True)
-    return BackendError(f"the model failed: {type(error).__name__}", reason="MODEL_FAILED", retryable=False)
+        return BackendError("the model's device is out of memory", reason=Reason.OUT_OF_MEMORY, retryable=True)
+    return BackendError(f"the model failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False)

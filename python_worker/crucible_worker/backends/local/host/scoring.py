@@ -17,6 +17,7 @@ import torch
 from transformers import DynamicCache
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.frames import floats_to_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 
@@ -189,7 +190,7 @@ def _likeliest(loaded: LoadedModel, logits: torch.Tensor) -> np.ndarray:
     # As they are: a wider type orders them no otherwise. What is behind the vocabulary is padding, and no token.
     logits = logits[:, : loaded.vocabulary]
     if not logits.amax(1).isfinite().all():
-        raise BackendError("the model's logits are not finite", reason="LOGITS_NOT_FINITE", retryable=False)
+        raise BackendError("the model's logits are not finite", reason=Reason.LOGITS_NOT_FINITE, retryable=False)
     return logits.argmax(1).cpu().numpy()
 
 

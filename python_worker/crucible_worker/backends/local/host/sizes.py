@@ -19,6 +19,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 
 __all__ = ["CONFIG", "MAX_BUFFER_BYTES", "MAX_CONFIG_BYTES", "MAX_UNSAVED_WEIGHTS", "check_sizes"]
 
@@ -125,4 +126,4 @@ def _layers(shapes: _Shapes) -> int:
 
 
 def _refused(directory: Path, why: str) -> FailedPrecondition:
-    return FailedPrecondition(f"{CONFIG} of {directory.name!r} {why}", reason="MODEL_REFUSED")
+    return FailedPrecondition(f"{CONFIG} of {directory.name!r} {why}", reason=Reason.MODEL_REFUSED)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.frames import error_to_map, pack, read_frame
-from crucible_worker.backends.local.host.texts import RENDERING_LIMIT, Texts
+from crucible_worker.backends.local.host.texts import Texts
 from crucible_worker.rendering import tinker_cookbook
 
 __all__ = ["IMPORT_COOKBOOK", "LOAD", "Load", "serve"]
@@ -58,11 +59,11 @@ def _told(error: Exception, max_bytes: int) -> BridgeError:
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return BackendError(
             f"the tokenizer or chat template needs more than {max_bytes:,} bytes of memory (max_rendering_bytes)",
-            reason=RENDERING_LIMIT,
+            reason=Reason.RENDERING_LIMIT,
             retryable=False,
         )
     _log.error("a request failed", exc_info=error)
-    return BackendError(f"the tokenizer failed: {type(error).__name__}", reason="MODEL_FAILED", retryable=False)
+    return BackendError(f"the tokenizer failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False)
 
 
 def _bound_memory(more: int) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, NOT_OPEN, error_from_map, pack, unpack
+from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, error_from_map, pack, unpack
 from crucible_worker.backends.local.host.fork_server import Child
 from crucible_worker.backends.local.host.text_child import IMPORT_COOKBOOK, LOAD
-from crucible_worker.backends.local.host.texts import RENDERING_LIMIT
 
 __all__ = ["CHARS_PER_SECOND", "TextProcess"]
 
@@ -88,7 +88,7 @@ class TextProcess:
         """Take a request; it is answered in any case.
 
         Raises:
-            FailedPrecondition: the process is gone (the reason NOT_OPEN).
+            FailedPrecondition: the process is gone (the reason MODEL_NOT_OPEN).
         """
         with self._changed:
             if self._dead:
@@ -148,7 +148,7 @@ class TextProcess:
         _log.warning("the tokenizer or chat template of a checkpoint %s", why)
         self.close()
         return BackendError(
-            f"the model's tokenizer or chat template {why}", reason=RENDERING_LIMIT, retryable=retryable
+            f"the model's tokenizer or chat template {why}", reason=Reason.RENDERING_LIMIT, retryable=retryable
         )
 
     def _ask(self, message: dict[str, Any], seconds: float) -> Any:
@@ -199,8 +199,8 @@ def _chars(message: dict[str, Any]) -> int:
 
 
 def _not_open() -> FailedPrecondition:
-    return FailedPrecondition("the model is not open", reason=NOT_OPEN)
+    return FailedPrecondition("the model is not open", reason=Reason.MODEL_NOT_OPEN)
 
 
 def _refused(name: str, why: str) -> FailedPrecondition:
-    return FailedPrecondition(f"the configuration or tokenizer of {name!r} {why}", reason="MODEL_REFUSED")
+    return FailedPrecondition(f"the configuration or tokenizer of {name!r} {why}", reason=Reason.MODEL_REFUSED)

@@ -12,15 +12,14 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.rendering import tinker_cookbook
 
-__all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "RENDERING_LIMIT", "Texts", "check_tokenizer"]
+__all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "Texts", "check_tokenizer"]
 
-RENDERING_LIMIT = "RENDERING_LIMIT"
-"""Reason of the error of a request whose chat template or tokenizer needs more than a limit grants."""
 MAX_TOKEN_CHARS = 4_096
 """Characters of a token; 128 blanks are the longest ones of common tokenizers."""
 MAX_TOKENS_PER_CHAR = 4
@@ -109,7 +108,7 @@ class Texts:
 
 def _beyond(what: str, most: int) -> BackendError:
     message = f"{what}, {most:,} are accepted (max_rendered_chars)"
-    return BackendError(message, reason=RENDERING_LIMIT, retryable=False)
+    return BackendError(message, reason=Reason.RENDERING_LIMIT, retryable=False)
 
 
 def check_tokenizer(tokenizer: Any, directory: Path) -> None:
@@ -150,7 +149,7 @@ def _shortens(decoder: dict[str, Any]) -> bool:
 
 
 def _refused(directory: Path, why: str) -> FailedPrecondition:
-    return FailedPrecondition(f"the tokenizer of {directory.name!r} {why}", reason="MODEL_REFUSED")
+    return FailedPrecondition(f"the tokenizer of {directory.name!r} {why}", reason=Reason.MODEL_REFUSED)
 
 
 def _packed(tokens: list[int]) -> bytes:

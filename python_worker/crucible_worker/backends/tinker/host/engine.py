@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import NOT_OPEN
 from crucible_worker.backends.local.host.fork_server import Child, ForkServer, ForkServerEnded
 from crucible_worker.backends.local.host.text_process import TextProcess
 
@@ -74,7 +74,7 @@ class Engine:
         with self._lock:
             opened = self._opened.get(model)
             if opened is None:
-                raise FailedPrecondition("the model is not open", reason=NOT_OPEN)
+                raise FailedPrecondition("the model is not open", reason=Reason.MODEL_NOT_OPEN)
             self._opened.move_to_end(model)
             return opened.texts
 
@@ -121,4 +121,4 @@ def _told(error: Exception) -> BridgeError:
     if isinstance(error, BridgeError):
         return error
     _log.error("a request failed", exc_info=error)
-    return BackendError(f"the tokenizer failed: {type(error).__name__}", reason="MODEL_FAILED", retryable=False)
+    return BackendError(f"the tokenizer failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False)

@@ -10,6 +10,7 @@ from tinker.lib.public_interfaces.sampling_client import (
 )
 
 from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.texts import Texts
 
 __all__ = ["load"]
@@ -31,7 +32,7 @@ def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts, dict[
     except Exception as error:
         # Loaders fail in many ways, all of which come to the same; their texts hold addresses and paths.
         why = f"that of {base_model!r} cannot be loaded ({type(error).__name__})"
-        raise FailedPrecondition(why, reason="NO_TOKENIZER") from error
+        raise FailedPrecondition(why, reason=Reason.NO_TOKENIZER) from error
     facts = {
         "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": tokenizer.bos_token_id,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.frames import HEADER, error_to_map
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.base import EnvironmentType
@@ -115,7 +116,7 @@ class _Keeper:
             pid = self._forked(end) if _is_single_threaded() else self._spawned(end)
         except OSError as error:  # one more is too many, which is nothing to those that are at work
             message = f"a process of the environment {self._name!r} cannot be started: {error.strerror}"
-            why = BackendError(message, reason="ENVIRONMENT_NOT_STARTED", retryable=True)
+            why = BackendError(message, reason=Reason.ENVIRONMENT_NOT_STARTED, retryable=True)
             return {"op": "failed", "error": error_to_map(why)}
         finally:
             os.close(end)

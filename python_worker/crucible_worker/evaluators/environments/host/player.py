@@ -11,21 +11,18 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.frames import error_from_map, error_to_map
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
-from crucible_worker.evaluators.environments.budgets import BAD_ENVIRONMENT
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.lifetime import die_with
 
 __all__ = ["play", "play_by_name"]
-
-TOO_LARGE = "GROUP_TOO_LARGE"
-"""Reason of the error of a group that no frame holds, as of one that no page of results could carry."""
 
 
 def play_by_name(end: socket.socket, name: str) -> NoReturn:
@@ -96,7 +93,9 @@ async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Askin
         return wire.pack({"op": "found", "outcome": wire.outcome_to_map(outcome), "fallen": found.failure is not None})
     except wire.TooLong as error:
         message = f"is too large to be told: {error}"
-        return wire.pack({"op": "failed", "error": error_to_map(InvalidField("group", message, reason=TOO_LARGE))})
+        return wire.pack(
+            {"op": "failed", "error": error_to_map(InvalidField("group", message, reason=Reason.GROUP_TOO_LARGE))}
+        )
     except BridgeError as error:
         return wire.pack({"op": "failed", "error": error_to_map(error)})
     except Exception as error:  # a bug of ours, which is the worker's to tell
@@ -124,7 +123,9 @@ class _Asking:
             return await self.line.ask(question)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             kind = type(observation).__name__
-            raise ForeignFailure(BAD_ENVIRONMENT, f"observed a {kind} that cannot be asked: {told(error)}") from error
+            raise ForeignFailure(
+                Reason.BAD_ENVIRONMENT, f"observed a {kind} that cannot be asked: {told(error)}"
+            ) from error
 
     def tell(self, course: group.Course) -> None:
         self.line.tell({"op": "round", "course": wire.course_to_map(course)})
