@@ -38,7 +38,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
         *_imports("crucible_bridge.codec.fields", FIELDS, body),
         *(
             line
-            for module in sorted({hand.codec for hand in HAND.values()})
+            for module in sorted({hand.codec for hand in HAND.values()} | SPECIAL.keys())
             for line in _imports(
                 f"crucible_bridge.codec.{module}",
                 [f"{hand.stem}_{way}_v1" for hand in HAND.values() if hand.codec == module for way in ("to", "from")]
@@ -66,11 +66,13 @@ FIELDS = (
     *(
         "each_encoded",
         "encoded",
+        "exactly_made",
         "finite",
         "finite_from_zero",
         "finite_map",
         "made",
         "none_empty",
+        "of_type",
         "several",
         "unicode_text",
         "within",
@@ -97,7 +99,9 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
             "        InvalidField: a value cannot be sent.",
             '    """',
         ]
-        lines += [f"    return made({wire}, field,"]
+        if type_.example:
+            lines += [f"    of_type(value, {type_.python}, field, {type_.example!r})"]
+        lines += [f"    return {'exactly_made' if type_.exact else 'made'}({wire}, field,"]
     else:
         lines += [
             f"def {stem}_to_v1(value: {type_.python}) -> {wire}:",
@@ -107,9 +111,9 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
     lines += [f"        {field.name}={encoded_of(type_, field, types)}," for field in fields]
     lines += ["    )", "", ""]
     lines += [f'def {stem}_from_v1(message: {wire}, field: str = "") -> {type_.python}:']
-    checks = list(_checks(type_, message))
+    checks = [] if type_.checked else list(_checks(type_, message))
     arguments = [f"        {field.name}={decoded_of(type_, message, field, types)}," for field in fields]
-    if any("field" in line.replace("HasField", "") for line in (*checks, *arguments)):
+    if type_.checked or any("field" in line.replace("HasField", "") for line in (*checks, *arguments)):
         lines += [
             f'    """Decode: {words}.',
             "",
@@ -120,7 +124,7 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
     else:
         lines += [f'    """Decode: {words}."""']
     lines += checks
-    lines += [f"    return {type_.python}(", *arguments, "    )", "", ""]
+    lines += [f"    return {type_.python}(", *arguments, "    ).checked(field)" if type_.checked else "    )", "", ""]
     return "\n".join(lines) + "\n"
 
 
@@ -145,7 +149,7 @@ def encoded_of(type_: Type, field: Field, types: dict[str, Type]) -> str:
         default = default_of(type_, field)
         if default == "None":
             return f"None if {value} is None else {call}"
-        return f"None if {value} == {default} else {call}" if type_.asked and default else call
+        return f"None if {value} == {default} else {call}" if type_.asked and default and not special.said else call
     if field.kind == "enum":
         numbers = f"{pair_name(field.type_name)}.to_number"
         if field.repeated:
@@ -183,7 +187,8 @@ def decoded_of(type_: Type, message: Message, field: Field, types: dict[str, Typ
         if field.repeated:
             return f"each_decoded({function}, {value}, {path})"
         call = f"{function}({value}, {path})"
-        return f'{call} if message.HasField("{field.name}") else None' if default == "None" else call
+        absent = default if special.said else "None"
+        return f'{call} if message.HasField("{field.name}") else {absent}' if absent == default else call
     if field.kind == "enum":
         pair = pair_name(field.type_name)
         if field.repeated:
@@ -197,11 +202,11 @@ def decoded_of(type_: Type, message: Message, field: Field, types: dict[str, Typ
         return f"finite_map({value}, {path})" if field.bounds.finite else f"dict(sorted({value}.items()))"
     if field.repeated:
         return f"tuple({value})"
-    if field.optional and field.kind in NUMBERS and _number_check(message, field):
+    if field.optional and field.kind in NUMBERS and not type_.checked and _number_check(message, field):
         return field.name
     if field.optional:
         return f'{value} if message.HasField("{field.name}") else {default}'
-    return value
+    return f"{value} or {special.default}" if field.kind == "string" and special.default else value
 
 
 def _checks(type_: Type, message: Message) -> Iterator[str]:

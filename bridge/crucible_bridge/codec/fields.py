@@ -28,10 +28,12 @@ __all__ = [
     "each_encoded",
     "encoded",
     "entry",
+    "exactly_made",
     "finite_from_zero",
     "finite_map",
     "made",
     "none_empty",
+    "of_type",
     "sendable",
     "several",
     "unicode_text",
@@ -269,6 +271,27 @@ def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
         for name, value in values.items():
             _check_alone(kind, name, value, child(field, name))
         raise InvalidField(field, f"cannot be sent: {refused}") from refused
+
+
+def exactly_made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
+    """A message with these values, as `made`; a truth is no number here, and a number no truth."""
+    fields = kind().DESCRIPTOR.fields_by_name
+    for name, value in values.items():
+        truth = fields[name].cpp_type == FieldDescriptor.CPPTYPE_BOOL
+        if isinstance(value, bool) is not truth:
+            raise InvalidField(child(field, name), f"is {_shown(value)}, must be {_WANTED[fields[name].cpp_type]}")
+    return made(kind, field, **values)
+
+
+def of_type(value: object, kind: type, field: str, example: str) -> None:
+    """Refuse what is of another type, with an example of what is wanted.
+
+    Raises:
+        InvalidField: it is.
+    """
+    if not isinstance(value, kind):
+        wanted = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}, such as {example}"
+        raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
 
 
 def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str) -> None:

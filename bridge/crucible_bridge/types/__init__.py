@@ -27,12 +27,10 @@ from crucible_bridge.types.data import (
 from crucible_bridge.types.generated import *  # noqa: F403 - all that it has is public, and listed there
 from crucible_bridge.types.grading import (
     BoxedForm,
-    ChoiceScorer,
     ExactComparison,
     ExtractAnswerRequest,
     FormatScorer,
     GradeItem,
-    GradeMathRequest,
     JsonSchemaForm,
     MarksForm,
     ScoreOptions,
@@ -88,7 +86,6 @@ from crucible_bridge.types.rubric import (
     MAX_CRITERION_CHARS,
     MAX_CRITERION_NAME_CHARS,
     MAX_CRITERION_SCORE,
-    GradeRubricRequest,
     RubricCriterion,
     RubricItem,
 )
@@ -109,7 +106,6 @@ __all__ = [
     "BoxedForm",
     "BuiltinDataset",
     "ChatMessage",
-    "ChoiceScorer",
     "ClassificationMetricsRequest",
     "CodeItem",
     "CodeTest",
@@ -133,8 +129,6 @@ __all__ = [
     "Goal",
     "GradeCodeRequest",
     "GradeItem",
-    "GradeMathRequest",
-    "GradeRubricRequest",
     "HeldStart",
     "HubDataset",
     "ImageAssetChunk",

@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     import numpy as np
 
     from crucible_bridge.types.data import Dataset
+    from crucible_bridge.types.grading import GradeItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
     from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec
     from crucible_bridge.types.results import EvaluationState, Verdict
     from crucible_bridge.types.rollouts import TrajectoryGroup
+    from crucible_bridge.types.rubric import RubricCriterion, RubricItem
 
 __all__ = [
     "BackendInfo",
     "BatchLimits",
     "CallTest",
+    "ChoiceScorer",
     "CodeGrades",
     "CodeLimits",
     "CompareRequest",
@@ -38,6 +41,8 @@ __all__ = [
     "ForwardAnswer",
     "ForwardOutput",
     "Grade",
+    "GradeMathRequest",
+    "GradeRubricRequest",
     "HeldAccepted",
     "HeldEnded",
     "InputOutputTests",
@@ -576,6 +581,16 @@ class NumericScorer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceScorer:
+    """Options of choices."""
+
+    choices: tuple[str, ...]
+    """One or more, at most max_choices (GetInfo), in order; letters A, B, ... stand for them. None blank, no two the
+    same.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OutputComparison:
     """How a program's output is compared with what is expected."""
 
@@ -663,6 +678,24 @@ class ExtractedProgram:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Bounds of a batch.
+
+    The worker's defaults stand in WorkerInfo.limits under the names given here.
+    """
+
+    concurrency: int | None = None
+    """Items in flight at once, up to max_concurrency; default_concurrency if None."""
+    deadline_ms: int | None = None
+    """For the whole batch in milliseconds, from receipt, loading the model included; unbounded if None. Items that
+    have no answer by then get the problem DEADLINE_EXCEEDED, the others keep theirs. gRPC's own deadline ends the
+    call with nothing: let it be later.
+    """
+    item_timeout_ms: int | None = None
+    """One item's time in milliseconds, its retries included; default_sample_timeout_seconds if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CriterionScore:
     """What a judge said of one criterion."""
 
@@ -706,24 +739,6 @@ class RubricGrades:
     """Of all items."""
     judge_fingerprint: str = ""
     """Content of the judge's checkpoint, as its backend tells."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Bounds of a batch.
-
-    The worker's defaults stand in WorkerInfo.limits under the names given here.
-    """
-
-    concurrency: int | None = None
-    """Items in flight at once, up to max_concurrency; default_concurrency if None."""
-    deadline_ms: int | None = None
-    """For the whole batch in milliseconds, from receipt, loading the model included; unbounded if None. Items that
-    have no answer by then get the problem DEADLINE_EXCEEDED, the others keep theirs. gRPC's own deadline ends the
-    call with nothing: let it be later.
-    """
-    item_timeout_ms: int | None = None
-    """One item's time in milliseconds, its retries included; default_sample_timeout_seconds if None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -928,6 +943,16 @@ class PlannedEvaluation:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradeMathRequest:
+    """Math answers to grade."""
+
+    items: tuple[GradeItem, ...]
+    """One or more, at most max_grading_items (GetInfo)."""
+    policy: MathPolicy = MathPolicy()
+    """What counts as equivalent; all defaults if absent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StdioTest:
     """A program's input and output.
 
@@ -961,3 +986,23 @@ class InputOutputTests:
     """
     comparison: OutputComparison = OutputComparison()
     """How outputs are compared; not those of calls."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradeRubricRequest:
+    """Responses for a judge."""
+
+    judge: ModelRef
+    """The model that judges; required. Any of the worker's: none that an orchestrator holds."""
+    items: tuple[RubricItem, ...]
+    """One or more, at most max_grading_items (GetInfo)."""
+    criteria: tuple[RubricCriterion, ...]
+    """One or more, at most max_rubric_criteria (GetInfo)."""
+    threshold: float = 0.5
+    """A score from here on is CORRECT, one below it PARTIAL, and 0 is INCORRECT. In [0, 1]; 0.5 if absent."""
+    sampling: SamplingParams = SamplingParams(max_tokens=1_024)
+    """How the judge is sampled. If absent, its likeliest judgement of at most 1,024 tokens, thoughts included."""
+    renderer: str = "auto"
+    """How the judge is asked: the option `renderer` of evaluators; "auto" if empty."""
+    limits: BatchLimits = BatchLimits()
+    """Bounds, as of ModelService."""

@@ -105,7 +105,7 @@ class GradingService:
         found = await self._lanes.sliced(lambda: (extracted_program(text, names) for text in request.responses))
         if request.replaced:
             found = list(map(noted, found, request.replaced))
-        return await self._lanes.run(data, lambda: programs.extracted_programs_to_v1(tuple(found)).SerializeToString())
+        return await self._lanes.run(data, lambda: answers.extracted_programs_to_v1(tuple(found)).SerializeToString())
 
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
