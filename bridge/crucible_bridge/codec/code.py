@@ -28,6 +28,7 @@ from crucible_bridge.types import (
     GradeCodeRequest,
     InputOutputTests,
     StdioTest,
+    bounds,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 
@@ -45,7 +46,7 @@ __all__ = [
     "grade_code_request_to_v1",
 ]
 
-LANGUAGE = "python3"
+(LANGUAGE,) = bounds.GRADE_CODE_REQUEST_LANGUAGE_ONE_OF
 """The one language of programs."""
 
 

@@ -16,7 +16,7 @@ from crucible_bridge.codec.data import (
 )
 from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
-from crucible_bridge.codec.fields import at_least, child, sendable
+from crucible_bridge.codec.fields import at_least, child, one_of, sendable
 from crucible_bridge.codec.generated import (
     held_accepted_from_v1,
     held_accepted_to_v1,
@@ -40,6 +40,7 @@ from crucible_bridge.types import (
     Question,
     SampledSequence,
     SampleQuestion,
+    bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 from crucible_bridge.v1 import orchestrator_pb2 as pb
@@ -58,7 +59,7 @@ __all__ = [
     "start_to_v1",
 ]
 
-STOP_REASONS = ("stop", "length")
+STOP_REASONS = bounds.ANSWERED_SEQUENCE_STOP_REASON_ONE_OF
 """Why a continuation can have ended."""
 
 
@@ -227,8 +228,7 @@ def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequen
         logprobs = tuple(_floats_from_v1(message.logprobs, child(field, "logprobs")).tolist())
         if tokens and len(logprobs) != len(tokens):
             raise InvalidField(child(field, "logprobs"), f"has {len(logprobs):,} values for {len(tokens):,} tokens")
-    if message.stop_reason not in STOP_REASONS:
-        raise InvalidField(child(field, "stop_reason"), f"is {message.stop_reason[:60]!r}, not stop or length")
+    one_of(message.stop_reason, STOP_REASONS, child(field, "stop_reason"))
     count = message.output_tokens if message.HasField("output_tokens") else None
     if count is not None:
         at_least(count, 0, child(field, "output_tokens"))

@@ -2,6 +2,7 @@
 
 __all__ = [
     "ANSWERED_SEQUENCE_OUTPUT_TOKENS_LEAST",
+    "ANSWERED_SEQUENCE_STOP_REASON_ONE_OF",
     "BATCH_LIMITS_CONCURRENCY_LEAST",
     "BATCH_LIMITS_DEADLINE_MS_LEAST",
     "BATCH_LIMITS_ITEM_TIMEOUT_MS_LEAST",
@@ -35,12 +36,16 @@ __all__ = [
     "EVALUATION_PLAN_RUN_ID_MAX_BYTES",
     "EVALUATOR_SPEC_KIND_MAX_BYTES",
     "EVALUATOR_SPEC_NAME_MAX_BYTES",
+    "EXTRACT_CODE_REQUEST_LANGUAGE_ONE_OF",
     "GET_SAMPLES_REQUEST_PAGE_SIZE_LEAST",
     "GET_SAMPLES_REQUEST_PAGE_SIZE_MOST",
     "GRADE_CODE_REQUEST_K_LEAST",
+    "GRADE_CODE_REQUEST_LANGUAGE_ONE_OF",
     "GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT",
     "GRADE_RUBRIC_REQUEST_THRESHOLD_LEAST",
     "GRADE_RUBRIC_REQUEST_THRESHOLD_MOST",
+    "IMAGE_ASSET_CHUNK_FORMAT_ONE_OF",
+    "IMAGE_CHUNK_FORMAT_ONE_OF",
     "LIMITS_CONCURRENCY_LEAST",
     "LIMITS_DEADLINE_MS_LEAST",
     "LIMITS_MAX_UNSCORED_LEAST",
@@ -50,6 +55,7 @@ __all__ = [
     "LIMITS_STALL_TIMEOUT_MS_LEAST",
     "LIST_EVALUATIONS_REQUEST_PAGE_SIZE_LEAST",
     "LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST",
+    "LOCAL_MODEL_DTYPE_ONE_OF",
     "MATH_POLICY_ROUNDING_DIGITS_LEAST",
     "MATH_POLICY_ROUNDING_DIGITS_MOST",
     "NUMERIC_SCORER_ABSOLUTE_TOLERANCE_LEAST",
@@ -190,8 +196,12 @@ CODE_LIMITS_OUTPUT_BYTES_LEAST = 1_000
 """Smallest value of `CodeLimits.output_bytes`."""
 CODE_LIMITS_OUTPUT_BYTES_MOST = 10_000_000
 """Largest value of `CodeLimits.output_bytes`."""
+GRADE_CODE_REQUEST_LANGUAGE_ONE_OF = ("python3",)
+"""Values of `GradeCodeRequest.language`."""
 GRADE_CODE_REQUEST_K_LEAST = 1
 """Smallest value of `GradeCodeRequest.k`."""
+EXTRACT_CODE_REQUEST_LANGUAGE_ONE_OF = ("python3",)
+"""Values of `ExtractCodeRequest.language`."""
 RUBRIC_CRITERION_NAME_MAX_CHARS = 100
 """Most characters of `RubricCriterion.name`."""
 RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS = 4_000
@@ -226,8 +236,16 @@ SAMPLE_ITEM_NUM_SAMPLES_LEAST = 1
 """Smallest value of `SampleItem.num_samples`."""
 SAMPLE_QUESTION_NUM_SAMPLES_LEAST = 1
 """Smallest value of `SampleQuestion.num_samples`."""
+ANSWERED_SEQUENCE_STOP_REASON_ONE_OF = ("stop", "length")
+"""Values of `AnsweredSequence.stop_reason`."""
 ANSWERED_SEQUENCE_OUTPUT_TOKENS_LEAST = 0
 """Smallest value of `AnsweredSequence.output_tokens`."""
+IMAGE_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
+"""Values of `ImageChunk.format`."""
+IMAGE_ASSET_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
+"""Values of `ImageAssetChunk.format`."""
+LOCAL_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")
+"""Values of `LocalModel.dtype`."""
 ORCHESTRATOR_MODEL_NAME_MAX_BYTES = 200
 """Most bytes of UTF-8 of `OrchestratorModel.name`."""
 SAMPLING_PARAMS_MAX_TOKENS_LEAST = 1

@@ -7,6 +7,7 @@ import difflib
 import re
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import bounds
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-LOCAL_DTYPES = ("float32", "bfloat16", "float16")
+LOCAL_DTYPES = bounds.LOCAL_MODEL_DTYPE_ONE_OF
 """Element types that a local model can be asked in."""
 
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
