@@ -132,7 +132,8 @@ def without_condition(line: str) -> str:
     said = line[end:].lower()
     if any(verb in said for verb in _VERBS) and (match := _IN_WORDS.search(line, end)):
         return line[: match.start()]
-    if not (_RELATION.search(said) or _ARROW.search(said)):
+    last = max((sign.end() for signs in (_RELATION, _ARROW) for sign in signs.finditer(said)), default=-1)
+    if last < 0 or _WORD.search(said, last):  # a condition ends with its relation and what that relates
         return line
     begins = list(_BEGINS.finditer(line, end))
     if len(begins) != 1:  # of a case for each of several conditions, no condition is left out

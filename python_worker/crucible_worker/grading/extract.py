@@ -171,8 +171,10 @@ def _extracted(said: str, steps: int) -> Extraction:
 
 def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]], steps: int = 0) -> Extraction:
     """What the first of some stages finds that finds anything, after so many steps before them."""
-    tail = _tail(said)
+    tail = ""
     for how, stage in stages:
+        if how in _IN_TAIL:
+            tail = tail or _tail(said)
         answer, looked = stage(tail if how in _IN_TAIL else said)
         steps += looked
         if answer:

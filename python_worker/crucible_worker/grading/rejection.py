@@ -45,6 +45,12 @@ _BEFORE = re.compile(
     rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",
     re.IGNORECASE,
 )
+# A part of every such word: most texts have none.
+_MAY_BE_BEFORE = re.compile(
+    r"no|n\s?['\u2019]\s?t|never|neither|nicht|kein|pas|\u043d\u0435|n\u00e3o|\u4e0d|[\u5e76\u4e26]\u975e"
+    r"|excep|exclud|without|other|rather|instead|rule|elimin|but|if|whether|unless|suppos|assum",
+    re.IGNORECASE,
+)
 _BEHIND = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
@@ -117,7 +123,9 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
     """Whether a number is ruled out, or the first value of its list is, or the formula that it is in."""
     if ruled_out_in_line(text, start, end):
         return True
-    match = _LISTED.search(text, max(0, start - REACH), start)
+    before = text[max(0, start - REACH) : start].rstrip("\\$")
+    ends = before.rstrip().endswith((",", "and", "or"))
+    match = _LISTED.search(text, max(0, start - REACH), start) if ends else None
     if match and ruled_out_in_line(text, match.start(), end):
         return True
     opening, closing = text.rfind("$", max(0, start - REACH), start), text.find("$", end, end + REACH)
@@ -127,7 +135,9 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
 def rejected(before: str, behind: str) -> bool:
     """Whether what stands around a choice rules it out. Bounded work: at most `REACH` characters of each are read."""
     before, behind = before[-REACH:], behind[:REACH]
-    return _BEHIND.match(behind) is not None or _BEFORE.search(before) is not None
+    if _BEHIND.match(behind):
+        return True
+    return _MAY_BE_BEFORE.search(before) is not None and _BEFORE.search(before) is not None
 
 
 def ruled_out_in_line(text: str, start: int, end: int) -> bool:
