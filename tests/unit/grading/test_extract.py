@@ -234,7 +234,8 @@ LAST_LINES = st.tuples(
     ),
     st.sampled_from(
         [
-            *("answer is ", "answer is", "Answer: ", "Answer:** ", "answer is: ", "answers are ", "A: ", "A:", "#### ", "##### "),
+            *("answer is ", "answer is", "Answer: ", "Answer:** ", "answer is: ", "answers are "),
+            *("A: ", "A:", "#### ", "##### "),
             *("\\boxed{", "\\boxed{\\text{", "\\boxed{\\sqrt{\\frac{", "\\fbox{", "boxed{", "\x08oxed{"),
         ]
     ),
