@@ -70,6 +70,13 @@ _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _MAX_CLAUSE = 8  # formulas that say what letters are
+# What is said of a letter and is no answer: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
+_DESCRIBED = re.compile(
+    rf"(?:(?:,|,?\sand)\s\$?\\?{NAME}\$?){{0,4}},?\s(?:(?:is|are|being|denotes?|both)\s)?"
+    r"(?:(?:an?|any|some|the|arbitrary|real|complex|positive|negative|non-?negative|non-?zero|fixed|free|given)\s){0,4}"
+    r"(?:constants?(?:\sof\sintegration)?|integers?|reals?|parameters?|numbers?|natural)\b",
+    re.IGNORECASE,
+)
 _COLON = re.compile(r":[\s*_]*\Z")
 _ARE = re.compile(r"\b(?:are|were)\s+\Z", re.IGNORECASE)
 
@@ -110,6 +117,7 @@ def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
 
     Those that the text rules out are dropped from the list.
     """
+    _drop_described(text, formulas)
     _drop_ruled_out(text, formulas)
     if not formulas:
         return "", False
@@ -150,6 +158,16 @@ def _plain_before(text: str, begin: int, formula: Formula) -> list[Formula]:
         start = before.start()
     announced = in_words or _LISTS.search(text, max(0, start - _MAX_LEAD), start)
     return found[::-1] if announced else []
+
+
+def _drop_described(text: str, formulas: list[Formula]) -> None:
+    """Drop the last formulas that are letters of one before them, if their sentence says what letters they are."""
+    at = len(formulas) - 1
+    while at > 0 and _NAME.fullmatch(formulas[at].content) and _DESCRIBED.match(text, formulas[at].end):
+        if _CONCLUDES.search(text, formulas[at - 1].end, formulas[at].start):
+            return
+        del formulas[at:]
+        at -= 1
 
 
 def _drop_ruled_out(text: str, formulas: list[Formula]) -> None:

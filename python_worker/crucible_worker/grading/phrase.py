@@ -52,8 +52,10 @@ _NOT_ANOTHER = re.compile(
 )
 # Said of the values of a list behind the last one: "10; 20 are the answers".
 _ARE_ANSWERS = re.compile(
-    r"(?<=[0-9$)}\]])\s(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
-    r"(?:answers|solutions|roots|zeros|values)\s?[.!]?\s{0,4}\Z",
+    r"(?<=[0-9$)}\]])\s(?:(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
+    r"(?:answers|solutions|roots|zeros|values)"
+    r"|(?:both\s|all\s)?(?:works?|satisf(?:y|ies)\s(?:it|(?:the|this)\s(?:given\s|original\s)?(?:equation|system|condition)s?)))"
+    r"\s?[.!]?\s{0,4}\Z",
     re.IGNORECASE,
 )
 _MAX_SAID = 60
