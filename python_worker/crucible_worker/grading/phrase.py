@@ -59,6 +59,8 @@ _ARE_ANSWERS = re.compile(
     re.IGNORECASE,
 )
 _MAX_SAID = 60
+# The letter of a choice before its value: "D. 15 km".
+_CHOICE = re.compile(r"[A-J]\.\s(?=[-+\u2212(]?(?:\\?\$|\\[(\\]|[0-9]))")
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
     r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
@@ -123,8 +125,9 @@ def phrase(text: str) -> str:
     line = _first_line(text)
     if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_SAID)):
         line = line[: said.start()]
-    if end := _sentence_end(line):
-        line = line[: end.start()]
+    label = _label(line)
+    if end := _sentence_end(line[label:]):
+        line = line[: label + end.start()]
     if end := _EXPLANATION.search(line):
         line = line[: end.start()]
     verbs = collections.deque(_VERB.finditer(line), maxlen=1)
@@ -165,6 +168,14 @@ def _sentence_end(line: str) -> re.Match[str] | None:
         if end.end() >= content or last_word >= end.end():
             return end
     return None
+
+
+def _label(line: str) -> int:
+    """How long the letter of a choice is before a value that ends its line, with its full stop; 0 without one."""
+    choice = _CHOICE.match(line)
+    if choice is None or any(_ends_list(word[0]) for word in _WORD.finditer(line, choice.end())):
+        return 0
+    return choice.end()
 
 
 def _is_word(word: str) -> bool:
