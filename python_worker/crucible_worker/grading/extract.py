@@ -45,7 +45,7 @@ from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.formulas import chosen, last_formulas, listed_below
+from crucible_worker.grading.formulas import chosen, last_formulas, listed_below, with_exponents_in_text
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, tied_number, written
 from crucible_worker.grading.json_answer import json_answer, may_end_with_object
 from crucible_worker.grading.markers import has_marker, last_marked, numeral_at_end
@@ -117,7 +117,7 @@ def extract(text: str) -> Extraction:
     if (seen := _at_once(said)) is not None:
         answer, how = seen
         return Extraction(answer=answer, how=how, steps=len(text))
-    said = with_conjunctions(with_rows_in_one_line(said))
+    said = with_conjunctions(with_rows_in_one_line(with_exponents_in_text(said)))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
     found = _extracted(said, len(text))

@@ -17,7 +17,7 @@ from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 from crucible_worker.grading.results import first_row, of_rows, result, side
 
-__all__ = ["MAX_FORMULAS", "Formula", "chosen", "last_formulas", "listed_below"]
+__all__ = ["MAX_FORMULAS", "Formula", "chosen", "last_formulas", "listed_below", "with_exponents_in_text"]
 
 MAX_FORMULAS = 2 * MAX_JOINED
 """Formulas at the end that are looked at."""
@@ -43,7 +43,8 @@ _COPULA = re.compile(
     re.IGNORECASE,
 )
 _GIVES = re.compile(
-    r"(?<!\w)(?:gets?|gives?|giving|obtain|find|have|has|yields?|becomes?|equals?|value|answer|result)\s+\Z",
+    r"(?<!\w)(?:gets?|gives?|giving|obtain|find|have|has|yields?|becomes?|equals?|value|answer|result|leaves"
+    r"|remainder(?:\s+of)?)\s+\Z",
     re.IGNORECASE,
 )
 _FUNCTION_VALUE = re.compile(r"[A-Za-z](?:_\w)?'{0,2}\([^()=]{1,20}\)\s*&?\s*=")
@@ -69,6 +70,10 @@ _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
+# Behind a unit or a number.
+_EXPONENT = re.compile(
+    r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
+)
 _MAX_CLAUSE = 8  # formulas that say what letters are
 # What is said of a letter and is no answer: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
 _DESCRIBED = re.compile(
@@ -93,6 +98,11 @@ class Formula:
     """What is written in it."""
     steps: int = 0
     """Characters and marks that were looked at until it was found."""
+
+
+def with_exponents_in_text(text: str) -> str:
+    """A text in which exponents of plain text are no formulas: `18 cm^2` for `18 cm$^2$`."""
+    return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
 def last_formulas(text: str) -> tuple[str, int]:

@@ -158,16 +158,19 @@ def _first_line(text: str) -> str:
 
 def _sentence_end(line: str) -> re.Match[str] | None:
     """Where the first sentence of a line ends; a semicolon between formulas or amounts is one of a list."""
-    content = last_word = -1
+    semicolons: list[re.Match[str]] = []
+    stop = None
     for end in _SENTENCE_END.finditer(line):
         if end[0] != ";":
-            return end
-        if content < 0:
-            content = len(line.rstrip(_TAIL + "."))
-            last_word = max((word.start() for word in _WORD.finditer(line) if _ends_list(word[0])), default=-1)
-        if end.end() >= content or last_word >= end.end():
-            return end
-    return None
+            stop = end
+            break
+        semicolons.append(end)
+    if not semicolons:
+        return stop
+    sentence = line[: stop.start()] if stop else line
+    content = len(sentence.rstrip(_TAIL + "."))
+    last_word = max((word.start() for word in _WORD.finditer(sentence) if _ends_list(word[0])), default=-1)
+    return next((end for end in semicolons if end.end() >= content or last_word >= end.end()), stop)
 
 
 def _label(line: str) -> int:

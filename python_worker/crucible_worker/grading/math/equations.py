@@ -108,12 +108,16 @@ def is_name(node: Node) -> bool:
             return True
         case Call("abs", (Symbol("x" | "y"),)):
             return False  # |x| = 1 says x = 1 or x = -1
+        case Call("conjugate", (Product(digits),)):
+            return all(isinstance(digit, Symbol) for digit in digits)  # \overline{abc}
         case Call(function, arguments) if function in _NAMED:
             return all(isinstance(argument, Symbol) for argument in arguments)
         case Call(function, arguments):
             return unknown_function(function) and all(isinstance(argument, _ARGUMENTS) for argument in arguments)
         case Product((Symbol(), Power(Symbol(), Number(exponent)))):
             return exponent == -1
+        case Product((Symbol(), SetOperation())):
+            return True  # P(A \cap B), which is no product
         case _:
             return False
 
