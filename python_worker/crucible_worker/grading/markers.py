@@ -62,9 +62,9 @@ _WRONG = ("wrong", "incorrect")
 _LETTERS = 4  # of a marker, which another one of its kind begins with too
 _NEAR = 200  # characters at the end of a text that are searched first: most markers are there
 _MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from where it matches
-# The last line of most responses with a marker: it and a numeral. What precedes it on its line is words.
+# The end of the last line of most responses with a marker: it and a numeral. Whatever markup precedes is not closed.
 _AT_END = re.compile(
-    r"(?:(?P<sign>A:|####)|(?:[A-Z][a-z, ]{0,80} )?(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)) ?"
+    r"(?:(?P<sign>A:|####)|(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)(?:\*\*)?) ?"
     r"(?P<numeral>[-+]?[0-9]++(?>(?:[.,/][0-9]++)*)%?)\.?"
 )
 
@@ -78,12 +78,13 @@ def numeral_at_end(text: str) -> str:
     """The numeral behind a marker that are the last line of a text, if no marker before it is of the same kind."""
     end = text.rstrip()
     line = end.rfind("\n") + 1
-    said = _AT_END.fullmatch(end, line) if len(end) - line <= MAX_WHOLE_CHARS else None
-    if said is None:
+    word = end.rfind("nswer", line) - 1
+    start = word if word >= line else line
+    said = _AT_END.fullmatch(end, start)
+    if said is None or (said["sign"] and start > line):
         return ""
-    kind = "word" if said["word"] else "sign"
-    begins = said[kind][:_LETTERS].lower()
-    return "" if begins in end[: said.start(kind)].lower() else said["numeral"]
+    begins = (said["sign"] or said["word"])[:_LETTERS].lower()
+    return "" if begins in end[:start].lower() else said["numeral"]
 
 
 def last_marked(text: str) -> tuple[str, int]:
