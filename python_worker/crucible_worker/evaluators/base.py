@@ -184,7 +184,10 @@ class EvaluatorType(Protocol):
 
     @property
     def info(self) -> EvaluatorInfo:
-        """What it is, with the JSON schema of its options; `keys` names every key that `aggregate` can yield."""
+        """What it is, with the JSON schema of its options.
+
+        `keys` names every key that `aggregate` can yield; an option that puts others in their place says so.
+        """
         ...
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
