@@ -45,11 +45,13 @@ from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, runs_before
+from crucible_worker.runs.kept_files import folder_of
 from crucible_worker.runs.lifecycle import Kept, Place
 from crucible_worker.runs.others import load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
+from crucible_worker.runs.questions import Questions
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 
@@ -116,6 +118,7 @@ class Attempt:
         self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now, self._unwritten = 0, 0
+        self._questions = Questions()
         self._to_write: list[Kept] = []
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
@@ -256,6 +259,8 @@ class Attempt:
                 others=others,
                 bound=bound_of_task(self._request.limits, self._left()) if stops else None,
                 progressed=self._progressed,
+                counted=self._questions.of(place),
+                folder=folder_of(self._journal.folder, self.row) / str(place.evaluator),
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
         return SampleResult(
@@ -345,10 +350,11 @@ class Attempt:
             await self._written.wait()
 
     async def _tick(self) -> None:
-        told, told_at = 0, time.monotonic()
+        done, questions = 0, self._questions.measurements
+        told, told_at = (done, questions), time.monotonic()
         while not self._stopped.done():
             await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
-            now, done = time.monotonic(), self._done_now
+            now, done, questions = time.monotonic(), self._done_now, self._questions.measurements
             active_ns, number = self._active_ns(), self.row.number
             if self._last_progress and now - self._last_progress > self._stall_seconds:
                 message = (
@@ -356,13 +362,14 @@ class Attempt:
                 )
                 self.stop(Ending.STALL, Problem(reason=Reason.STALLED, message=message, retryable=True))
                 return
-            if now - told_at < PROGRESS_SECONDS or (done == told and now - told_at < KEEP_TIME_SECONDS):
+            further = (done, questions) != told
+            if now - told_at < PROGRESS_SECONDS or (not further and now - told_at < KEEP_TIME_SECONDS):
                 continue
             try:
-                if done != told:
-                    rate = (done - told) / (now - told_at)
+                if further:
+                    rate = (done - told[0]) / (now - told_at)
                     await self._journal.submit(
-                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns)  # noqa: B023 - awaited here
+                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns, questions)  # noqa: B023 - awaited here
                     )
                 else:
                     await self._journal.submit(
@@ -370,7 +377,7 @@ class Attempt:
                     )
             except BridgeError as error:
                 self._fail(error)
-            told, told_at = done, now
+            told, told_at = (done, questions), now
 
     def _arm_deadline(self) -> asyncio.TimerHandle | None:
         if (left := self._left()) is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -141,10 +142,16 @@ def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:
     transaction.execute("UPDATE evaluations SET active_ns = ? WHERE number = ?", (active_ns, number))
 
 
-def progress(transaction: Transaction, row: Row, samples_per_second: float, active_ns: int) -> None:
+def progress(
+    transaction: Transaction,
+    row: Row,
+    samples_per_second: float,
+    active_ns: int,
+    questions: Mapping[str, float] = MappingProxyType({}),
+) -> None:
     """Tell how far it is."""
     now = find_by_number(transaction, row.number)
-    append(transaction, row.number, (run_events.progress(now, samples_per_second),))
+    append(transaction, row.number, (run_events.progress(now, samples_per_second, questions),))
     keep_time(transaction, row.number, active_ns)
 
 

@@ -128,8 +128,7 @@ def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Ite
         path: where it stands, put before each evaluator's.
     """
     for index, spec in enumerate(request.evaluators):
-        keys = tuple(registry.info(spec.kind).keys)
-        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, keys)
+        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, registry.keys_of(spec))
 
 
 def option_path(index: int, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
@@ -34,6 +35,9 @@ __all__ = [
     "start",
     "stop",
 ]
+
+
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def start(row: Row, worker_id: str | None) -> Event:
@@ -66,9 +70,10 @@ def interrupt(row: Row, cause: str) -> Event:
     )
 
 
-def progress(row: Row, samples_per_second: float) -> Event:
-    """EVALUATION_PROGRESS."""
-    measurements = {**_how_far(row), "unscored": float(row.unscored), "samples_per_second": samples_per_second}
+def progress(row: Row, samples_per_second: float, questions: Mapping[str, float] = _NONE) -> Event:
+    """EVALUATION_PROGRESS; `questions` says how far samples of many questions are, where there are such."""
+    measured = {"unscored": float(row.unscored), "samples_per_second": samples_per_second}
+    measurements = {**_how_far(row), **measured, **questions}
     return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
 
 
