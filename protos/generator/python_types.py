@@ -117,6 +117,8 @@ _COMPARISON = Special(default="OutputComparison()")
 
 TYPES = (
     Type("Problem", needed="reason message", convert=False),
+    Type("Usage"),
+    Type("ModelUsage", needed="model usage"),
     Type("SamplingParams", needed="max_tokens", asked=True, at="sampling"),
     Type("Limits", asked=True, at="limits"),
     Type(
@@ -136,7 +138,7 @@ TYPES = (
     Type(
         "EvaluatorResult",
         needed="evaluator metrics",
-        order="evaluator metrics n n_scored n_unscored n_errors n_truncated problem",
+        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem",
     ),
     Type(
         "SampleResult",
@@ -147,7 +149,7 @@ TYPES = (
         "Evaluation",
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
-        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence problem",
+        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},

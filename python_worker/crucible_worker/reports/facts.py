@@ -13,6 +13,7 @@ from crucible_bridge.types import (
     InlineDataset,
     JsonlDataset,
     SampleResult,
+    ServerEngine,
     format_hub,
     format_model,
 )
@@ -48,9 +49,14 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "samples done": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
+        "engine": _format_engine(evaluation.engine),
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def _format_engine(engine: ServerEngine | None) -> str:
+    return "" if engine is None else " ".join(filter(None, (engine.name, engine.version, engine.fingerprint)))
 
 
 def format_dataset(dataset: Dataset) -> str:

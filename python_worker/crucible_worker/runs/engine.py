@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -29,11 +29,12 @@ from crucible_bridge.types import (
     Problem,
     Sample,
     SampleResult,
+    Usage,
     Verdict,
 )
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
@@ -44,14 +45,15 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.queries import Row, runs_before
+from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.lifecycle import Kept, Place
-from crucible_worker.runs.others import load_others, others_of
+from crucible_worker.runs.others import Unloaded, load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
+from crucible_worker.runs.usage import Spent, sample_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -116,6 +118,7 @@ class Attempt:
         self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now, self._unwritten = 0, 0
+        self._spent = Spent()
         self._to_write: list[Kept] = []
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
@@ -200,6 +203,8 @@ class Attempt:
                 await evaluator.get_ready()
             told = await self._journal.read(told_of, number)
             before = await self._journal.read(runs_before, number)
+            if before:
+                self._spent.restore(*await self._journal.read(spent_before, number))
             runs = self._runs = EvaluatorRuns(
                 self._journal, self.row, plan, self._request, told=told, before=before, active_ns=self._active_ns
             )
@@ -274,7 +279,16 @@ class Attempt:
             problem=outcome.problem,
             measurements=outcome.measurements,
             group=outcome.group,
+            usage=self._usage(evaluator, model, others),
         )
+
+    def _usage(
+        self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
+    ) -> Usage | None:
+        if not others or not isinstance(evaluator, AsksOthers):
+            return sample_usage(model.meter)
+        meters = {name: other.meter for name, other in others.items() if isinstance(other, GatedModel)}
+        return sample_usage(model.meter, meters, evaluator.others)
 
     async def _outcome(
         self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
@@ -335,6 +349,9 @@ class Attempt:
         error = future.exception()
         if error is None:
             self._done_now += len(kept)
+            for one in kept:
+                place = one.place
+                self._spent.add((place.position, place.evaluator, place.repeat), one.sample.usage)
             self._runs.written(kept)
         else:
             self._fail(error)
@@ -409,16 +426,18 @@ class Attempt:
         )
 
     async def _end(self, stopped: Stopped) -> None:
-        active_ns, row, problem = self._active_ns(), self.row, stopped.problem
+        active_ns, row, problem, usage = self._active_ns(), self.row, stopped.problem, self._spent.usage
         if stopped.ending in INTERRUPTS:
             await self._submit_end(
-                lambda transaction: lifecycle.interrupt(transaction, self._locks, row, active_ns, problem.message)
+                lambda transaction: lifecycle.interrupt(
+                    transaction, self._locks, row, active_ns, problem.message, usage=usage
+                )
             )
             return
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
         state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
         await self._submit_end(
-            lambda transaction: lifecycle.end(transaction, self._locks, row, state, problem, active_ns)
+            lambda transaction: lifecycle.end(transaction, self._locks, row, state, problem, active_ns, usage=usage)
         )
 
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:

@@ -16,6 +16,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal.queries import results_of
 from crucible_worker.runs.specification import metric_key
+from crucible_worker.runs.usage import UsageSum
 
 __all__ = ["merged", "summarise", "unless_taken"]
 
@@ -55,6 +56,7 @@ class _Counts:
     scored: int = 0
     errors: int = 0
     truncated: int = 0
+    usage: UsageSum = dataclasses.field(default_factory=UsageSum)
 
     def through(self, results: Iterator[SampleResult]) -> Iterator[SampleResult]:
         for result in results:
@@ -62,6 +64,7 @@ class _Counts:
             self.scored += result.verdict.scored
             self.errors += result.verdict is Verdict.ERROR
             self.truncated += result.stop_reason == "length"
+            self.usage.add(result.usage)
             yield result
 
 
@@ -93,10 +96,10 @@ def summarise(
     n = samples * evaluator.repeats
     if refused is not None:
         return EvaluatorResult(evaluator=spec, metrics=Metrics({}), n=n, n_unscored=n, problem=refused)
-    counts = _Counts()
+    counts, found = _Counts(), results_of(connection, number, index)
     metrics, problem = Metrics({}), None
     try:
-        bare = evaluator.aggregate(counts.through(results_of(connection, number, index)))
+        bare = evaluator.aggregate(counts.through(found))
         metrics = Metrics.of(
             {metric_key(prefix, spec, key): value for key, value in bare.values.items()},
             {metric_key(prefix, spec, key): reason for key, reason in bare.undefined.items()},
@@ -109,6 +112,8 @@ def summarise(
         problem = Problem(reason=Reason.EVALUATOR_FAILED, message=message)
     if problem is None and counts.n != n:
         problem = Problem(reason=Reason.SAMPLES_MISSING, message=f"{counts.n} results of {n} were aggregated")
+    for left_out in found:  # where an evaluator failed before it had seen them all
+        counts.usage.add(left_out.usage)
     unscored = n - counts.scored
     return EvaluatorResult(
         evaluator=spec,
@@ -118,6 +123,7 @@ def summarise(
         n_unscored=unscored,
         n_errors=counts.errors,
         n_truncated=counts.truncated,
+        usage=counts.usage.usage,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )
 

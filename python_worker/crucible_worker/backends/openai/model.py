@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.openai.answers import chat_answer, completion_answer
+from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer, tell_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.scoring import Scorer
@@ -26,6 +28,13 @@ class RemoteModel:
         self._server = connection.server
         self._name = name
         self._scorer = Scorer(self._server.name, name, self._scored)
+        self._meter: Meter | None = None
+
+    def metered(self, meter: Meter) -> RemoteModel:
+        """The same model, which tells the meter what the server reports of each answer, be that of use or not."""
+        model = copy.copy(self)
+        model._meter = meter
+        return model
 
     @property
     def fingerprint(self) -> str:
@@ -98,7 +107,7 @@ class RemoteModel:
             FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
             BackendError: there is no answer, or none that makes sense.
         """
-        return await self._scorer.score(_tokens(prompt))
+        return await self._scorer.score(_tokens(prompt), self._scored)
 
     async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None.
@@ -111,7 +120,7 @@ class RemoteModel:
                 tokens alone (NO_GREEDY_TOKENS).
             BackendError: there is no answer, or none that makes sense.
         """
-        return await self._scorer.likeliest(_tokens(prompt))
+        return await self._scorer.likeliest(_tokens(prompt), self._scored)
 
     async def _several(
         self, input: str | list[int] | Conversation, params: SamplingParams, num_samples: int, *, chat: bool
@@ -139,11 +148,17 @@ class RemoteModel:
         else:
             body = completion_body(self._name, input, params, logprobs=logprobs)
             path, read = "/completions", completion_answer
-        document = await self._connection.ask(path, body, self._name, tokens=params.max_tokens)
+        document = await self._ask(path, body, params.max_tokens)
         return read(document, self._server.name)
 
     async def _scored(self, body: dict[str, Any], tokens: int) -> dict[str, Any]:
-        return await self._connection.ask("/completions", body, self._name, tokens=tokens)
+        return await self._ask("/completions", body, tokens)
+
+    async def _ask(self, path: str, body: dict[str, Any], tokens: int) -> dict[str, Any]:
+        document = await self._connection.ask(path, body, self._name, tokens=tokens)
+        if self._meter is not None:
+            tell_usage(self._meter, document, body)
+        return document
 
 
 def _tokens(prompt: ModelInput) -> list[int]:
