@@ -211,7 +211,7 @@ TYPES = (
         "WorkerInfo",
         needed="worker_id version",
         order="worker_id version versions backends evaluators datasets code_images limits running queued calls draining"
-        " started_unix_ns log_id last_sequence",
+        " started_unix_ns log_id last_sequence usage prices",
     ),
     Type("DrainResponse", "DrainReport"),
 )

@@ -60,6 +60,7 @@ from crucible_bridge.types import (
     LogprobsAnswer,
     MathGrades,
     MetricSeries,
+    ModelPrice,
     ModelUsage,
     PairedComparison,
     PlannedEvaluation,
@@ -128,6 +129,8 @@ __all__ = [
     "math_grades_to_v1",
     "metric_series_from_v1",
     "metric_series_to_v1",
+    "model_price_from_v1",
+    "model_price_to_v1",
     "model_usage_from_v1",
     "model_usage_to_v1",
     "paired_comparison_from_v1",
@@ -1356,6 +1359,8 @@ def worker_info_to_v1(value: WorkerInfo) -> worker_pb2.WorkerInfo:
         started_unix_ns=value.started_unix_ns,
         log_id=unicode_text(value.log_id),
         last_sequence=value.last_sequence,
+        usage=[model_usage_to_v1(item) for item in value.usage],
+        prices=[model_price_to_v1(item) for item in value.prices],
     )
 
 
@@ -1381,6 +1386,8 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo, field: str = "") -> Work
         started_unix_ns=message.started_unix_ns,
         log_id=message.log_id,
         last_sequence=message.last_sequence,
+        usage=each_decoded(model_usage_from_v1, message.usage, child(field, "usage")),
+        prices=each_decoded(model_price_from_v1, message.prices, child(field, "prices")),
     )
 
 
@@ -1413,4 +1420,35 @@ def server_engine_from_v1(message: types_pb2.ServerEngine, field: str = "") -> S
         name=message.name,
         version=message.version,
         fingerprint=message.fingerprint,
+    )
+
+
+def model_price_to_v1(value: ModelPrice) -> worker_pb2.ModelPrice:
+    """Encode: What tokens of the models of a pattern cost, a million of each, in the operator's currency."""
+    return worker_pb2.ModelPrice(
+        pattern=unicode_text(value.pattern),
+        prompt=value.prompt,
+        output=value.output,
+        cached=value.cached,
+    )
+
+
+def model_price_from_v1(message: worker_pb2.ModelPrice, field: str = "") -> ModelPrice:
+    """Decode: What tokens of the models of a pattern cost, a million of each, in the operator's currency.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not math.isfinite(message.prompt):
+        raise InvalidField(child(field, "prompt"), f"is {message.prompt}, must be finite")
+    if not math.isfinite(message.output):
+        raise InvalidField(child(field, "output"), f"is {message.output}, must be finite")
+    cached = message.cached if message.HasField("cached") else None
+    if cached is not None and not math.isfinite(cached):
+        raise InvalidField(child(field, "cached"), f"is {cached}, must be finite")
+    return ModelPrice(
+        pattern=message.pattern,
+        prompt=message.prompt,
+        output=message.output,
+        cached=cached,
     )

@@ -48,6 +48,7 @@ __all__ = [
     "MathPolicy",
     "MeanNLL",
     "MetricSeries",
+    "ModelPrice",
     "ModelUsage",
     "NumericScorer",
     "OutputComparison",
@@ -923,6 +924,12 @@ class WorkerInfo:
     """Identity of the journal's event log."""
     last_sequence: int = 0
     """Sequence of the log's last event."""
+    usage: tuple[ModelUsage, ...] = ()
+    """What evaluations and calls took of each model since this worker started, judges among them; at most 256
+    models, the rest together without a name.
+    """
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost, in the worker's order: the first pattern that fits a model counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -943,6 +950,20 @@ class ServerEngine:
     """Its version, likewise."""
     fingerprint: str = ""
     """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrice:
+    """What tokens of the models of a pattern cost, a million of each, in the operator's currency."""
+
+    pattern: str = ""
+    """Of models as they are written: "openai:lab/gpt-*"."""
+    prompt: float = 0.0
+    """Tokens of prompts."""
+    output: float = 0.0
+    """Generated tokens."""
+    cached: float | None = None
+    """Tokens of prompts that came from the backend's cache; what others cost if None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,17 +26,20 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
     Metrics,
+    ModelRef,
     Problem,
     Sample,
     SampleResult,
+    ServerEngine,
     Usage,
     Verdict,
 )
 from crucible_worker.alarms import Alarms
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import Model, ServedModel
 from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -125,6 +128,11 @@ class Attempt:
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
 
     @property
+    def taken(self) -> tuple[ModelRef, Usage | None]:
+        """The model, and what this attempt took of it and of judges, as far as that is committed."""
+        return self._request.model, self._spent.here
+
+    @property
     def ending(self) -> Ending | None:
         """What stopped it, if anything did."""
         return self._stopped.result().ending if self._stopped.done() else None
@@ -198,6 +206,8 @@ class Attempt:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
+            if isinstance(self._plan.model, ServedModel):
+                await self._plan.model.find_engine()
             plan = self._plan = await load_others(self._plan, self._gate)
             for evaluator in self._holding():
                 await evaluator.get_ready()
@@ -286,9 +296,15 @@ class Attempt:
         self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
     ) -> Usage | None:
         if not others or not isinstance(evaluator, AsksOthers):
-            return sample_usage(model.meter)
+            return priced(sample_usage(model.meter), self._request.model, self._plan.prices)
         meters = {name: other.meter for name, other in others.items() if isinstance(other, GatedModel)}
-        return sample_usage(model.meter, meters, evaluator.others)
+        usage = sample_usage(model.meter, meters, evaluator.others)
+        return priced(usage, self._request.model, self._plan.prices)
+
+    @property
+    def _engine(self) -> ServerEngine | None:
+        """Which program serves the model, as far as it is known."""
+        return self.model.engine if isinstance(self.model, ServedModel) else None
 
     async def _outcome(
         self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
@@ -412,7 +428,7 @@ class Attempt:
             self.stop(stopped.ending, stopped.problem)
 
     async def _complete(self, metrics: Metrics, results: Sequence[EvaluatorResult]) -> None:
-        active_ns, count = self._active_ns(), len(self._plan.samples)
+        active_ns, count, engine = self._active_ns(), len(self._plan.samples), self._engine
         await self._submit_end(
             lambda transaction: lifecycle.complete(
                 transaction,
@@ -422,22 +438,26 @@ class Attempt:
                 results=results,
                 sample_count=count,
                 active_ns=active_ns,
+                engine=engine,
             )
         )
 
     async def _end(self, stopped: Stopped) -> None:
-        active_ns, row, problem, usage = self._active_ns(), self.row, stopped.problem, self._spent.usage
+        active_ns, row, problem = self._active_ns(), self.row, stopped.problem
+        usage, engine = self._spent.usage, self._engine
         if stopped.ending in INTERRUPTS:
             await self._submit_end(
                 lambda transaction: lifecycle.interrupt(
-                    transaction, self._locks, row, active_ns, problem.message, usage=usage
+                    transaction, self._locks, row, active_ns, problem.message, usage=usage, engine=engine
                 )
             )
             return
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
         state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
         await self._submit_end(
-            lambda transaction: lifecycle.end(transaction, self._locks, row, state, problem, active_ns, usage=usage)
+            lambda transaction: lifecycle.end(
+                transaction, self._locks, row, state, problem, active_ns, usage=usage, engine=engine
+            )
         )
 
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:

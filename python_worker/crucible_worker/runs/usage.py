@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from crucible_bridge.types import EvaluatorResult, ModelRef, ModelUsage, Usage, format_model
+from crucible_bridge.types import EvaluatorResult, ModelPrice, ModelRef, ModelUsage, Usage, format_model
 from crucible_worker.backends.metering import Meter
+from crucible_worker.prices import priced
 
-__all__ = ["Place", "Spent", "UsageSum", "sample_usage", "total_usage", "usage_measurements"]
+__all__ = [
+    "MAX_MODELS",
+    "Charge",
+    "Place",
+    "Spending",
+    "Spent",
+    "UsageSum",
+    "sample_usage",
+    "total_usage",
+    "usage_measurements",
+]
 
 Place = tuple[int, int, int]
 """A sample's position in the data set, the evaluator's index, the repeat."""
+
+MAX_MODELS = 256
+"""Models that a worker tells apart in what it took since it started: requests may name any."""
+
+Charge = Callable[[Usage | None, ModelRef], Usage | None]
+"""Counts what a call took of a model, and says what it costs; see `Spending.charge`."""
+
+_NAMELESS = ""
+"""The rest of them, together."""
 
 _COUNTS = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_tokens")
 """Numbers that are absent where nothing reports them."""
@@ -25,6 +45,13 @@ class UsageSum:
         self._meter = Meter()
         self._cost: float | None = None
         self._judges: dict[str, UsageSum] = {}
+
+    @classmethod
+    def of(cls, usage: Usage | None) -> UsageSum:
+        """Of one."""
+        total = cls()
+        total.add(usage)
+        return total
 
     def add(self, usage: Usage | None) -> None:
         """Add one; None is that of no call."""
@@ -46,30 +73,77 @@ class UsageSum:
         return own
 
 
+class Spending:
+    """What this worker's models took since it started, by model, and what that costs."""
+
+    def __init__(self, prices: tuple[ModelPrice, ...]) -> None:
+        """Of nothing yet.
+
+        Args:
+            prices: of models.
+        """
+        self._prices = prices
+        self._sums: dict[str, UsageSum] = {}
+
+    def charge(self, usage: Usage | None, model: ModelRef) -> Usage | None:
+        """Count what a call took, and say what it costs."""
+        usage = priced(usage, model, self._prices)
+        self.count(usage, model)
+        return usage
+
+    def count(self, usage: Usage | None, model: ModelRef) -> None:
+        """Count what has its cost already."""
+        for name, own in _by_model(usage, model):
+            known = name in self._sums or len(self._sums) < MAX_MODELS
+            self._sums.setdefault(name if known else _NAMELESS, UsageSum()).add(own)
+
+    def together(self, under_way: Iterable[tuple[ModelRef, Usage | None]]) -> tuple[ModelUsage, ...]:
+        """What was counted, and what is under way, sorted by model."""
+        whole = Spending(())
+        whole._sums = {name: UsageSum.of(total.usage) for name, total in self._sums.items()}
+        for model, usage in under_way:
+            whole.count(usage, model)
+        found = ((name, total.usage) for name, total in sorted(whole._sums.items()))
+        return tuple(ModelUsage(model=name, usage=usage) for name, usage in found if usage is not None)
+
+
+def _by_model(usage: Usage | None, model: ModelRef) -> Iterator[tuple[str, Usage]]:
+    if usage is not None:
+        if usage.calls:
+            yield format_model(model), dataclasses.replace(usage, judges=())
+        for judge in usage.judges:
+            yield judge.model, judge.usage
+
+
 class Spent:
     """What the samples of an evaluation took so far, each in its last run, whichever attempt made that."""
 
     def __init__(self) -> None:
         """Of no samples yet."""
-        self._sum = UsageSum()
+        self._before: Usage | None = None
+        self._here = UsageSum()
         self._again: dict[Place, Usage] = {}
 
     def restore(self, final: Usage | None, again: Mapping[Place, Usage]) -> None:
         """Add what was run before: final results together, and by place those that are to be run again."""
-        self._sum.add(final)
-        self._again = dict(again)
+        self._before, self._again = final, dict(again)
 
     def add(self, place: Place, usage: Usage | None) -> None:
         """Add a run, in place of the one before if there was one."""
         if self._again:
             self._again.pop(place, None)
-        self._sum.add(usage)
+        self._here.add(usage)
+
+    @property
+    def here(self) -> Usage | None:
+        """What this attempt's took."""
+        return self._here.usage
 
     @property
     def usage(self) -> Usage | None:
         """All of it; None where no call was answered."""
         total = UsageSum()
-        for usage in (self._sum.usage, *self._again.values()):
+        for usage in (self._before, self._here.usage, *self._again.values()):
             total.add(usage)
         return total.usage
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams
+from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, tell_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.scoring import Scorer
+from crucible_worker.backends.openai.served import Served
 
 __all__ = ["RemoteModel"]
 
@@ -29,6 +30,7 @@ class RemoteModel:
         self._name = name
         self._scorer = Scorer(self._server.name, name, self._scored)
         self._meter: Meter | None = None
+        self._served = Served()
 
     def metered(self, meter: Meter) -> RemoteModel:
         """The same model, which tells the meter what the server reports of each answer, be that of use or not."""
@@ -53,6 +55,15 @@ class RemoteModel:
             BackendError: the server is not there, or refuses the key.
         """
         await self._connection.reach()
+
+    async def find_engine(self) -> None:
+        """Ask the server which program it is; what it does not say, or not soon, stays unknown."""
+        await self._served.look(self._connection.look)
+
+    @property
+    def engine(self) -> ServerEngine | None:
+        """Which program serves it, as far as that is known by now."""
+        return self._served.engine
 
     @property
     def sampling(self) -> RemoteModel:
@@ -156,6 +167,7 @@ class RemoteModel:
 
     async def _ask(self, path: str, body: dict[str, Any], tokens: int) -> dict[str, Any]:
         document = await self._connection.ask(path, body, self._name, tokens=tokens)
+        self._served.answered(document)
         if self._meter is not None:
             tell_usage(self._meter, document, body)
         return document
