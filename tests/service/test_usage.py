@@ -30,7 +30,7 @@ from crucible_bridge.types import (
     ServerEngine,
     Usage,
 )
-from crucible_worker.testing import ScriptedModel
+from crucible_worker.testing import ScriptedModel, record_events
 from tests.service.evaluation_kit import accuracy, asked, nll, numbered, rig, samples_of
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, refusal, worker_on
 
@@ -268,7 +268,8 @@ async def test_a_resumed_evaluation_counts_each_kept_sample_once(tmp_path: Path)
     async with ScriptedServer(script).serving() as fake:
         async with worker_on(fake, tmp_path) as bridge:
             await bridge.evaluation.start_evaluation(request)
-            await asyncio.wait_for(fake.stalled.wait(), 60)
+            async with record_events(bridge) as recorder:
+                await recorder.wait_for(lambda _: len(recorder.of(EventKind.SAMPLE_COMPLETE)) >= 20)
             await bridge.worker.drain()
         down = False
         async with worker_on(fake, tmp_path) as bridge:

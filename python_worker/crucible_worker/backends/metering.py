@@ -13,7 +13,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, TokensChunk, Usage
 from crucible_worker.backends.base import Model
 
-__all__ = ["Meter", "MeteredModel", "is_metered", "length_of", "output_of"]
+__all__ = ["Meter", "MeteredModel", "is_metered", "length_of"]
 
 
 class Meter:
@@ -56,25 +56,23 @@ class Meter:
         if reasoning_tokens is not None:
             self.reasoning_tokens = reasoning_tokens + (self.reasoning_tokens or 0)
 
-    def add_all(self, usage: Usage) -> None:
-        """Add calls that were added up before."""
-        self.add(usage.prompt_tokens, usage.output_tokens, usage.cached_prompt_tokens, usage.reasoning_tokens)
-        self.calls += usage.calls - 1
-        self.unreported_calls += usage.unreported_calls - (usage.prompt_tokens is None or usage.output_tokens is None)
-
     def sampled(self, prompt: ModelInput | None, answers: Sequence[SampledSequence]) -> None:
         """Add a call for continuations of tokens, or of words if None; the prompt counts once for all of them."""
-        first = answers[0] if answers else None
-        read = None if first is None else first.prompt_tokens
+        read = cached = reasoning = None
+        output: int | None = 0
+        for answer in answers:
+            tokens = len(answer.tokens) if answer.token_count is None else answer.token_count
+            if not tokens and answer.token_count is None and answer.text:
+                output = None  # neither its tokens nor their number is told
+            elif output is not None:
+                output += tokens
+            if answer.reasoning_tokens is not None:
+                reasoning = answer.reasoning_tokens + (reasoning or 0)
+        if answers:
+            read, cached = answers[0].prompt_tokens, answers[0].cached_prompt_tokens
         if read is None and prompt is not None:
             read = length_of(prompt)
-        reasoning = [answer.reasoning_tokens for answer in answers if answer.reasoning_tokens is not None]
-        self.add(
-            read,
-            output_of(answers),
-            None if first is None else first.cached_prompt_tokens,
-            sum(reasoning) if reasoning else None,
-        )
+        self.add(read, output, cached, reasoning)
 
     def read(self, prompts: Iterable[ModelInput], *, further: int = 0) -> None:
         """Add a call that measures tokens, and so many further ones, and generates none."""
@@ -131,14 +129,4 @@ def length_of(prompt: ModelInput) -> int | None:
         if length is None:
             return None
         total += length
-    return total
-
-
-def output_of(answers: Sequence[SampledSequence]) -> int | None:
-    """Tokens of continuations; None where one tells neither them nor their number, and has text."""
-    total = 0
-    for answer in answers:
-        if not answer.tokens and answer.token_count is None and answer.text:
-            return None
-        total += answer.output_tokens
     return total

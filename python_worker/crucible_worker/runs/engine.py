@@ -216,7 +216,14 @@ class Attempt:
             if before:
                 self._spent.restore(*await self._journal.read(spent_before, number))
             runs = self._runs = EvaluatorRuns(
-                self._journal, self.row, plan, self._request, told=told, before=before, active_ns=self._active_ns
+                self._journal,
+                self.row,
+                plan,
+                self._request,
+                told=told,
+                before=before,
+                active_ns=self._active_ns,
+                spent=self._spent,
             )
             items = items_left(plan, before, runs.to_run)
             self._last_progress = time.monotonic()
@@ -366,8 +373,7 @@ class Attempt:
         if error is None:
             self._done_now += len(kept)
             for one in kept:
-                place = one.place
-                self._spent.add((place.position, place.evaluator, place.repeat), one.sample.usage)
+                self._spent.add(one.place, one.sample.usage)
             self._runs.written(kept)
         else:
             self._fail(error)

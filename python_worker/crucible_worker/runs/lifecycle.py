@@ -29,7 +29,7 @@ from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
 from crucible_worker.runs.journal.records import Ended, result_from_record, result_to_record, sample_to_record
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.usage import total_usage
+from crucible_worker.runs.usage import Place, total_usage
 
 __all__ = [
     "Kept",
@@ -48,15 +48,6 @@ __all__ = [
 ]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place:
-    """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
-
-    position: int
-    evaluator: int
-    repeat: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ import structlog
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
+from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Usage, Verdict
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal.queries import results_of
 from crucible_worker.runs.specification import metric_key
-from crucible_worker.runs.usage import UsageSum
 
 __all__ = ["merged", "summarise", "unless_taken"]
 
@@ -56,7 +55,6 @@ class _Counts:
     scored: int = 0
     errors: int = 0
     truncated: int = 0
-    usage: UsageSum = dataclasses.field(default_factory=UsageSum)
 
     def through(self, results: Iterator[SampleResult]) -> Iterator[SampleResult]:
         for result in results:
@@ -64,7 +62,6 @@ class _Counts:
             self.scored += result.verdict.scored
             self.errors += result.verdict is Verdict.ERROR
             self.truncated += result.stop_reason == "length"
-            self.usage.add(result.usage)
             yield result
 
 
@@ -79,6 +76,7 @@ def summarise(
     samples: int,
     prefix: str,
     limits: Limits,
+    usage: Usage | None = None,
 ) -> EvaluatorResult:
     """Aggregate an evaluator over what the journal holds, in the data set's order.
 
@@ -92,14 +90,15 @@ def summarise(
         samples: samples of the data set.
         prefix: put before every key.
         limits: how many unscored samples fail an evaluator.
+        usage: what all of them took.
     """
     n = samples * evaluator.repeats
     if refused is not None:
         return EvaluatorResult(evaluator=spec, metrics=Metrics({}), n=n, n_unscored=n, problem=refused)
-    counts, found = _Counts(), results_of(connection, number, index)
+    counts = _Counts()
     metrics, problem = Metrics({}), None
     try:
-        bare = evaluator.aggregate(counts.through(found))
+        bare = evaluator.aggregate(counts.through(results_of(connection, number, index)))
         metrics = Metrics.of(
             {metric_key(prefix, spec, key): value for key, value in bare.values.items()},
             {metric_key(prefix, spec, key): reason for key, reason in bare.undefined.items()},
@@ -112,8 +111,6 @@ def summarise(
         problem = Problem(reason=Reason.EVALUATOR_FAILED, message=message)
     if problem is None and counts.n != n:
         problem = Problem(reason=Reason.SAMPLES_MISSING, message=f"{counts.n} results of {n} were aggregated")
-    for left_out in found:  # where an evaluator failed before it had seen them all
-        counts.usage.add(left_out.usage)
     unscored = n - counts.scored
     return EvaluatorResult(
         evaluator=spec,
@@ -123,7 +120,7 @@ def summarise(
         n_unscored=unscored,
         n_errors=counts.errors,
         n_truncated=counts.truncated,
-        usage=counts.usage.usage,
+        usage=usage,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 
 from crucible_bridge.types import EvaluatorResult, ModelPrice, ModelRef, ModelUsage, Usage, format_model
 from crucible_worker.backends.metering import Meter
@@ -21,8 +22,15 @@ __all__ = [
     "usage_measurements",
 ]
 
-Place = tuple[int, int, int]
-"""A sample's position in the data set, the evaluator's index, the repeat."""
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
+
+    position: int
+    evaluator: int
+    repeat: int
+
 
 MAX_MODELS = 256
 """Models that a worker tells apart in what it took since it started: requests may name any."""
@@ -38,39 +46,64 @@ _COUNTS = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_
 
 
 class UsageSum:
-    """Adds up usages."""
+    """Adds up usages; the order does not matter."""
+
+    __slots__ = ("_cached", "_calls", "_cost", "_judges", "_output", "_prompt", "_reasoning", "_unreported")
 
     def __init__(self) -> None:
         """Of nothing yet."""
-        self._meter = Meter()
-        self._cost: float | None = None
+        self._calls = self._unreported = 0
+        self._prompt: int | None = None
+        self._cached: int | None = None
+        self._reasoning: int | None = None
+        self._output: int | None = None
+        self._cost: Fraction | None = None
         self._judges: dict[str, UsageSum] = {}
 
     @classmethod
-    def of(cls, usage: Usage | None) -> UsageSum:
-        """Of one."""
+    def of(cls, usages: Iterable[Usage | None]) -> UsageSum:
+        """Of several."""
         total = cls()
-        total.add(usage)
+        for usage in usages:
+            total.add(usage)
         return total
 
     def add(self, usage: Usage | None) -> None:
-        """Add one; None is that of no call."""
-        if usage is not None:
-            self._meter.add_all(usage)
-            if usage.cost is not None:
-                self._cost = usage.cost + (self._cost or 0.0)
-            for judge in usage.judges:
-                self._judges.setdefault(judge.model, UsageSum()).add(judge.usage)
+        """Add one; None is that of no call. Every sample passes here: written out, it takes half the time."""
+        if usage is None:
+            return
+        self._calls += usage.calls
+        self._unreported += usage.unreported_calls
+        if (number := usage.prompt_tokens) is not None:
+            self._prompt = number if self._prompt is None else self._prompt + number
+        if (number := usage.output_tokens) is not None:
+            self._output = number if self._output is None else self._output + number
+        if (number := usage.cached_prompt_tokens) is not None:
+            self._cached = number + (self._cached or 0)
+        if (number := usage.reasoning_tokens) is not None:
+            self._reasoning = number + (self._reasoning or 0)
+        if usage.cost is not None:
+            self._cost = Fraction(usage.cost) + (self._cost or 0)
+        for judge in usage.judges:
+            self._judges.setdefault(judge.model, UsageSum()).add(judge.usage)
 
     @property
     def usage(self) -> Usage | None:
         """The sum, judges sorted by model; None where no call was answered."""
         found = ((name, judge.usage) for name, judge in sorted(self._judges.items()))
         judges = tuple(ModelUsage(model=name, usage=usage) for name, usage in found if usage is not None)
-        own = self._meter.usage
-        if judges or self._cost is not None:
-            return dataclasses.replace(own or Usage(), cost=self._cost, judges=judges)
-        return own
+        if not self._calls and not judges:
+            return None
+        return Usage(
+            prompt_tokens=self._prompt,
+            cached_prompt_tokens=self._cached,
+            reasoning_tokens=self._reasoning,
+            output_tokens=self._output,
+            calls=self._calls,
+            unreported_calls=self._unreported,
+            cost=None if self._cost is None else float(self._cost),
+            judges=judges,
+        )
 
 
 class Spending:
@@ -100,7 +133,7 @@ class Spending:
     def together(self, under_way: Iterable[tuple[ModelRef, Usage | None]]) -> tuple[ModelUsage, ...]:
         """What was counted, and what is under way, sorted by model."""
         whole = Spending(())
-        whole._sums = {name: UsageSum.of(total.usage) for name, total in self._sums.items()}
+        whole._sums = {name: UsageSum.of([total.usage]) for name, total in self._sums.items()}
         for model, usage in under_way:
             whole.count(usage, model)
         found = ((name, total.usage) for name, total in sorted(whole._sums.items()))
@@ -120,32 +153,37 @@ class Spent:
 
     def __init__(self) -> None:
         """Of no samples yet."""
-        self._before: Usage | None = None
-        self._here = UsageSum()
+        self._before: Mapping[int, Usage] = {}
+        self._here: dict[int, UsageSum] = {}
         self._again: dict[Place, Usage] = {}
 
-    def restore(self, final: Usage | None, again: Mapping[Place, Usage]) -> None:
-        """Add what was run before: final results together, and by place those that are to be run again."""
+    def restore(self, final: Mapping[int, Usage], again: Mapping[Place, Usage]) -> None:
+        """Add what was run before: final results by evaluator, and by place those that are to be run again."""
         self._before, self._again = final, dict(again)
 
     def add(self, place: Place, usage: Usage | None) -> None:
         """Add a run, in place of the one before if there was one."""
         if self._again:
             self._again.pop(place, None)
-        self._here.add(usage)
+        if (total := self._here.get(place.evaluator)) is None:
+            total = self._here[place.evaluator] = UsageSum()
+        total.add(usage)
+
+    def of(self, evaluator: int) -> Usage | None:
+        """All of an evaluator, by its index; None where no call was answered."""
+        again = (usage for place, usage in self._again.items() if place.evaluator == evaluator)
+        here = self._here.get(evaluator)
+        return UsageSum.of((self._before.get(evaluator), None if here is None else here.usage, *again)).usage
 
     @property
     def here(self) -> Usage | None:
-        """What this attempt's took."""
-        return self._here.usage
+        """What this attempt took."""
+        return UsageSum.of(total.usage for total in self._here.values()).usage
 
     @property
     def usage(self) -> Usage | None:
         """All of it; None where no call was answered."""
-        total = UsageSum()
-        for usage in (self._before, self._here.usage, *self._again.values()):
-            total.add(usage)
-        return total.usage
+        return UsageSum.of((*self._before.values(), self.here, *self._again.values())).usage
 
 
 def sample_usage(
@@ -160,23 +198,19 @@ def sample_usage(
     """
     if not others or not refs:  # as a rule, and for every sample
         return meter.usage
-    total = UsageSum()
     judges = [
         ModelUsage(model=format_model(refs[name]), usage=usage)
         for name, other in others.items()
         if (usage := other.usage) is not None
     ]
     own = meter.usage
-    total.add(dataclasses.replace(own or Usage(), judges=tuple(judges)) if judges else own)
-    return total.usage
+    # Two options may name one model: summed, it stands there once.
+    return UsageSum.of([dataclasses.replace(own or Usage(), judges=tuple(judges)) if judges else own]).usage
 
 
 def total_usage(results: Iterable[EvaluatorResult]) -> Usage | None:
     """What all evaluators of an evaluation took together."""
-    total = UsageSum()
-    for result in results:
-        total.add(result.usage)
-    return total.usage
+    return UsageSum.of(result.usage for result in results).usage
 
 
 def usage_measurements(usage: Usage | None) -> Mapping[str, float]:
@@ -186,10 +220,7 @@ def usage_measurements(usage: Usage | None) -> Mapping[str, float]:
     """
     if usage is None:
         return {}
-    judges = UsageSum()
-    for judge in usage.judges:
-        judges.add(judge.usage)
-    together = judges.usage
+    together = UsageSum.of(judge.usage for judge in usage.judges).usage
     return {**_measured("usage.", usage), **({} if together is None else _measured("usage.judges.", together))}
 
 

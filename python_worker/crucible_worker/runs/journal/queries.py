@@ -20,7 +20,7 @@ from crucible_worker.runs.journal.records import (
     score_from_record,
     usage_from_record,
 )
-from crucible_worker.runs.usage import UsageSum
+from crucible_worker.runs.usage import Place, UsageSum
 
 __all__ = [
     "Extent",
@@ -336,26 +336,27 @@ def read_samples(
 
 
 def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleResult]:
-    """Every result of one evaluator, by its index, in the data set's order, one at a time."""
+    """Every result of one evaluator, by its index, in the data set's order, one at a time; not what they took."""
     sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
     for label, verdict, record in source.execute(sql, (number, evaluator)):
-        yield sample_from_record(label, verdict, record)
+        yield sample_from_record(label, verdict, record, usage=False)
 
 
-def spent_before(source: Reads, number: int) -> tuple[Usage | None, Mapping[tuple[int, int, int], Usage]]:
-    """What the samples took that were run before: those with a final verdict together, the others by their place.
+def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[Place, Usage]]:
+    """What the samples took that were run before.
 
-    A place is a position, an evaluator's index and a repeat.
+    Those with a final verdict together, by the evaluator's index; the others by their place.
     """
-    total, again = UsageSum(), {}
+    totals: dict[int, UsageSum] = {}
+    again: dict[Place, Usage] = {}
     sql = "SELECT position, evaluator, repeat, retryable, record FROM samples WHERE number = ?"
     for position, evaluator, repeat, retryable, record in source.execute(sql, (number,)):
         usage = usage_from_record(record)
         if retryable and usage is not None:
-            again[position, evaluator, repeat] = usage
+            again[Place(position, evaluator, repeat)] = usage
         else:
-            total.add(usage)
-    return total.usage, again
+            totals.setdefault(evaluator, UsageSum()).add(usage)
+    return {index: usage for index, total in totals.items() if (usage := total.usage) is not None}, again
 
 
 def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str, float]]:

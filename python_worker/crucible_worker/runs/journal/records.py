@@ -10,6 +10,7 @@ labels are therefore kept apart from it, once: the row has a digest in place of 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -142,13 +143,14 @@ def sample_to_record(sample: SampleResult) -> bytes:
     return pack(data)
 
 
-def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleResult:
-    """Unpack what became of a sample."""
+def sample_from_record(evaluator: str, verdict: str, record: bytes, *, usage: bool = True) -> SampleResult:
+    """Unpack what became of a sample; what it took only if that is wanted."""
     data = msgpack.unpackb(record)
     data["problem"] = _problem_from_map(data["problem"])
     group = data.pop("group", None)  # there were none once
     data["group"] = None if group is None else group_from_record(group)
-    data["usage"] = _usage_from_list(data.get("usage"))
+    taken = data.pop("usage", None)  # likewise
+    data["usage"] = _usage_from_list(taken) if usage else None
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 
@@ -269,7 +271,13 @@ def _usage_from_list(data: Sequence[Any] | None) -> Usage | None:
 
 def _fields(value: Any) -> dict[str, Any]:
     # Shallow, unlike dataclasses.asdict, which copies every mapping and is ten times slower.
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {name: getattr(value, name) for name in _names(type(value))}
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    # Looking them up takes as long as packing what they hold.
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _spec_to_map(spec: EvaluatorSpec) -> dict[str, Any]:
