@@ -66,6 +66,7 @@ def _transition_to_v1(transition: Transition) -> evaluation_pb2.Transition:
         observation=_array_to_v1(transition.observation),
         action=_array_to_v1(transition.action),
         action_logprobs=_array_to_v1(transition.action_logprobs),
+        cached_observation_tokens=transition.cached_observation_tokens,
     )
 
 
@@ -79,6 +80,9 @@ def _transition_from_v1(message: evaluation_pb2.Transition, field: str) -> Trans
         observation=_array_from_v1(message, "observation", field),
         action=_array_from_v1(message, "action", field),
         action_logprobs=_array_from_v1(message, "action_logprobs", field),
+        cached_observation_tokens=(
+            message.cached_observation_tokens if message.HasField("cached_observation_tokens") else None
+        ),
     )
 
 

@@ -10,8 +10,8 @@ labels are therefore kept apart from it, once: the row has a digest in place of 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -65,6 +65,10 @@ MAX_ROW_BYTES = 1024
 """Options of an evaluator, or labels, whose record is larger are kept apart."""
 
 _APART = "kept_apart"
+
+_SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in ("verdict", "evaluator"))
+"""What the record of a sample has; verdict and evaluator are columns beside it."""
+_sample_values = operator.attrgetter(*_SAMPLE)
 
 _USAGE = (
     "prompt_tokens",
@@ -133,12 +137,13 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
 
 
 def sample_to_record(sample: SampleResult) -> bytes:
-    """Pack what became of a sample; verdict and evaluator are columns beside it."""
-    data = _fields(sample)
-    del data["verdict"], data["evaluator"]
-    data["problem"] = _problem_to_map(sample.problem)
+    """Pack what became of a sample."""
+    data = dict(zip(_SAMPLE, _sample_values(sample)))
+    if sample.problem is not None:
+        data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
-    data["group"] = None if sample.group is None else group_to_record(sample.group)
+    if sample.group is not None:
+        data["group"] = group_to_record(sample.group)
     data["usage"] = _usage_to_list(sample.usage)
     return pack(data)
 
@@ -271,13 +276,7 @@ def _usage_from_list(data: Sequence[Any] | None) -> Usage | None:
 
 def _fields(value: Any) -> dict[str, Any]:
     # Shallow, unlike dataclasses.asdict, which copies every mapping and is ten times slower.
-    return {name: getattr(value, name) for name in _names(type(value))}
-
-
-@functools.cache
-def _names(kind: type) -> tuple[str, ...]:
-    # Looking them up takes as long as packing what they hold.
-    return tuple(field.name for field in dataclasses.fields(kind))
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _spec_to_map(spec: EvaluatorSpec) -> dict[str, Any]:
