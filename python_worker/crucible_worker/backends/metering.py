@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import ClassVar, Protocol, TypeGuard, runtime_checkable
 
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, TokensChunk, Usage
 from crucible_worker.backends.base import Model
@@ -17,9 +17,15 @@ __all__ = ["Meter", "MeteredModel", "is_metered", "length_of"]
 
 
 class Meter:
-    """Adds up what calls took; None is what was not reported."""
+    """Adds up what calls took, until it is closed; None is what was not reported.
 
+    It has the numbers of a Usage under the same names: every sample has a meter, and only some need a Usage.
+    """
+
+    cost: ClassVar[None] = None
+    judges: ClassVar[tuple[()]] = ()
     __slots__ = (
+        "_closed",
         "cached_prompt_tokens",
         "calls",
         "output_tokens",
@@ -30,6 +36,7 @@ class Meter:
 
     def __init__(self) -> None:
         """Of no calls yet."""
+        self._closed = False
         self.calls = self.unreported_calls = 0
         self.prompt_tokens: int | None = None
         self.cached_prompt_tokens: int | None = None
@@ -44,6 +51,8 @@ class Meter:
         reasoning_tokens: int | None = None,
     ) -> None:
         """Add a call that was answered."""
+        if self._closed:
+            return
         self.calls += 1
         if prompt_tokens is None or output_tokens is None:
             self.unreported_calls += 1
@@ -55,6 +64,10 @@ class Meter:
             self.cached_prompt_tokens = cached_prompt_tokens + (self.cached_prompt_tokens or 0)
         if reasoning_tokens is not None:
             self.reasoning_tokens = reasoning_tokens + (self.reasoning_tokens or 0)
+
+    def close(self) -> None:
+        """Count nothing any more: what is answered after a sample's end is no part of its record."""
+        self._closed = True
 
     def sampled(self, prompt: ModelInput | None, answers: Sequence[SampledSequence]) -> None:
         """Add a call for continuations of tokens, or of words if None; the prompt counts once for all of them."""

@@ -36,6 +36,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model, ServedModel
+from crucible_worker.backends.metering import Meter
 from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
@@ -56,7 +57,7 @@ from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
-from crucible_worker.runs.usage import Spent, sample_usage
+from crucible_worker.runs.usage import Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -255,11 +256,11 @@ class Attempt:
             await self._until_unwritten(MAX_UNWRITTEN)
             if place.evaluator not in self._runs.begun:
                 await self._runs.begin(place.evaluator)
-            result = await self._run(place)
+            result, took = await self._run(place)
             self._last_progress = time.monotonic()
-            self._keep(Kept(place, result, attempt))
+            self._keep(Kept(place, result, attempt, took))
 
-    async def _run(self, place: Place) -> SampleResult:
+    async def _run(self, place: Place) -> tuple[SampleResult, Usage | Meter | None]:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
         patience, stops = self._patience(), stops_itself(evaluator)
@@ -280,7 +281,7 @@ class Attempt:
                 progressed=self._progressed,
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
-        return SampleResult(
+        result = SampleResult(
             evaluator=spec.label,
             sample_id=sample.id,
             repeat=place.repeat,
@@ -296,16 +297,21 @@ class Attempt:
             problem=outcome.problem,
             measurements=outcome.measurements,
             group=outcome.group,
-            usage=self._usage(evaluator, model, others),
         )
+        return result, self._taken_by(evaluator, model, others)
 
-    def _usage(
+    def _taken_by(
         self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
-    ) -> Usage | None:
-        if not others or not isinstance(evaluator, AsksOthers):
-            return priced(sample_usage(model.meter), self._request.model, self._plan.prices)
+    ) -> Usage | Meter | None:
+        """What a sample took, at its end."""
+        meter = model.meter
+        meter.close()
+        if not others and not self._plan.prices:  # as a rule
+            return meter if meter.calls else None
         meters = {name: other.meter for name, other in others.items() if isinstance(other, GatedModel)}
-        usage = sample_usage(model.meter, meters, evaluator.others)
+        for other in meters.values():
+            other.close()
+        usage = judged_usage(meter, meters, evaluator.others if isinstance(evaluator, AsksOthers) else {})
         return priced(usage, self._request.model, self._plan.prices)
 
     @property
@@ -373,7 +379,7 @@ class Attempt:
         if error is None:
             self._done_now += len(kept)
             for one in kept:
-                self._spent.add(one.place, one.sample.usage)
+                self._spent.add(one.place, one.took)
             self._runs.written(kept)
         else:
             self._fail(error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -24,6 +25,7 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
+from crucible_worker.backends.metering import Meter
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
@@ -50,8 +52,7 @@ __all__ = [
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A result, to be kept and told."""
 
     place: Place
@@ -60,6 +61,8 @@ class Kept:
     """What became of the sample."""
     attempt: int
     """How often this sample has been run, from 1."""
+    took: Usage | Meter | None = None
+    """What its calls took, in place of the result's usage."""
 
 
 def append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
@@ -126,7 +129,7 @@ def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
         sample.verdict.value,
         kept.attempt,
         retryable,
-        sample_to_record(sample),
+        sample_to_record(sample, kept.took),
     )
 
 

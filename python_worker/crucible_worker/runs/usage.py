@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
 from crucible_bridge.types import EvaluatorResult, ModelPrice, ModelRef, ModelUsage, Usage, format_model
 from crucible_worker.backends.metering import Meter
@@ -17,14 +18,13 @@ __all__ = [
     "Spending",
     "Spent",
     "UsageSum",
-    "sample_usage",
+    "judged_usage",
     "total_usage",
     "usage_measurements",
 ]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
 
     position: int
@@ -68,7 +68,7 @@ class UsageSum:
             total.add(usage)
         return total
 
-    def add(self, usage: Usage | None) -> None:
+    def add(self, usage: Usage | Meter | None) -> None:
         """Add one; None is that of no call. Every sample passes here: written out, it takes half the time."""
         if usage is None:
             return
@@ -161,7 +161,7 @@ class Spent:
         """Add what was run before: final results by evaluator, and by place those that are to be run again."""
         self._before, self._again = final, dict(again)
 
-    def add(self, place: Place, usage: Usage | None) -> None:
+    def add(self, place: Place, usage: Usage | Meter | None) -> None:
         """Add a run, in place of the one before if there was one."""
         if self._again:
             self._again.pop(place, None)
@@ -186,18 +186,14 @@ class Spent:
         return UsageSum.of((*self._before.values(), self.here, *self._again.values())).usage
 
 
-def sample_usage(
-    meter: Meter, others: Mapping[str, Meter] | None = None, refs: Mapping[str, ModelRef] | None = None
-) -> Usage | None:
-    """What a sample took; None where no call was answered.
+def judged_usage(meter: Meter, others: Mapping[str, Meter], refs: Mapping[str, ModelRef]) -> Usage | None:
+    """What a sample took whose evaluator queries further models; None where no call was answered.
 
     Args:
         meter: of the model that is evaluated.
         others: of further models, by the name of their option.
         refs: which models those are.
     """
-    if not others or not refs:  # as a rule, and for every sample
-        return meter.usage
     judges = [
         ModelUsage(model=format_model(refs[name]), usage=usage)
         for name, other in others.items()

@@ -41,6 +41,7 @@ from crucible_bridge.types import (
     parse_hub,
     parse_model,
 )
+from crucible_worker.backends.metering import Meter
 from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
 
 __all__ = [
@@ -136,15 +137,15 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     return EvaluateRequest(**data)
 
 
-def sample_to_record(sample: SampleResult) -> bytes:
-    """Pack what became of a sample."""
+def sample_to_record(sample: SampleResult, took: Usage | Meter | None = None) -> bytes:
+    """Pack what became of a sample, with what it took: that is its usage, if not given."""
     data = dict(zip(_SAMPLE, _sample_values(sample)))
     if sample.problem is not None:
         data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
     if sample.group is not None:
         data["group"] = group_to_record(sample.group)
-    data["usage"] = _usage_to_list(sample.usage)
+    data["usage"] = _usage_to_list(took or sample.usage)
     return pack(data)
 
 
@@ -247,7 +248,7 @@ def _result_from_map(spec: EvaluatorSpec, data: dict[str, Any]) -> EvaluatorResu
     return EvaluatorResult(evaluator=spec, **data)
 
 
-def _usage_to_list(usage: Usage | None) -> list[Any] | None:
+def _usage_to_list(usage: Usage | Meter | None) -> list[Any] | None:
     """The numbers in the order of `_USAGE`, then the judges': every sample has one, and names would double its size."""
     if usage is None:
         return None
