@@ -14,11 +14,15 @@ from crucible_bridge.types import (
     Problem,
     SampleResult,
     SamplingParams,
-    ServerEngine,
-    Usage,
     format_model,
 )
-from crucible_worker.reports.facts import format_dataset, replace_surrogates, shown_failures
+from crucible_worker.reports.facts import (
+    engine_as_data,
+    format_dataset,
+    replace_surrogates,
+    shown_failures,
+    usage_as_data,
+)
 
 __all__ = ["render_json"]
 
@@ -61,8 +65,8 @@ def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dic
         "created_unix_ns": evaluation.created_unix_ns,
         "ended_unix_ns": evaluation.ended_unix_ns,
         "duration_ns": evaluation.duration_ns,
-        "usage": _usage(evaluation.usage),
-        "engine": _engine(evaluation.engine),
+        "usage": usage_as_data(evaluation.usage),
+        "engine": engine_as_data(evaluation.engine),
         "problem": _problem(evaluation.problem),
         "failures": [_sample(sample) for sample in failures],
     }
@@ -80,7 +84,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
         "n_truncated": result.n_truncated,
-        "usage": _usage(result.usage),
+        "usage": usage_as_data(result.usage),
         "problem": _problem(result.problem),
     }
 
@@ -96,30 +100,9 @@ def _sample(sample: SampleResult) -> dict[str, Any]:
         "extracted": sample.extracted,
         "method": sample.method,
         "stop_reason": sample.stop_reason,
-        "usage": _usage(sample.usage),
+        "usage": usage_as_data(sample.usage),
         "problem": _problem(sample.problem),
     }
-
-
-def _usage(usage: Usage | None) -> dict[str, Any] | None:
-    if usage is None:
-        return None
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_prompt_tokens": usage.cached_prompt_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "output_tokens": usage.output_tokens,
-        "calls": usage.calls,
-        "unreported_calls": usage.unreported_calls,
-        "cost": usage.cost,
-        "judges": [{"model": judge.model, "usage": _usage(judge.usage)} for judge in usage.judges],
-    }
-
-
-def _engine(engine: ServerEngine | None) -> dict[str, Any] | None:
-    if engine is None:
-        return None
-    return {"name": engine.name, "version": engine.version, "fingerprint": engine.fingerprint}
 
 
 def _problem(problem: Problem | None) -> dict[str, Any] | None:

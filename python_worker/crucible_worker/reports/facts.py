@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from crucible_bridge.types import (
     BuiltinDataset,
@@ -14,6 +15,7 @@ from crucible_bridge.types import (
     JsonlDataset,
     SampleResult,
     ServerEngine,
+    Usage,
     format_hub,
     format_model,
 )
@@ -21,11 +23,13 @@ from crucible_bridge.types import (
 __all__ = [
     "MAX_FAILURES",
     "columns_of",
+    "engine_as_data",
     "facts_of",
     "format_dataset",
     "metric_keys",
     "replace_surrogates",
     "shown_failures",
+    "usage_as_data",
 ]
 
 MAX_FAILURES = 10
@@ -57,6 +61,29 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
 
 def _format_engine(engine: ServerEngine | None) -> str:
     return "" if engine is None else " ".join(filter(None, (engine.name, engine.version, engine.fingerprint)))
+
+
+def usage_as_data(usage: Usage | None) -> dict[str, Any] | None:
+    """What models took, for json."""
+    if usage is None:
+        return None
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_prompt_tokens": usage.cached_prompt_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "output_tokens": usage.output_tokens,
+        "calls": usage.calls,
+        "unreported_calls": usage.unreported_calls,
+        "cost": usage.cost,
+        "judges": [{"model": judge.model, "usage": usage_as_data(judge.usage)} for judge in usage.judges],
+    }
+
+
+def engine_as_data(engine: ServerEngine | None) -> dict[str, Any] | None:
+    """Which program served a model, for json."""
+    if engine is None:
+        return None
+    return {"name": engine.name, "version": engine.version, "fingerprint": engine.fingerprint}
 
 
 def format_dataset(dataset: Dataset) -> str:
