@@ -36,13 +36,13 @@ __all__ = [
     "BoundedModel",
     "ContinuationsClient",
     "CookbookTokenizer",
+    "EngineModel",
     "GreedyClient",
     "HeldModel",
     "Model",
     "PartsClient",
     "Rendered",
     "SamplingClient",
-    "ServedModel",
     "TargetClient",
     "TextSamplingClient",
     "Tokenizer",
@@ -294,7 +294,7 @@ def context_length(model: Model) -> int | None:
 
 
 @runtime_checkable
-class ServedModel(Protocol):
+class EngineModel(Protocol):
     """What a model has besides whose server may say which program it is."""
 
     async def find_engine(self) -> None:

@@ -35,7 +35,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.alarms import Alarms
-from crucible_worker.backends.base import Model, ServedModel
+from crucible_worker.backends.base import EngineModel, Model
 from crucible_worker.backends.metering import Meter
 from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.faults import logged, with_id
@@ -207,7 +207,7 @@ class Attempt:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
-            if isinstance(self._plan.model, ServedModel):
+            if isinstance(self._plan.model, EngineModel):
                 await self._plan.model.find_engine()
             plan = self._plan = await load_others(self._plan, self._gate)
             for evaluator in self._holding():
@@ -317,7 +317,7 @@ class Attempt:
     @property
     def _engine(self) -> ServerEngine | None:
         """Which program serves the model, as far as it is known."""
-        return self.model.engine if isinstance(self.model, ServedModel) else None
+        return self.model.engine if isinstance(self.model, EngineModel) else None
 
     async def _outcome(
         self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool

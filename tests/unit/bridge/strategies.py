@@ -244,6 +244,7 @@ def transitions(draw: st.DrawFn) -> Transition:
         observation=draw(optional(hnp.arrays(np.int32, seen))),
         action=action,
         action_logprobs=None if action is None else draw(optional(hnp.arrays(np.float32, done))),
+        cached_observation_tokens=draw(optional(st.integers(0, 2**31 - 1))),
     )
 
 

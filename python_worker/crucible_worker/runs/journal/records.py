@@ -72,15 +72,16 @@ _SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if fiel
 _sample_values = operator.attrgetter(*_SAMPLE)
 
 _USAGE = (
+    "calls",
     "prompt_tokens",
+    "output_tokens",
     "cached_prompt_tokens",
     "reasoning_tokens",
-    "output_tokens",
-    "calls",
     "unreported_calls",
     "cost",
 )
 """Numbers of a usage, as a record has them in a row; later ones come behind the judges."""
+_UNSET = (None, None, None, None)
 
 
 def pack(value: object) -> bytes:
@@ -249,27 +250,23 @@ def _result_from_map(spec: EvaluatorSpec, data: dict[str, Any]) -> EvaluatorResu
 
 
 def _usage_to_list(usage: Usage | Meter | None) -> list[Any] | None:
-    """The numbers in the order of `_USAGE`, then the judges': every sample has one, and names would double its size."""
+    """The numbers in the order of `_USAGE`, then the judges', without what is unset at the end."""
     if usage is None:
         return None
-    numbers: list[Any] = [
-        usage.prompt_tokens,
-        usage.cached_prompt_tokens,
-        usage.reasoning_tokens,
-        usage.output_tokens,
-        usage.calls,
-        usage.unreported_calls,
-        usage.cost,
-    ]
-    if usage.judges:
-        numbers.append([[judge.model, _usage_to_list(judge.usage)] for judge in usage.judges])
+    # Every sample has one: the usual ones are short, and without names.
+    numbers: list[Any] = [usage.calls, usage.prompt_tokens, usage.output_tokens]
+    further = (usage.cached_prompt_tokens, usage.reasoning_tokens, usage.unreported_calls or None, usage.cost)
+    if further != _UNSET or usage.judges:
+        numbers += further
+        if usage.judges:
+            numbers.append([[judge.model, _usage_to_list(judge.usage)] for judge in usage.judges])
     return numbers
 
 
 def _usage_from_list(data: Sequence[Any] | None) -> Usage | None:
     if data is None:  # there were none once
         return None
-    numbers = dict(zip(_USAGE, data))
+    numbers = {name: number for name, number in zip(_USAGE, data) if number is not None}
     judges = data[len(_USAGE)] if len(data) > len(_USAGE) else ()
     found = ((model, _usage_from_list(usage)) for model, usage in judges)
     return Usage(**numbers, judges=tuple(ModelUsage(model=model, usage=usage) for model, usage in found if usage))
