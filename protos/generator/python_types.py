@@ -130,6 +130,8 @@ _COMPARISON = Special(default="OutputComparison()")
 
 TYPES = (
     Type("Problem", needed="reason message", convert=False),
+    Type("Usage"),
+    Type("ModelUsage", needed="model usage"),
     Type("SamplingParams", needed="max_tokens", asked=True, at="sampling"),
     Type("Limits", asked=True, at="limits"),
     Type(
@@ -149,7 +151,7 @@ TYPES = (
     Type(
         "EvaluatorResult",
         needed="evaluator metrics",
-        order="evaluator metrics n n_scored n_unscored n_errors n_truncated problem",
+        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem",
     ),
     Type(
         "SampleResult",
@@ -160,7 +162,7 @@ TYPES = (
         "Evaluation",
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
-        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence problem",
+        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},
@@ -245,7 +247,7 @@ TYPES = (
         "WorkerInfo",
         needed="worker_id version",
         order="worker_id version versions backends evaluators datasets code_images limits running queued calls draining"
-        " started_unix_ns log_id last_sequence",
+        " started_unix_ns log_id last_sequence usage prices",
     ),
     Type("DrainResponse", "DrainReport"),
 )

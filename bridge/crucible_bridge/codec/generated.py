@@ -75,6 +75,8 @@ from crucible_bridge.types import (
     MathGrades,
     MathPolicy,
     MetricSeries,
+    ModelPrice,
+    ModelUsage,
     NumericScorer,
     OutputComparison,
     PairedComparison,
@@ -92,10 +94,12 @@ from crucible_bridge.types import (
     SamplingParams,
     SequenceLogprobs,
     SeriesPoint,
+    ServerEngine,
     StdioTest,
     Trajectory,
     TrajectoryGroup,
     Transition,
+    Usage,
     WorkerInfo,
     bounds,
 )
@@ -162,6 +166,10 @@ __all__ = [
     "math_policy_to_v1",
     "metric_series_from_v1",
     "metric_series_to_v1",
+    "model_price_from_v1",
+    "model_price_to_v1",
+    "model_usage_from_v1",
+    "model_usage_to_v1",
     "numeric_scorer_from_v1",
     "numeric_scorer_to_v1",
     "output_comparison_from_v1",
@@ -196,6 +204,8 @@ __all__ = [
     "sequence_logprobs_to_v1",
     "series_point_from_v1",
     "series_point_to_v1",
+    "server_engine_from_v1",
+    "server_engine_to_v1",
     "stdio_test_from_v1",
     "stdio_test_to_v1",
     "trajectory_from_v1",
@@ -204,9 +214,68 @@ __all__ = [
     "trajectory_to_v1",
     "transition_from_v1",
     "transition_to_v1",
+    "usage_from_v1",
+    "usage_to_v1",
     "worker_info_from_v1",
     "worker_info_to_v1",
 ]
+
+
+def usage_to_v1(value: Usage) -> types_pb2.Usage:
+    """Encode: What models took and gave, in tokens, as their backends report it."""
+    return types_pb2.Usage(
+        prompt_tokens=value.prompt_tokens,
+        cached_prompt_tokens=value.cached_prompt_tokens,
+        reasoning_tokens=value.reasoning_tokens,
+        output_tokens=value.output_tokens,
+        calls=value.calls,
+        unreported_calls=value.unreported_calls,
+        cost=value.cost,
+        judges=[model_usage_to_v1(item) for item in value.judges],
+    )
+
+
+def usage_from_v1(message: types_pb2.Usage, field: str = "") -> Usage:
+    """Decode: What models took and gave, in tokens, as their backends report it.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    cost = message.cost if message.HasField("cost") else None
+    if cost is not None and not math.isfinite(cost):
+        raise InvalidField(child(field, "cost"), f"is {cost}, must be finite")
+    return Usage(
+        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
+        cached_prompt_tokens=message.cached_prompt_tokens if message.HasField("cached_prompt_tokens") else None,
+        reasoning_tokens=message.reasoning_tokens if message.HasField("reasoning_tokens") else None,
+        output_tokens=message.output_tokens if message.HasField("output_tokens") else None,
+        calls=message.calls,
+        unreported_calls=message.unreported_calls,
+        cost=cost,
+        judges=each_decoded(model_usage_from_v1, message.judges, child(field, "judges")),
+    )
+
+
+def model_usage_to_v1(value: ModelUsage) -> types_pb2.ModelUsage:
+    """Encode: What one model took and gave."""
+    return types_pb2.ModelUsage(
+        model=unicode_text(value.model),
+        usage=usage_to_v1(value.usage),
+    )
+
+
+def model_usage_from_v1(message: types_pb2.ModelUsage, field: str = "") -> ModelUsage:
+    """Decode: What one model took and gave.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("usage"):
+        raise InvalidField(child(field, "usage"), "is not given")
+    return ModelUsage(
+        model=message.model,
+        usage=usage_from_v1(message.usage, child(field, "usage")),
+    )
 
 
 def sampling_params_to_v1(value: SamplingParams, field: str = "sampling") -> types_pb2.SamplingParams:
@@ -416,6 +485,7 @@ def evaluator_result_to_v1(value: EvaluatorResult) -> evaluation_pb2.EvaluatorRe
         n_unscored=value.n_unscored,
         n_errors=value.n_errors,
         n_truncated=value.n_truncated,
+        usage=None if value.usage is None else usage_to_v1(value.usage),
         problem=None if value.problem is None else problem_to_v1(value.problem),
     )
 
@@ -434,6 +504,7 @@ def evaluator_result_from_v1(message: evaluation_pb2.EvaluatorResult, field: str
         n_unscored=message.n_unscored,
         n_errors=message.n_errors,
         n_truncated=message.n_truncated,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
@@ -456,6 +527,7 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         problem=None if value.problem is None else problem_to_v1(value.problem),
         measurements={unicode_text(key): item for key, item in value.measurements.items()},
         group=None if value.group is None else trajectory_group_to_v1(value.group),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -484,6 +556,7 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         measurements=finite_map(message.measurements, child(field, "measurements")),
         group=trajectory_group_from_v1(message.group, child(field, "group")) if message.HasField("group") else None,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -504,6 +577,8 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         duration_ns=value.duration_ns,
         attempt=value.attempt,
         last_sequence=value.last_sequence,
+        usage=None if value.usage is None else usage_to_v1(value.usage),
+        engine=None if value.engine is None else server_engine_to_v1(value.engine),
         problem=None if value.problem is None else problem_to_v1(value.problem),
     )
 
@@ -529,6 +604,8 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         duration_ns=message.duration_ns,
         attempt=message.attempt,
         last_sequence=message.last_sequence,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
+        engine=server_engine_from_v1(message.engine, child(field, "engine")) if message.HasField("engine") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
@@ -1544,6 +1621,7 @@ def rubric_grades_to_v1(value: RubricGrades) -> grading_pb2.GradeRubricResponse:
         prompt_tokens=value.prompt_tokens,
         completion_tokens=value.completion_tokens,
         judge_fingerprint=unicode_text(value.judge_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1558,6 +1636,7 @@ def rubric_grades_from_v1(message: grading_pb2.GradeRubricResponse, field: str =
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
         completion_tokens=message.completion_tokens,
         judge_fingerprint=message.judge_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1609,6 +1688,7 @@ def transition_to_v1(value: Transition) -> evaluation_pb2.Transition:
         observation=None if value.observation is None else floats_to_v1(value.observation),
         action=None if value.action is None else floats_to_v1(value.action),
         action_logprobs=None if value.action_logprobs is None else floats_to_v1(value.action_logprobs),
+        cached_observation_tokens=value.cached_observation_tokens,
     )
 
 
@@ -1622,6 +1702,15 @@ def transition_from_v1(message: evaluation_pb2.Transition, field: str = "") -> T
     at_least(message.action_tokens, bounds.TRANSITION_ACTION_TOKENS_LEAST, child(field, "action_tokens"))
     if not math.isfinite(message.reward):
         raise InvalidField(child(field, "reward"), f"is {message.reward}, must be finite")
+    cached_observation_tokens = (
+        message.cached_observation_tokens if message.HasField("cached_observation_tokens") else None
+    )
+    if cached_observation_tokens is not None:
+        at_least(
+            cached_observation_tokens,
+            bounds.TRANSITION_CACHED_OBSERVATION_TOKENS_LEAST,
+            child(field, "cached_observation_tokens"),
+        )
     return Transition(
         observation_tokens=message.observation_tokens,
         action_tokens=message.action_tokens,
@@ -1635,6 +1724,7 @@ def transition_from_v1(message: evaluation_pb2.Transition, field: str = "") -> T
         action_logprobs=stored_array_from_v1(message.action_logprobs, child(field, "action_logprobs"))
         if message.HasField("action_logprobs")
         else None,
+        cached_observation_tokens=cached_observation_tokens,
     )
 
 
@@ -1711,6 +1801,7 @@ def sample_answer_to_v1(value: SampleAnswer) -> models_pb2.SampleResponse:
     return models_pb2.SampleResponse(
         items=[sampled_item_to_v1(item) for item in value.items],
         model_fingerprint=value.model_fingerprint,
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1723,6 +1814,7 @@ def sample_answer_from_v1(message: models_pb2.SampleResponse, field: str = "") -
     return SampleAnswer(
         items=each_decoded(sampled_item_from_v1, message.items, child(field, "items")),
         model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1751,6 +1843,7 @@ def logprobs_answer_to_v1(value: LogprobsAnswer) -> models_pb2.ComputeLogprobsRe
     return models_pb2.ComputeLogprobsResponse(
         sequences=[sequence_logprobs_to_v1(item) for item in value.sequences],
         model_fingerprint=unicode_text(value.model_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1763,6 +1856,7 @@ def logprobs_answer_from_v1(message: models_pb2.ComputeLogprobsResponse, field: 
     return LogprobsAnswer(
         sequences=each_decoded(sequence_logprobs_from_v1, message.sequences, child(field, "sequences")),
         model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1793,6 +1887,7 @@ def forward_answer_to_v1(value: ForwardAnswer) -> models_pb2.ForwardResponse:
     return models_pb2.ForwardResponse(
         outputs=[forward_output_to_v1(item) for item in value.outputs],
         model_fingerprint=unicode_text(value.model_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1805,6 +1900,7 @@ def forward_answer_from_v1(message: models_pb2.ForwardResponse, field: str = "")
     return ForwardAnswer(
         outputs=each_decoded(forward_output_from_v1, message.outputs, child(field, "outputs")),
         model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1844,6 +1940,8 @@ def worker_info_to_v1(value: WorkerInfo) -> worker_pb2.WorkerInfo:
         started_unix_ns=value.started_unix_ns,
         log_id=unicode_text(value.log_id),
         last_sequence=value.last_sequence,
+        usage=[model_usage_to_v1(item) for item in value.usage],
+        prices=[model_price_to_v1(item) for item in value.prices],
     )
 
 
@@ -1869,6 +1967,8 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo, field: str = "") -> Work
         started_unix_ns=message.started_unix_ns,
         log_id=message.log_id,
         last_sequence=message.last_sequence,
+        usage=each_decoded(model_usage_from_v1, message.usage, child(field, "usage")),
+        prices=each_decoded(model_price_from_v1, message.prices, child(field, "prices")),
     )
 
 
@@ -1883,4 +1983,53 @@ def drain_report_from_v1(message: worker_pb2.DrainResponse, field: str = "") -> 
     """Decode: The answer to Drain; the process ends after it."""
     return DrainReport(
         interrupted=tuple(message.interrupted),
+    )
+
+
+def server_engine_to_v1(value: ServerEngine) -> types_pb2.ServerEngine:
+    """Encode: The program that serves a model, as far as its server says."""
+    return types_pb2.ServerEngine(
+        name=unicode_text(value.name),
+        version=unicode_text(value.version),
+        fingerprint=unicode_text(value.fingerprint),
+    )
+
+
+def server_engine_from_v1(message: types_pb2.ServerEngine, field: str = "") -> ServerEngine:
+    """Decode: The program that serves a model, as far as its server says."""
+    return ServerEngine(
+        name=message.name,
+        version=message.version,
+        fingerprint=message.fingerprint,
+    )
+
+
+def model_price_to_v1(value: ModelPrice) -> worker_pb2.ModelPrice:
+    """Encode: What tokens of the models of a pattern cost, a million of each, in the operator's currency."""
+    return worker_pb2.ModelPrice(
+        pattern=unicode_text(value.pattern),
+        prompt=value.prompt,
+        output=value.output,
+        cached=value.cached,
+    )
+
+
+def model_price_from_v1(message: worker_pb2.ModelPrice, field: str = "") -> ModelPrice:
+    """Decode: What tokens of the models of a pattern cost, a million of each, in the operator's currency.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not math.isfinite(message.prompt):
+        raise InvalidField(child(field, "prompt"), f"is {message.prompt}, must be finite")
+    if not math.isfinite(message.output):
+        raise InvalidField(child(field, "output"), f"is {message.output}, must be finite")
+    cached = message.cached if message.HasField("cached") else None
+    if cached is not None and not math.isfinite(cached):
+        raise InvalidField(child(field, "cached"), f"is {cached}, must be finite")
+    return ModelPrice(
+        pattern=message.pattern,
+        prompt=message.prompt,
+        output=message.output,
+        cached=cached,
     )

@@ -213,6 +213,9 @@ def _sequence_to_v1(sequence: SampledSequence) -> pb.AnsweredSequence:
         logprobs=logprobs,
         stop_reason=sequence.stop_reason,
         output_tokens=sequence.token_count,
+        prompt_tokens=sequence.prompt_tokens,
+        cached_prompt_tokens=sequence.cached_prompt_tokens,
+        reasoning_tokens=sequence.reasoning_tokens,
     )
 
 
@@ -229,16 +232,25 @@ def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequen
         if tokens and len(logprobs) != len(tokens):
             raise InvalidField(child(field, "logprobs"), f"has {len(logprobs):,} values for {len(tokens):,} tokens")
     one_of(message.stop_reason, STOP_REASONS, child(field, "stop_reason"))
-    count = message.output_tokens if message.HasField("output_tokens") else None
-    if count is not None:
-        at_least(count, 0, child(field, "output_tokens"))
     return SampledSequence(
         text=message.text.decode(errors="replace"),
         tokens=tokens,
         logprobs=logprobs,
         stop_reason=message.stop_reason,
-        token_count=count,
+        token_count=_count(message, "output_tokens", field),
+        prompt_tokens=_count(message, "prompt_tokens", field),
+        cached_prompt_tokens=_count(message, "cached_prompt_tokens", field),
+        reasoning_tokens=_count(message, "reasoning_tokens", field),
     )
+
+
+def _count(message: pb.AnsweredSequence, name: str, field: str) -> int | None:
+    """A number of tokens, where it is told."""
+    if not message.HasField(name):
+        return None
+    count: int = getattr(message, name)
+    at_least(count, 0, child(field, name))
+    return count
 
 
 def _floats_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:

@@ -53,6 +53,8 @@ __all__ = [
     "MathPolicy",
     "MeanNLL",
     "MetricSeries",
+    "ModelPrice",
+    "ModelUsage",
     "NumericScorer",
     "OutputComparison",
     "PairedComparison",
@@ -70,7 +72,9 @@ __all__ = [
     "SamplingParams",
     "SequenceLogprobs",
     "SeriesPoint",
+    "ServerEngine",
     "StdioTest",
+    "Usage",
     "WorkerInfo",
 ]
 
@@ -87,6 +91,44 @@ class Problem:
     """Path of the offending field, where one is: data[3].loss_fn_inputs["mask"]."""
     retryable: bool = False
     """Whether the same call may succeed later."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What models took and gave, in tokens, as their backends report it.
+
+    Retried calls count as far as they were answered. A number is absent where no backend reports it, which is not 0.
+    Where some calls report it and others do not, it is the sum over those that do.
+    """
+
+    prompt_tokens: int | None = None
+    """Tokens that the model read. The prompt of one call counts once, however many continuations it has."""
+    cached_prompt_tokens: int | None = None
+    """Those of them that the backend took from its cache."""
+    reasoning_tokens: int | None = None
+    """Those of `output_tokens` that were reasoning."""
+    output_tokens: int | None = None
+    """Tokens that the model generated."""
+    calls: int = 0
+    """Calls that were answered."""
+    unreported_calls: int = 0
+    """Those of them whose prompt or output was not reported: the numbers above are lower bounds where there are any."""
+    cost: float | None = None
+    """What the worker's price table makes of it, in the table's currency; None where the table has no price for the
+    model. Cached tokens that are not reported cost what others do.
+    """
+    judges: tuple[ModelUsage, ...] = ()
+    """The same of each further model, such as a judge. None of it is part of the numbers above."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """What one model took and gave."""
+
+    model: str
+    """Which: "openai:SERVER/MODEL", "local:PATH"."""
+    usage: Usage
+    """Of it alone."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +217,8 @@ class EvaluatorResult:
     """Those with verdict ERROR."""
     n_truncated: int = 0
     """Those whose output was cut at max_tokens or a full context, whatever their verdict."""
+    usage: Usage | None = None
+    """Over its samples, of all attempts, each in its last run. Absent where no model was queried."""
     problem: Problem | None = None
     """Why it failed, where it did: MISSING_CLIENT, TOO_MANY_UNSCORED, EVALUATOR_FAILED, ...; the others stand."""
 
@@ -215,6 +259,8 @@ class SampleResult:
     """Further finite numbers of the sample, by the evaluator's own keys."""
     group: TrajectoryGroup | None = None
     """Its rollouts, where the evaluator keeps them."""
+    usage: Usage | None = None
+    """What it took and gave in its last run. Absent where no model was queried, or where an earlier release ran it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +301,10 @@ class Evaluation:
     """Attempts so far, from 1: each has one owner."""
     last_sequence: int = 0
     """Sequence of its last event: where to watch on from."""
+    usage: Usage | None = None
+    """Over all evaluators: the sum of theirs, judges by model. Absent until it ends, and where no model was queried."""
+    engine: ServerEngine | None = None
+    """Which program served the model, asked once an attempt; None where the server does not say."""
     problem: Problem | None = None
     """Why it FAILED (NO_EVALUATOR_FINISHED, STALLED, MODEL_REFUSED, NO_SUCH_FILE, DATASET_CHANGED, ...) or was
     CANCELLED (CANCELLED with the caller's reason as message, DEADLINE_EXCEEDED, RETENTION).
@@ -739,6 +789,8 @@ class RubricGrades:
     """Of all items."""
     judge_fingerprint: str = ""
     """Content of the judge's checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the judge, over all items, items without a judgement included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -765,6 +817,8 @@ class SampleAnswer:
     """One per item, in their order."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the whole batch, items without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -787,6 +841,8 @@ class LogprobsAnswer:
     """One per sequence, in their order."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the whole batch, items without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -811,6 +867,8 @@ class ForwardAnswer:
     """One per datum, in their order."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the whole batch, items without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -821,6 +879,8 @@ class KLPostUpdate:
     """Nats per action token."""
     action_tokens: int
     """Tokens that counted."""
+    usage: Usage | None = None
+    """Of the model, where one was queried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -879,6 +939,12 @@ class WorkerInfo:
     """Identity of the journal's event log."""
     last_sequence: int = 0
     """Sequence of the log's last event."""
+    usage: tuple[ModelUsage, ...] = ()
+    """What evaluations and calls took of each model since this worker started, judges among them; at most 256
+    models, the rest together without a name.
+    """
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost, in the worker's order: the first pattern that fits a model counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -887,6 +953,32 @@ class DrainReport:
 
     interrupted: tuple[str, ...] = ()
     """Evaluations that this drain interrupts; StartEvaluation at another worker goes on with them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEngine:
+    """The program that serves a model, as far as its server says."""
+
+    name: str = ""
+    """"vllm", "llama.cpp", or what the server's header says; empty where it says nothing."""
+    version: str = ""
+    """Its version, likewise."""
+    fingerprint: str = ""
+    """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrice:
+    """What tokens of the models of a pattern cost, a million of each, in the operator's currency."""
+
+    pattern: str = ""
+    """Of models as they are written: "openai:lab/gpt-*"."""
+    prompt: float = 0.0
+    """Tokens of prompts."""
+    output: float = 0.0
+    """Generated tokens."""
+    cached: float | None = None
+    """Tokens of prompts that came from the backend's cache; what others cost if None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

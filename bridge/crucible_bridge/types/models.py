@@ -246,6 +246,10 @@ class SampledSequence:
     """Generated tokens, where a server counts them without telling their ids; None where `tokens` tells it."""
     prompt_tokens: int | None = None
     """Tokens of the prompt, where a server counted what it was asked in words; None elsewhere."""
+    cached_prompt_tokens: int | None = None
+    """Those of the prompt's tokens that the backend took from its cache; None where it does not report them."""
+    reasoning_tokens: int | None = None
+    """Those of the generated tokens that were reasoning; None where the backend does not report them."""
 
     @property
     def output_tokens(self) -> int:

@@ -185,7 +185,7 @@ class EvaluateRequest(_message.Message):
     def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
-    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated")
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage")
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +194,7 @@ class EvaluatorResult(_message.Message):
     N_ERRORS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     N_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     evaluator: EvaluatorSpec
     metrics: _types_pb2.Metrics
     n: int
@@ -202,10 +203,11 @@ class EvaluatorResult(_message.Message):
     n_errors: int
     problem: _types_pb2.Problem
     n_truncated: int
-    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint")
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "usage", "engine")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +223,8 @@ class Evaluation(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     request: EvaluateRequest
@@ -236,10 +240,12 @@ class Evaluation(_message.Message):
     problem: _types_pb2.Problem
     attempt: int
     model_fingerprint: str
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    engine: _types_pb2.ServerEngine
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ...) -> None: ...
 
 class Transition(_message.Message):
-    __slots__ = ("observation_tokens", "action_tokens", "reward", "metrics", "stop_reason", "observation", "action", "action_logprobs")
+    __slots__ = ("observation_tokens", "action_tokens", "reward", "metrics", "stop_reason", "observation", "action", "action_logprobs", "cached_observation_tokens")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +261,7 @@ class Transition(_message.Message):
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     ACTION_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_OBSERVATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     observation_tokens: int
     action_tokens: int
     reward: float
@@ -263,7 +270,8 @@ class Transition(_message.Message):
     observation: _types_pb2.Tensor
     action: _types_pb2.Tensor
     action_logprobs: _types_pb2.Tensor
-    def __init__(self, observation_tokens: _Optional[int] = ..., action_tokens: _Optional[int] = ..., reward: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop_reason: _Optional[str] = ..., observation: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
+    cached_observation_tokens: int
+    def __init__(self, observation_tokens: _Optional[int] = ..., action_tokens: _Optional[int] = ..., reward: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop_reason: _Optional[str] = ..., observation: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., cached_observation_tokens: _Optional[int] = ...) -> None: ...
 
 class Trajectory(_message.Message):
     __slots__ = ("transitions", "final_reward", "metrics")
@@ -291,7 +299,7 @@ class TrajectoryGroup(_message.Message):
     def __init__(self, trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SampleResult(_message.Message):
-    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group")
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "usage")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -314,6 +322,7 @@ class SampleResult(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     MEASUREMENTS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     evaluator: str
     sample_id: str
     repeat: int
@@ -329,7 +338,8 @@ class SampleResult(_message.Message):
     problem: _types_pb2.Problem
     measurements: _containers.ScalarMap[str, float]
     group: TrajectoryGroup
-    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class ListEvaluatorsRequest(_message.Message):
     __slots__ = ()

@@ -27,6 +27,7 @@ from crucible_worker.cli.options import (
     Json,
     ModelRoot,
     OpenAIServer,
+    Price,
     TinkerService,
     settings_or_exit,
 )
@@ -145,6 +146,7 @@ def evaluate(
     device: Device = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
+    price: Price = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model here and now, without a worker: by --data and --evaluator, by --task or by --suite.
@@ -199,6 +201,7 @@ def evaluate(
                     environment_variables=environment_variable,
                     openai_servers=openai_server,
                     tinker_services=tinker_service,
+                    prices=price,
                 ),
             )
             raise typer.Exit(_run(settings, typed, as_json=as_json))

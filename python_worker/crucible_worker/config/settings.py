@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from crucible_bridge.types import ModelPrice
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
@@ -109,6 +110,8 @@ class Settings:
     """OpenAI-compatible servers that models may be asked of."""
     tinker_services: tuple[TinkerService, ...] = ()
     """Tinker services that models may be asked of."""
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost, by patterns of models; the first one that fits counts."""
     log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
     """Lines for machines or for people; for people where stderr is a terminal."""
     log_level: str = "info"

@@ -31,6 +31,7 @@ from crucible_worker.backends.continuations import measures_continuations, measu
 from crucible_worker.backends.encoding import encode_all
 from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
+from crucible_worker.backends.metering import Meter, is_metered
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
 
@@ -108,16 +109,23 @@ def _backoff(attempt: int) -> float:
 
 
 class GatedModel:
-    """A model as one sample sees it: each call passes the gate, and `calls` counts those made."""
+    """A model as one sample sees it: each call passes the gate, and is counted with what it took."""
 
-    __slots__ = ("_answered", "_gate", "_model", "calls", "sampling", "tokenizer", "training")
+    __slots__ = ("_answered", "_gate", "_model", "calls", "counted", "meter", "sampling", "tokenizer", "training")
 
     def __init__(self, model: Model, gate: CallGate, answered: Callable[[], None] | None = None) -> None:
         """Of a model; `answered` is called after each call that succeeds."""
+        self.meter = Meter()
+        """What the answered calls took, those of failed tries included."""
+        self.counted: Meter | None = self.meter
+        """The meter that calls are counted on here; None where the model tells it what they took."""
+        if is_metered(model):
+            model, self.counted = model.metered(self.meter), None
         self._model = model
         self._gate = gate
         self._answered = answered
         self.calls = 0
+        """Calls made, retries included."""
         self.sampling: SamplingClient | None = _gated(self, model.sampling)
         self.training: TrainingClient | None = _gated_training(self, model.training)
         self.tokenizer: Tokenizer | None = _gated_tokenizer(gate, model.tokenizer)
@@ -212,10 +220,16 @@ class _Sampling:
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:
-        return await self._gated.pass_gate(lambda: self._client.sample(prompt, params, num_samples))
+        answers = await self._gated.pass_gate(lambda: self._client.sample(prompt, params, num_samples))
+        if (meter := self._gated.counted) is not None:
+            meter.sampled(prompt, answers)
+        return answers
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
-        return await self._gated.pass_gate(lambda: self._client.compute_logprobs(prompt))
+        answer = await self._gated.pass_gate(lambda: self._client.compute_logprobs(prompt))
+        if (meter := self._gated.counted) is not None:
+            meter.read((prompt,))
+        return answer
 
 
 class _TextSampling(_Sampling):
@@ -228,9 +242,12 @@ class _TextSampling(_Sampling):
     async def sample_text(
         self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> Sequence[SampledSequence]:
-        return await self._gated.pass_gate(
+        answers = await self._gated.pass_gate(
             lambda: self._text_client.sample_text(input, params, num_samples, plain=plain)
         )
+        if (meter := self._gated.counted) is not None:
+            meter.sampled(None, answers)
+        return answers
 
 
 class _TargetSampling(_Sampling):
@@ -243,7 +260,10 @@ class _TargetSampling(_Sampling):
         self._target_client = client
 
     async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
-        return await self._gated.pass_gate(lambda: self._target_client.compute_target_logprobs(prompt, targets))
+        answer = await self._gated.pass_gate(lambda: self._target_client.compute_target_logprobs(prompt, targets))
+        if (meter := self._gated.counted) is not None:
+            meter.read((prompt,))
+        return answer
 
 
 class _ContinuationsSampling(_Sampling):
@@ -259,7 +279,10 @@ class _ContinuationsSampling(_Sampling):
         self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
     ) -> Sequence[np.ndarray]:
         client = self._continuations_client
-        return await self._gated.pass_gate(lambda: client.compute_continuation_logprobs(prompt, continuations))
+        answer = await self._gated.pass_gate(lambda: client.compute_continuation_logprobs(prompt, continuations))
+        if (meter := self._gated.counted) is not None:
+            meter.read((prompt,), further=sum(map(len, continuations)))
+        return answer
 
 
 class _GreedyCalls:
@@ -270,7 +293,10 @@ class _GreedyCalls:
     _gated: GatedModel
 
     async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
-        return await self._gated.pass_gate(lambda: self._client.compute_greedy(prompt))
+        answer = await self._gated.pass_gate(lambda: self._client.compute_greedy(prompt))
+        if (meter := self._gated.counted) is not None:
+            meter.read((prompt,))
+        return answer
 
 
 class _GreedySampling(_GreedyCalls, _Sampling):
@@ -297,7 +323,10 @@ class _Training:
         self._client = client
 
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        return await self._gated.pass_gate(lambda: self._client.forward(data))
+        answer = await self._gated.pass_gate(lambda: self._client.forward(data))
+        if (meter := self._gated.counted) is not None:
+            meter.forwarded(data)
+        return answer
 
 
 class _PartsTraining(_Training):
@@ -308,7 +337,10 @@ class _PartsTraining(_Training):
         self._parts_client = client
 
     async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        return await self._gated.pass_gate(lambda: self._parts_client.forward_parts(data))
+        answer = await self._gated.pass_gate(lambda: self._parts_client.forward_parts(data))
+        if (meter := self._gated.counted) is not None:
+            meter.forwarded(data)
+        return answer
 
 
 class _Tokenizer:

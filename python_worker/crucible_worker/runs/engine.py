@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -26,16 +26,21 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
     Metrics,
+    ModelRef,
     Problem,
     Sample,
     SampleResult,
+    ServerEngine,
+    Usage,
     Verdict,
 )
 from crucible_worker.alarms import Alarms
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
+from crucible_worker.backends.base import EngineModel, Model
+from crucible_worker.backends.metering import Meter
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -44,16 +49,17 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.queries import Row, runs_before
+from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.kept_files import folder_of
 from crucible_worker.runs.lifecycle import Kept, Place
-from crucible_worker.runs.others import load_others, others_of
+from crucible_worker.runs.others import Unloaded, load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.questions import Questions
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
+from crucible_worker.runs.usage import Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -119,10 +125,16 @@ class Attempt:
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now, self._unwritten = 0, 0
         self._questions = Questions()
+        self._spent = Spent()
         self._to_write: list[Kept] = []
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
+
+    @property
+    def taken(self) -> tuple[ModelRef, Usage | None]:
+        """The model, and what this attempt took of it and of judges, as far as that is committed."""
+        return self._request.model, self._spent.here
 
     @property
     def ending(self) -> Ending | None:
@@ -198,13 +210,24 @@ class Attempt:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
+            if isinstance(self._plan.model, EngineModel):
+                await self._plan.model.find_engine()
             plan = self._plan = await load_others(self._plan, self._gate)
             for evaluator in self._holding():
                 await evaluator.get_ready()
             told = await self._journal.read(told_of, number)
             before = await self._journal.read(runs_before, number)
+            if before:
+                self._spent.restore(*await self._journal.read(spent_before, number))
             runs = self._runs = EvaluatorRuns(
-                self._journal, self.row, plan, self._request, told=told, before=before, active_ns=self._active_ns
+                self._journal,
+                self.row,
+                plan,
+                self._request,
+                told=told,
+                before=before,
+                active_ns=self._active_ns,
+                spent=self._spent,
             )
             items = items_left(plan, before, runs.to_run)
             self._last_progress = time.monotonic()
@@ -236,11 +259,11 @@ class Attempt:
             await self._until_unwritten(MAX_UNWRITTEN)
             if place.evaluator not in self._runs.begun:
                 await self._runs.begin(place.evaluator)
-            result = await self._run(place)
+            result, took = await self._run(place)
             self._last_progress = time.monotonic()
-            self._keep(Kept(place, result, attempt))
+            self._keep(Kept(place, result, attempt, took))
 
-    async def _run(self, place: Place) -> SampleResult:
+    async def _run(self, place: Place) -> tuple[SampleResult, Usage | Meter | None]:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
         patience, stops = self._patience(), stops_itself(evaluator)
@@ -263,7 +286,7 @@ class Attempt:
                 folder=folder_of(self._journal.folder, self.row) / str(place.evaluator),
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
-        return SampleResult(
+        result = SampleResult(
             evaluator=spec.label,
             sample_id=sample.id,
             repeat=place.repeat,
@@ -280,6 +303,26 @@ class Attempt:
             measurements=outcome.measurements,
             group=outcome.group,
         )
+        return result, self._taken_by(evaluator, model, others)
+
+    def _taken_by(
+        self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
+    ) -> Usage | Meter | None:
+        """What a sample took, at its end."""
+        meter = model.meter
+        meter.close()
+        if not others and not self._plan.prices:  # as a rule
+            return meter if meter.calls else None
+        meters = {name: other.meter for name, other in others.items() if isinstance(other, GatedModel)}
+        for other in meters.values():
+            other.close()
+        usage = judged_usage(meter, meters, evaluator.others if isinstance(evaluator, AsksOthers) else {})
+        return priced(usage, self._request.model, self._plan.prices)
+
+    @property
+    def _engine(self) -> ServerEngine | None:
+        """Which program serves the model, as far as it is known."""
+        return self.model.engine if isinstance(self.model, EngineModel) else None
 
     async def _outcome(
         self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
@@ -340,6 +383,8 @@ class Attempt:
         error = future.exception()
         if error is None:
             self._done_now += len(kept)
+            for one in kept:
+                self._spent.add(one.place, one.took)
             self._runs.written(kept)
         else:
             self._fail(error)
@@ -402,7 +447,7 @@ class Attempt:
             self.stop(stopped.ending, stopped.problem)
 
     async def _complete(self, metrics: Metrics, results: Sequence[EvaluatorResult]) -> None:
-        active_ns, count = self._active_ns(), len(self._plan.samples)
+        active_ns, count, engine = self._active_ns(), len(self._plan.samples), self._engine
         await self._submit_end(
             lambda transaction: lifecycle.complete(
                 transaction,
@@ -412,20 +457,26 @@ class Attempt:
                 results=results,
                 sample_count=count,
                 active_ns=active_ns,
+                engine=engine,
             )
         )
 
     async def _end(self, stopped: Stopped) -> None:
         active_ns, row, problem = self._active_ns(), self.row, stopped.problem
+        usage, engine = self._spent.usage, self._engine
         if stopped.ending in INTERRUPTS:
             await self._submit_end(
-                lambda transaction: lifecycle.interrupt(transaction, self._locks, row, active_ns, problem.message)
+                lambda transaction: lifecycle.interrupt(
+                    transaction, self._locks, row, active_ns, problem.message, usage=usage, engine=engine
+                )
             )
             return
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
         state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
         await self._submit_end(
-            lambda transaction: lifecycle.end(transaction, self._locks, row, state, problem, active_ns)
+            lambda transaction: lifecycle.end(
+                transaction, self._locks, row, state, problem, active_ns, usage=usage, engine=engine
+            )
         )
 
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:

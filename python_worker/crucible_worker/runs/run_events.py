@@ -15,11 +15,13 @@ from crucible_bridge.types import (
     Metrics,
     Problem,
     SampleResult,
+    Usage,
     Verdict,
     format_model,
 )
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_from_record
+from crucible_worker.runs.usage import usage_measurements
 
 __all__ = [
     "complete",
@@ -118,20 +120,20 @@ def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
         EventKind.EVALUATOR_EXCEPTION if failed else EventKind.EVALUATOR_COMPLETE,
         evaluator=result.evaluator.label,
         duration_ns=duration_ns,
-        measurements=counts if failed else {**result.metrics.values, **counts},
+        measurements={**usage_measurements(result.usage), **({} if failed else result.metrics.values), **counts},
         metadata=_of_metrics(request_from_record(row.request), result.metrics),
         problem=result.problem,
     )
 
 
-def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int) -> Event:
-    """EVALUATION_COMPLETE: every metric, and how many samples the data set has."""
+def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int, usage: Usage | None = None) -> Event:
+    """EVALUATION_COMPLETE: every metric, how many samples the data set has, and what they took."""
     request = request_from_record(row.request)
     return _event(
         row,
         EventKind.EVALUATION_COMPLETE,
         duration_ns=duration_ns,
-        measurements={**metrics.values, "sample_count": float(sample_count)},
+        measurements={**usage_measurements(usage), **metrics.values, "sample_count": float(sample_count)},
         metadata={"model": format_model(request.model), **_of_metrics(request, metrics)},
     )
 

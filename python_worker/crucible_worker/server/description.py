@@ -28,6 +28,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
         backends=tuple(parts.backend_infos()),
         evaluators=tuple(parts.evaluator_kinds()),
         datasets=tuple(parts.datasets),
+        prices=settings.prices,
         code_images=() if parts.code is None else tuple(parts.code.images),
         limits={
             name: float(value) for name, value in {**dataclasses.asdict(settings.limits), **fixed_limits()}.items()
