@@ -24,7 +24,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
 """Options without a default, by kind."""
 ALLOWED_BY_OPERATORS = {"inspect"}
 """Kinds that are there only where an operator allows something."""
-TOLD_BY_RUNS = {"<task>/<scorer>/<metric>"}
+TOLD_BY_RUNS = {"<task>/<scorer>/<metric>", "env/<tag>/total_cached_ob_tokens"}
 """Keys of which nothing is known before something ran."""
 
 
