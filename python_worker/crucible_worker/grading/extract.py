@@ -81,6 +81,8 @@ _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
+# What a line of mathematics begins with and what is no part of it: the sign that it follows from what precedes.
+_SIGN = re.compile(r"\A(?:=>|[\u21d2\u2234\u2192\u27f9]|\\(?:implies|(?:Long)?[Rr]ightarrow|therefore)(?![A-Za-z]))\s*")
 # A line that announces a list and begins it: "Solutions: 2" over "3".
 _LABEL = re.compile(
     r"(?:(?:the|all|its|real|possible)\s){0,3}(?:solutions|roots|zeros|values)(?:\sare)?:\s*+(?P<value>\S.*)",
@@ -279,7 +281,7 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     end = text.rstrip()[-_MAX_LINES_CHARS:]
     above, lines, dashed = end.splitlines(), collections.deque[str](), collections.deque[bool]()
     while above and len(lines) < MAX_JOINED:
-        line = without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION)
+        line = _SIGN.sub("", without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION))
         if line:
             if len(line) > MAX_WHOLE_CHARS or boxes.opens_box(line) or has_words(line) or not says_something(line):
                 break

@@ -59,6 +59,17 @@ _BEFORE_LEAD = re.compile(r"(?<!\w)(?:so|thus|hence|therefore|then)[\s,:]{0,3}\Z
 _WORD_BEFORE = re.compile(r"\w[^\S\n]{0,3}\Z")
 _DECORATION = " \t\r\f\v*_`"
 _WRONG = ("wrong", "incorrect")
+# An answer that its sentence, or the next one, replaces with another one: "41. Wait, no, 42."
+_VALUE = r"(?:\\?\$)?[-+\u2212]?[0-9][0-9.,/]{0,30}%?|\$[^$\n]{1,60}\$"
+_REPLACED = re.compile(
+    rf"[\s*:]{{0,4}}(?:{_VALUE})[\s.,;(\u2026\u2013\u2014-]{{1,6}}"
+    r"(?:(?:wait|no|hmm|oops|sorry|actually|correction|scratch\sthat|or\srather|I\smean(?:t)?|make\sthat)\b"
+    r"[\s,.:;!\u2026\u2013\u2014-]{1,4}){1,4}"
+    r"(?:(?:it|that|this|the\sanswer)(?:['\u2019]s|\s(?:is|was|should\sbe|must\sbe|would\sbe))\s|should\sbe\s)?"
+    rf"(?P<value>{_VALUE})[.!)*\s]{{0,6}}\Z",
+    re.IGNORECASE,
+)
+_MAX_REPLACED = 200
 _LETTERS = 4  # of a marker, which another one of its kind begins with too
 _NEAR = 200  # characters at the end of a text that are searched first: most markers are there
 _MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from where it matches
@@ -95,7 +106,8 @@ def last_marked(text: str) -> tuple[str, int]:
         if begin > later:
             continue
         said = unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
-        answer = _answer(text, begin, said)
+        replaced = _REPLACED.match(said) if len(said) <= _MAX_REPLACED else None
+        answer = phrase(replaced["value"]) if replaced else _answer(text, begin, said)
         if answer:
             joined = _with_those_before(text, answer, start, begin)
             return joined, 2 * (size - start) + marks
