@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import ModelPrice, ModelUsage, OpenAIModel, Usage
 from crucible_worker.config import SettingsError, load_settings
-from crucible_worker.prices import priced, read_prices
+from crucible_worker.config.prices import read_prices
+from crucible_worker.prices import priced
 from tests.tables import rows
 
 LAB = OpenAIModel("lab", "gpt-x")

@@ -302,9 +302,11 @@ class Evaluation:
     last_sequence: int = 0
     """Sequence of its last event: where to watch on from."""
     usage: Usage | None = None
-    """Over all evaluators: the sum of theirs, judges by model. Absent until it ends, and where no model was queried."""
+    """Over all evaluators, judges by model, as its last attempt left it. Absent during the first one, and where no
+    model was queried.
+    """
     engine: ServerEngine | None = None
-    """Which program served the model, asked once an attempt; None where the server does not say."""
+    """Which program served the model, asked once an attempt; None as usage is, and where the server does not say."""
     problem: Problem | None = None
     """Why it FAILED (NO_EVALUATOR_FINISHED, STALLED, MODEL_REFUSED, NO_SUCH_FILE, DATASET_CHANGED, ...) or was
     CANCELLED (CANCELLED with the caller's reason as message, DEADLINE_EXCEEDED, RETENTION).

@@ -9,14 +9,16 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from crucible_bridge.types import ModelPrice
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
+
+if TYPE_CHECKING:
+    from crucible_bridge.types import ModelPrice
 
 __all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError"]
 

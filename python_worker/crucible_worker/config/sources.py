@@ -18,10 +18,10 @@ from typing import Any, cast, get_args
 
 from crucible_worker.backends.openai.servers import read_servers
 from crucible_worker.backends.tinker.services import read_services
+from crucible_worker.config.prices import read_prices
 from crucible_worker.config.settings import LogFormat, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.prices import read_prices
 
 __all__ = ["ENVIRONMENT_PREFIX", "load_settings", "read_settings"]
 

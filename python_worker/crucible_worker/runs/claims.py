@@ -172,7 +172,7 @@ def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, wor
     _keep_apart(transaction, row.number, first)
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
-        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0, result = NULL,
+        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
            past_active_ns = past_active_ns + active_ns, active_ns = 0,
            done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (NOT retryable
                    OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans

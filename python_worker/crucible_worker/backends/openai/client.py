@@ -34,8 +34,8 @@ _MAX_HEADER_BYTES = 64 * 1024
 _MAX_REFUSAL_BYTES = 64 * 1024
 """Of a refusal, so much is read: few of its words are repeated."""
 
-_MAX_LOOK_BYTES = 1024 * 1024
-"""Of what a server says of itself: the list of its models may be long."""
+_MAX_LOOK_BYTES = 256 * 1024
+"""Of what a server says of itself: it is read on the event loop."""
 
 _MODELS = "/models"
 """The one path below the base URL of those that tell what a server is."""
