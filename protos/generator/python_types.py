@@ -107,7 +107,7 @@ ENUMS = {
     "Verdict": "results",
 }
 """Modules of `crucible_bridge.types`, by enum."""
-ENUMS_BY_HAND = frozenset({"Dtype", "EventKind", "ExactComparison"})
+ENUMS_BY_HAND = frozenset({"Dtype", "EventKind", "ExactComparison", "FileFormat"})
 """Enums that no generated type holds."""
 
 _LIMITS = Special(default="Limits()")
@@ -223,15 +223,17 @@ BY_HAND = frozenset(
     ComputePassAtKResponse ComputeSamplingClientMetricsRequest ComputeSamplingClientMetricsResponse
     ComputeTrajectoryMetricsRequest ComputeTrajectoryMetricsResponse Conversation Datum DrainRequest
     EvaluateResponse EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse Event EventBatch
-    ExtractAnswerRequest ExtractAnswerResponse ExtractCodeRequest ExtractCodeResponse FormatScorer ForwardQuestion
+    ExtractAnswerRequest ExtractAnswerResponse ExtractCodeRequest ExtractCodeResponse FileDataset FormatScorer
+    ForwardQuestion
     ForwardRequest GenerateReportRequest GenerateReportResponse GetEvaluationRequest GetEvaluationResponse
     GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse GradeCodeRequest GradeItem GradeMathRequest
-    GradeRubricRequest HubDataset ImageAssetChunk ImageChunk IncorporateKLPenaltyRequest
+    GradeRubricRequest HubDataset HubModel ImageAssetChunk ImageChunk IncorporateKLPenaltyRequest
     IncorporateKLPenaltyResponse InlineDataset ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest
     ListEvaluatorsResponse LocalModel LogprobSource LogprobsQuestion Marks ModelInput ModelInputChunk
     NotifyStepRequest NotifyStepResponse OpenAIModel OrchestratorAnswer OrchestratorModel OrchestratorQuestion
-    OrchestratorStart RegisterPlanRequest RegisterPlanResponse RubricCriterion RubricItem Sample SampleItem
-    SampleQuestion SampleRequest ScoreOptions ScoreRequest ScoreResponse StartEvaluationRequest
+    OrchestratorStart ReadDatasetRequest ReadDatasetResponse
+    RegisterPlanRequest RegisterPlanResponse RubricCriterion RubricItem Sample SampleItem
+    SampleQuestion SampleRequest ScoreOptions ScoreRequest ScoreResponse SkippedLine StartEvaluationRequest
     StartEvaluationResponse SubscribeRequest Tags Tensor TensorList TextScorer TinkerModel Trajectory
     TrajectoryBatch Transition WatchEvaluationRequest
     """.split()  # noqa: SIM905 - a list of them takes a hundred lines

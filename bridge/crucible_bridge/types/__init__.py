@@ -17,13 +17,13 @@ from crucible_bridge.types.data import (
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
-    JsonlDataset,
     ModelInput,
     ModelInputChunk,
     Sample,
     Tensor,
     TokensChunk,
 )
+from crucible_bridge.types.files import FileDataset, FileFormat, JsonlDataset, format_file, parse_file
 from crucible_bridge.types.generated import *  # noqa: F403 - all that it has is public, and listed there
 from crucible_bridge.types.grading import (
     BoxedForm,
@@ -60,6 +60,7 @@ from crucible_bridge.types.model_calls import ForwardRequest, LogprobsRequest, S
 from crucible_bridge.types.models import (
     LOCAL_DTYPES,
     EmbeddedModel,
+    HubModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
@@ -83,6 +84,7 @@ from crucible_bridge.types.ragged import Ragged
 from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec, Goal, ReportFormat
 from crucible_bridge.types.results import EvaluationState, Metrics, Verdict
 from crucible_bridge.types.rollouts import MAX_GROUP_BYTES, Trajectory, TrajectoryGroup, Transition
+from crucible_bridge.types.rows import MalformedRow, RowReader, kind_of
 from crucible_bridge.types.rubric import (
     DEFAULT_JUDGE_SAMPLING,
     MAX_CRITERION_CHARS,
@@ -126,6 +128,8 @@ __all__ = [
     "ExactComparison",
     "ExtractAnswerRequest",
     "ExtractCodeRequest",
+    "FileDataset",
+    "FileFormat",
     "FormatScorer",
     "ForwardQuestion",
     "ForwardRequest",
@@ -137,6 +141,7 @@ __all__ = [
     "GradeRubricRequest",
     "HeldStart",
     "HubDataset",
+    "HubModel",
     "ImageAssetChunk",
     "ImageChunk",
     "InlineDataset",
@@ -151,6 +156,7 @@ __all__ = [
     "LogprobSource",
     "LogprobsQuestion",
     "LogprobsRequest",
+    "MalformedRow",
     "MarksForm",
     "MeanNLLRequest",
     "Metrics",
@@ -164,6 +170,7 @@ __all__ = [
     "Question",
     "Ragged",
     "ReportFormat",
+    "RowReader",
     "RubricCriterion",
     "RubricItem",
     "Sample",
@@ -187,8 +194,11 @@ __all__ = [
     "Transition",
     "Verdict",
     "WorkerLoad",
+    "format_file",
     "format_hub",
     "format_model",
+    "kind_of",
+    "parse_file",
     "parse_hub",
     "parse_model",
 ]

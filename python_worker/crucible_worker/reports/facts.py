@@ -9,10 +9,12 @@ from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
     Evaluation,
+    FileDataset,
     HubDataset,
     InlineDataset,
     JsonlDataset,
     SampleResult,
+    format_file,
     format_hub,
     format_model,
 )
@@ -58,12 +60,13 @@ def format_dataset(dataset: Dataset) -> str:
     match dataset.source:
         case BuiltinDataset(name):
             words = [f"builtin:{name}"]
-        case JsonlDataset(path):
-            words = [f"jsonl:{path}"]
+        case JsonlDataset() | FileDataset():
+            words = [format_file(dataset.source)]
         case HubDataset():
             words = [f"hub:{format_hub(dataset.source)}"]
         case InlineDataset():
             words = ["inline"]
+    words += [f"{key} = {value}" for key, value in sorted(dataset.where.items())]
     if dataset.limit is not None:
         words.append(f"limit {dataset.limit:,}")
     if dataset.shuffle_seed is not None:

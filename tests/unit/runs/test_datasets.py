@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     InlineDataset,
     JsonlDataset,
     ModelInput,
+    RowReader,
     Sample,
     Tensor,
 )
@@ -60,6 +61,10 @@ def _load(
     root: Path, path: str = "data.jsonl", *, go_on: Callable[[], None] = lambda: None, **options: Any
 ) -> LoadedDataset:
     return load(Dataset(source=JsonlDataset(path), **options), data_roots=[root], builtins={}, go_on=go_on)
+
+
+def _rows() -> RowReader:
+    return RowReader({}, field="dataset.jsonl_path", cure="name the columns")
 
 
 def _inline(samples: Sequence[Sample], **options: Any) -> LoadedDataset:
@@ -117,11 +122,14 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": ["hi"]}', "message 0 is not"),
         (b'{"input": [{"role": "user"}]}', "message 0 is not"),
         (b'{"input": [{"role": "user", "content": 3}]}', "something else than text"),
-        (b'{"input": "a", "target": 4}', "holds a number, not text"),
-        (b'{"input": "a", "target": ["4"]}', "holds a list, not text"),
-        (b'{"input": "a", "targets": "4"}', "that is text, not a list"),
+        (b'{"input": "a", "target": null}', "holds null, not text"),
+        (b'{"input": "a", "target": {"value": "4"}}', "holds an object, not text"),
+        (b'{"input": "a", "target": [["4"]]}', "holds a list, not text"),
+        (b'{"input": "a", "choices": "4"}', "that is text, not a list"),
+        (b'{"input": "a", "choices": ["x"], "target": 1}', "the index of a choice, and there are 1 choices"),
         (b'{"input": "a", "target": "4", "targets": ["4"]}', 'both "target" and "targets"'),
-        (b'{"input": "a", "traget": "4"}', "unknown key 'traget'"),
+        (b'{"input": "a", "output": "4", "targets": ["4"]}', 'both "output" and "targets"'),
+        (b'{"input": "a", "level": "x", "metadata": {"level": "y"}}', '"level" as a column and in "metadata"'),
         (b'{"input": "a", "input": "b"}', "the key 'input' twice"),
         (b'{"input": "a", "id": true}', "that is a boolean"),
         (b'{"input": "a", "metadata": []}', "that is a list, not an object"),
@@ -233,7 +241,7 @@ def test_the_end_of_a_long_line_is_looked_for_within_a_bound(
 @pytest.mark.parametrize(("count", "says"), [(1_000, None), (1_001, "an integer of more than 1,000 digits")])
 def test_integers_are_bounded(count: int, says: str | None) -> None:
     """An integer has at most `MAX_DIGITS` digits: to write a longer one again takes the square of its length."""
-    line = line_of(1, b'{"input": "a", "metadata": {"x": ' + b"9" * count + b"}}")
+    line = line_of(1, b'{"input": "a", "metadata": {"x": ' + b"9" * count + b"}}", _rows())
 
     assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
 
@@ -245,7 +253,7 @@ def test_lists_objects_and_keys_of_a_line_are_bounded(
     """A line is parsed only if it has at most `MAX_LINE_PARTS`: the parser lets no other thread run among them."""
     monkeypatch.setattr(jsonl, "MAX_LINE_PARTS", 10)
     own = 6  # the record, its two keys, the object, the key and the list in it
-    line = line_of(1, b'{"input": "a", "metadata": {"x": [' + b",".join([b"[]"] * (parts - own)) + b"]}}")
+    line = line_of(1, b'{"input": "a", "metadata": {"x": [' + b",".join([b"[]"] * (parts - own)) + b"]}}", _rows())
 
     assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
 
@@ -256,7 +264,7 @@ def test_empty_lines_take_no_memory(root: Path, write: Write) -> None:
 
     tracemalloc.start()
     try:
-        records = list(read_lines(root / "data.jsonl", "dataset.jsonl_path"))
+        records = list(read_lines(root / "data.jsonl", "dataset.jsonl_path", _rows()))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
