@@ -273,12 +273,13 @@ def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):
 
 def test_no_request_waits_for_ever(monkeypatch):
     """The library asks for folders without any bound; two hosts that never answer would keep all others waiting."""
+    from crucible_worker import hub_requests
     from crucible_worker.runs.hub import fetching
 
     made = []
-    monkeypatch.setattr(fetching, "set_client_factory", made.append)
-    monkeypatch.setattr(fetching, "_SILENT_SECONDS", 0.05)
-    fetching._bound_silence()
+    monkeypatch.setattr(hub_requests, "set_client_factory", made.append)
+    monkeypatch.setattr(hub_requests, "SILENT_SECONDS", 0.05)
+    hub_requests.bound_silence()
     (client,) = (factory() for factory in made)
 
     with client, socket.create_server(("127.0.0.1", 0)) as silent:

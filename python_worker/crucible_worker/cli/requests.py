@@ -18,6 +18,7 @@ from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
     EvaluatorSpec,
+    FileFormat,
     Limits,
     ModelRef,
     SamplingParams,
@@ -37,7 +38,10 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
-_SUITES_SAY = ("data", "evaluators", "options", "max_tokens", "temperature", "seed", "stop", "max_unscored")
+_SUITES_SAY = (
+    *("data", "where", "shuffle_seed", "evaluators", "options", "max_tokens", "temperature", "seed", "stop"),
+    "max_unscored",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,9 @@ class Typed:
     suite: str | None = None
     only: Sequence[str] = ()
     samples: int | None = None
+    where: Sequence[str] = ()
+    shuffle_seed: int | None = None
+    concurrency: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
@@ -176,9 +183,14 @@ def _asked(typed: Typed, model: str) -> Asked:
             evaluation_id=_id(typed, model),
             model=_model(model),
             evaluators=read_evaluators(typed.evaluators, typed.options),
-            dataset=dataclasses.replace(_dataset(typed.data), limit=typed.samples),
+            dataset=dataclasses.replace(
+                _dataset(typed.data),
+                limit=typed.samples,
+                shuffle_seed=typed.shuffle_seed,
+                where=_filter(typed.where),
+            ),
             sampling=sampling,
-            limits=Limits(max_unscored=typed.max_unscored),
+            limits=Limits(max_unscored=typed.max_unscored, concurrency=typed.concurrency),
         ),
         model=model,
         label=model,
@@ -199,8 +211,22 @@ def _model(text: str) -> ModelRef:
         if _HUB_NAME.fullmatch(text):
             name = text.rpartition("/")[2]
             cure = f"to fetch it from the Hugging Face hub: hf download {text} --local-dir {name}, then local:{name}"
+            if "/" in text:
+                cure = f"a model of the Hugging Face hub, or of its cache here, is hub:{text}"
             raise InvalidField(error.field, f"{error.message}; {cure}") from None
         raise
+
+
+def _filter(texts: Sequence[str]) -> dict[str, str]:
+    """Read "KEY=VALUE"; a key has no "=" in it."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            raise InvalidField("--where", f"is {text[:60]!r}, not KEY=VALUE, for instance level=easy")
+        if found.setdefault(key, value) != value:
+            raise InvalidField("--where", f"asks for two values of {key[:60]!r}; a sample has one")
+    return found
 
 
 def _dataset(text: str) -> Dataset:
@@ -208,9 +234,11 @@ def _dataset(text: str) -> Dataset:
     try:
         return Dataset.of(text)
     except InvalidField as error:
-        if ":" not in text and (Path(text).is_file() or text.endswith(".jsonl")):
+        suffix = Path(text).suffix.removeprefix(".")
+        if ":" not in text and (Path(text).is_file() or suffix in list(FileFormat)):
+            scheme = suffix if suffix in list(FileFormat) else FileFormat.JSONL
             raise InvalidField(
-                error.field, f"{error.message}; did you mean {_below_root('data', 'jsonl', text)}?"
+                error.field, f"{error.message}; did you mean {_below_root('data', scheme, text)}?"
             ) from None
         if text in BUILTIN_DATASETS:
             raise InvalidField(error.field, f"{error.message}; did you mean builtin:{text}?") from None
@@ -234,7 +262,9 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
         evaluators=planned.evaluators,
         dataset=dataclasses.replace(planned.dataset, limit=min(limits, default=None)),
         sampling=planned.sampling,
-        limits=planned.limits,
+        limits=planned.limits
+        if typed.concurrency is None
+        else dataclasses.replace(planned.limits, concurrency=typed.concurrency),
         metric_prefix=planned.metric_prefix,
         labels=planned.labels,
     )

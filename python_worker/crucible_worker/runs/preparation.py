@@ -30,7 +30,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import AsksOthers, Evaluator
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.options import load_checker
 from crucible_worker.runs.claims import Contents
@@ -310,7 +310,7 @@ def _check_data(
         go_on()
         for _, evaluator in evaluators:
             try:
-                evaluator.check_sample(sample)
+                evaluator.check_sample(as_asked(sample) if wants_answers(evaluator) else sample)
             except InvalidField as error:
                 path = f"dataset.inline.samples[{index}].{error.field}"
                 raise InvalidField(path, error.message, reason=error.reason) from None

@@ -20,6 +20,8 @@ BATCH_SAMPLES = 1_000
 """Samples of a message, at most."""
 BATCH_BYTES = 8 * 1024 * 1024
 """A message ends with the sample that exceeds this size: one sample is far below the limit of messages."""
+_FRAME_BYTES = 6
+"""What a message takes within another beside its own bytes, at most."""
 
 
 class DatasetCalls:
@@ -56,10 +58,10 @@ def _batch(loaded: LoadedDataset, start: int, end: int) -> tuple[bytes, int]:
         if isinstance(sample, MalformedSample):
             skipped = pb.SkippedLine(id=sample.id, index=index, problem=problem_to_v1(sample.problem))
             message.skipped.append(skipped)
-            size += skipped.ByteSize()
+            size += skipped.ByteSize() + _FRAME_BYTES
         else:
             encoded = sample_to_v1(sample)
             message.samples.append(encoded)
-            size += encoded.ByteSize()
+            size += encoded.ByteSize() + _FRAME_BYTES
         index += 1
     return message.SerializeToString(), index
