@@ -28,6 +28,8 @@ _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
 """Columns that an error names, and characters of each."""
 _NEEDED = ("input", "target", "targets")
 """Of a mapping, what every row must have."""
+_OPTIONAL = frozenset({"input", "id", "choices", "metadata"})
+"""What a row without a target has, if it is to have none."""
 _LETTERS = 26
 _MARK = "####"
 
@@ -90,6 +92,7 @@ class RowReader:
         """
         self._columns, self._field, self._cure = columns, field, cure
         self._shape: Shape | None = None
+        self._target = ""
         self._unseen = dict(columns)
         self._seen: dict[str, None] = {}
 
@@ -112,6 +115,7 @@ class RowReader:
         given = [key for key in given if row[key] is not None] or given[:1]
         if len(given) > 1:
             raise MalformedRow(f'has both "{given[0]}" and "{given[1]}"')
+        self._refuse_misspelt(row, given)
         choices = _choices(row.get("choices"), "choices")
         if not isinstance(row.get("metadata"), Mapping | None):
             raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
@@ -162,6 +166,12 @@ class RowReader:
             missing = self._shape.input if self._shape.input not in row else self._shape.needs
             raise MalformedRow(f'has no "{missing}"', f"found: {_named(row)}; the rows before are {self._shape}")
         return self._shape
+
+    def _refuse_misspelt(self, row: Mapping[str, Any], given: Sequence[str]) -> None:
+        """Refuse a row without a target that has another column in its place, where rows before it have targets."""
+        self._target = self._target or (given[0] if given else "")
+        if self._target and not given and not row.keys() <= _OPTIONAL:
+            raise MalformedRow(f'has no "{self._target}", as rows before it have', f"found: {_named(row)}")
 
     def _mapped(self, row: Mapping[str, Any], write: Callable[[Any], str]) -> Sample:
         values: dict[str, Any] = {}

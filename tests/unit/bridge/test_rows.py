@@ -138,6 +138,18 @@ def test_the_first_row_says_of_which_shape_all_are() -> None:
     assert caught.value.more == "found: text; the rows before are {question, answer}"
 
 
+def test_a_misspelt_target_is_malformed() -> None:
+    """A row may have no target at all; one with another column in its place, where others have targets, is misspelt."""
+    rows_ = reader()
+    assert rows_.sample({"input": "a", "traget": "b"}).metadata == {"traget": "b"}
+    assert rows_.sample({"input": "a", "target": "b"}).targets == ("b",)
+    assert rows_.sample({"input": "a", "id": "x", "choices": ["c"], "metadata": {}}).targets == ()
+    with pytest.raises(MalformedRow, match='has no "target", as rows before it have') as caught:
+        rows_.sample({"input": "a", "traget": "b"})
+
+    assert caught.value.more == "found: input, traget"
+
+
 @rows(
     ("columns", "row", "sample"),
     [

@@ -1,6 +1,7 @@
 """Data sets: which samples a source holds, what is refused, and what the fingerprint tells apart."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import tracemalloc
@@ -30,6 +31,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs import jsonl
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
+from crucible_worker.runs.journal.records import pack
 from crucible_worker.runs.jsonl import line_of, read_lines
 from tests.tables import rows
 
@@ -129,7 +131,10 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": "a", "choices": ["x"], "target": 1}', "the index of a choice, and there are 1 choices"),
         (b'{"input": "a", "target": "4", "targets": ["4"]}', 'both "target" and "targets"'),
         (b'{"input": "a", "output": "4", "targets": ["4"]}', 'both "output" and "targets"'),
-        (b'{"input": "a", "level": "x", "metadata": {"level": "y"}}', '"level" as a column and in "metadata"'),
+        (
+            b'{"input": "a", "target": "b", "level": "x", "metadata": {"level": "y"}}',
+            '"level" as a column and in "metadata"',
+        ),
         (b'{"input": "a", "input": "b"}', "the key 'input' twice"),
         (b'{"input": "a", "id": true}', "that is a boolean"),
         (b'{"input": "a", "metadata": []}', "that is a list, not an object"),
@@ -496,3 +501,14 @@ def test_no_file_makes_it_fail_otherwise(tmp_path_factory: pytest.TempPathFactor
         reason = ""
 
     assert (count > 0) is (reason != "EMPTY_DATASET") is bool(content.removeprefix(b"\xef\xbb\xbf").strip())
+
+
+def test_what_an_error_shows_of_a_line_is_no_part_of_the_fingerprint(root: Path, write: Write) -> None:
+    """A data set with lines that are skipped keeps the fingerprint that it had before errors showed the lines."""
+    write(GOOD + b"[1]\n")
+    loaded = _load(root, skip_malformed=True)
+    parts = (["sample", "0", ["text", "2+2="], ["4"], [], []], ["malformed", "1", "line 2 is a list, not an object"])
+
+    assert isinstance(loaded.samples[1], MalformedSample)
+    assert loaded.samples[1].problem.message == "line 2 is a list, not an object: it reads '[1]'"
+    assert loaded.fingerprint == hashlib.sha256(b"".join(map(pack, parts))).hexdigest()
