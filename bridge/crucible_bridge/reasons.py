@@ -304,7 +304,7 @@ class Reason(enum.StrEnum):
         Code.NOT_FOUND,
         False,
         _CALL,
-        "The hub's data set is not in the worker's cache, and the worker does not ask the hub: --hub-network lets it.",
+        "It is not in the worker's cache of the hub, and the worker does not ask the hub: --hub-network lets it.",
     )
     NO_SUCH_FILE = "NO_SUCH_FILE", Code.NOT_FOUND, False, _CALL, "No data root has the file."
     NO_DATA_ROOT = (
@@ -333,7 +333,21 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "The hub's data set has no such column; the message names those that it has.",
+        "The data set has no such column; the message names those that it has.",
+    )
+    AMBIGUOUS_COLUMNS = (
+        "AMBIGUOUS_COLUMNS",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL,
+        "The columns of the rows fit two shapes; say which column is the input and which the target.",
+    )
+    MALFORMED_FILE = (
+        "MALFORMED_FILE",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL,
+        "The file is not of its format, or beyond a bound; the message says what is wrong with it.",
     )
     MALFORMED_LINE = (
         "MALFORMED_LINE",
@@ -363,7 +377,14 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         True,
         _CALL,
-        "The process that reads data sets of the hub died.",
+        "The process that reads from the hub died.",
+    )
+    FILE_READER_DIED = (
+        "FILE_READER_DIED",
+        Code.UNAVAILABLE,
+        True,
+        _CALL,
+        "The process that reads a CSV or Parquet file died.",
     )
     NO_ROOM_FOR_DATASET = (
         "NO_ROOM_FOR_DATASET",

@@ -239,6 +239,7 @@ _DATASET: Mapping[str, _Reader] = {
     "limit": _whole,
     "shuffle_seed": _whole,
     "skip_malformed": _flag,
+    "where": _labels,
 }
 _SAMPLING: Mapping[str, _Reader] = {
     "max_tokens": _whole,

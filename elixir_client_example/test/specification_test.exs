@@ -66,6 +66,13 @@ defmodule CrucibleBridge.SpecificationTest do
     assert {hub.repo_id, hub.split, hub.columns} == {"o/n", "test", %{"input" => "question"}}
   end
 
+  test "a file has its format and columns, and a data set its filter" do
+    {:ok, %{dataset: dataset}} = Specification.build(dataset: "csv:q.csv?input=question", where: %{level: "hard"})
+    assert {:file, file} = dataset.source
+    assert {file.path, file.format, file.columns} == {"q.csv", :FILE_FORMAT_CSV, %{"input" => "question"}}
+    assert dataset.where == %{"level" => "hard"}
+  end
+
   test "what is wrong names its field" do
     for {opts, field} <- [
           {[model: "nosuch:x"], "model"},

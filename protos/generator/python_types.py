@@ -119,7 +119,7 @@ ENUMS = {
     "Verdict": "results",
 }
 """Modules of `crucible_bridge.types`, by enum."""
-ENUMS_BY_HAND = frozenset({"Dtype", "EventKind", "ExactComparison"})
+ENUMS_BY_HAND = frozenset({"Dtype", "EventKind", "ExactComparison", "FileFormat"})
 """Enums that no generated type holds."""
 
 _LIMITS = Special(default="Limits()")
@@ -268,8 +268,8 @@ BECAUSE = {
         ScoreOptions
     """,
     "one of such a union; most have short forms as text, or methods": """
-        AnsweredForward AnsweredSample ChatMessage Conversation Datum ForwardQuestion HubDataset ImageAssetChunk
-        ImageChunk InlineDataset LocalModel LogprobsQuestion Marks OpenAIModel OrchestratorModel TextScorer
+        AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset HubModel
+        ImageAssetChunk ImageChunk InlineDataset LocalModel LogprobsQuestion Marks OpenAIModel OrchestratorModel TextScorer
         TinkerModel
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
@@ -280,8 +280,8 @@ BECAUSE = {
         ExtractCodeResponse GenerateReportRequest GenerateReportResponse GetEvaluationRequest
         GetEvaluationResponse GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse
         ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest ListEvaluatorsResponse
-        NotifyStepRequest NotifyStepResponse RegisterPlanRequest RegisterPlanResponse ScoreResponse
-        StartEvaluationRequest StartEvaluationResponse SubscribeRequest WatchEvaluationRequest
+        NotifyStepRequest NotifyStepResponse ReadDatasetRequest ReadDatasetResponse RegisterPlanRequest
+        RegisterPlanResponse ScoreResponse SkippedLine StartEvaluationRequest StartEvaluationResponse SubscribeRequest WatchEvaluationRequest
     """,
     "an item that is malformed becomes its problem, and the others stand": """
         ComputeLogprobsRequest ForwardRequest SampleRequest

@@ -1,4 +1,4 @@
-"""A hub on 127.0.0.1 with one data set, as far as the library asks."""
+"""A hub on 127.0.0.1 with one data set or model, as far as the library asks."""
 
 import contextlib
 import hashlib
@@ -14,8 +14,17 @@ COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
 
 @contextlib.contextmanager
-def hub(files: Mapping[str, bytes], *, status: int = 200) -> Iterator[str]:
-    """Its address; every request is answered with `status`, if that is another than 200."""
+def hub(
+    files: Mapping[str, bytes], *, status: int = 200, kind: str = "datasets", asked: list[str] | None = None
+) -> Iterator[str]:
+    """Its address; every request is answered with `status`, if that is another than 200.
+
+    Args:
+        files: what the repository has.
+        status: of every answer.
+        kind: "datasets" or "models".
+        asked: gets the path of each request.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -24,11 +33,14 @@ def hub(files: Mapping[str, bytes], *, status: int = 200) -> Iterator[str]:
             pass
 
         def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.path)
             if status != 200:
                 self._send(status, b"", {})
                 return
             path = self.path.partition("?")[0]
-            api, resolve = f"/api/datasets/{REPO_ID}", f"/datasets/{REPO_ID}/resolve/"
+            api = f"/api/{kind}/{REPO_ID}"
+            resolve = f"/datasets/{REPO_ID}/resolve/" if kind == "datasets" else f"/{REPO_ID}/resolve/"
             revision = path.removeprefix(f"{api}/revision/") if path.startswith(f"{api}/revision/") else COMMIT
             if path.startswith(resolve):
                 self._file(path.removeprefix(resolve).partition("/")[2])
@@ -37,7 +49,7 @@ def hub(files: Mapping[str, bytes], *, status: int = 200) -> Iterator[str]:
                 self._json([_entry(name, files) for name in files if name.startswith(folder)])
             elif not path.startswith(api):
                 self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-            elif revision != COMMIT:
+            elif revision not in (COMMIT, "main"):
                 self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
             else:
                 self._json({"id": REPO_ID, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]})

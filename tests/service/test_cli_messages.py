@@ -73,28 +73,56 @@ CASES = {
     ),
     "model of the hub": _evaluate(
         f"--model gpt2 {DATA} {NLL}",
-        "--model is 'gpt2', not embedded:NAME, local:PATH, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME; "
-        "to fetch it from the Hugging Face hub: hf download gpt2 --local-dir gpt2, then local:gpt2",
+        "--model is 'gpt2', not embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, tinker:MODEL or "
+        "orchestrator:NAME; to fetch it from the Hugging Face hub: hf download gpt2 --local-dir gpt2, then local:gpt2",
+    ),
+    "model of the hub with its owner": _evaluate(
+        f"--model acme/sums {DATA} {NLL}",
+        "--model is 'acme/sums', not embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, tinker:MODEL or "
+        "orchestrator:NAME; a model of the Hugging Face hub, or of its cache here, is hub:acme/sums",
+    ),
+    "model of the hub that is not cached": _evaluate(
+        f"--model hub:acme/sums {DATA} {NLL}",
+        "--model is 'acme/sums', which is not in the worker's cache; the worker does not ask the hub; "
+        "with --hub-network it does",
+        needs="models",
+    ),
+    "filter without a value": _evaluate(
+        f"{MODEL} {DATA} {NLL} --where level", "--where is 'level', not KEY=VALUE, for instance level=easy"
+    ),
+    "filter of two values": _evaluate(
+        f"{MODEL} {DATA} {NLL} --where level=easy --where level=hard",
+        "--where asks for two values of 'level'; a sample has one",
+    ),
+    "filter that leaves nothing": _evaluate(
+        f"{MODEL} {DATA} {NLL} --where level=hard",
+        "--where asks for level = hard, and no sample has it; in the metadata level is never there",
+        needs="models",
+    ),
+    "too many samples at once": _evaluate(
+        f"{MODEL} {DATA} {NLL} --concurrency 100000",
+        "--concurrency is 100000, the limit of max_concurrency is 1024",
+        needs="models",
     ),
     "model folder without scheme": _evaluate(
         f"--model ./empty {DATA} {NLL}",
-        "--model is './empty', not embedded:NAME, local:PATH, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME; "
-        "did you mean --model local:empty?",
+        "--model is './empty', not embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, tinker:MODEL or "
+        "orchestrator:NAME; did you mean --model local:empty?",
     ),
     "model folder elsewhere without scheme": _evaluate(
         f"--model {sys.prefix} {DATA} {NLL}",
-        f"--model is {sys.prefix!r}, not embedded:NAME, local:PATH, openai:SERVER/MODEL, tinker:MODEL or "
-        f"orchestrator:NAME; did you mean --model-root {Path(sys.prefix).parent} "
+        f"--model is {sys.prefix!r}, not embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, "
+        f"tinker:MODEL or orchestrator:NAME; did you mean --model-root {Path(sys.prefix).parent} "
         f"--model local:{Path(sys.prefix).name}?",
     ),
     "data file without scheme": _evaluate(
         f"{MODEL} --data sums.jsonl {NLL}",
-        "--data is 'sums.jsonl', not builtin:NAME, jsonl:PATH or hub:OWNER/NAME?split=SPLIT; "
+        "--data is 'sums.jsonl', not builtin:NAME, jsonl:PATH, csv:PATH, parquet:PATH or hub:OWNER/NAME?split=SPLIT; "
         "did you mean --data jsonl:sums.jsonl?",
     ),
     "built-in data without scheme": _evaluate(
         f"{MODEL} --data arithmetic {NLL}",
-        "--data is 'arithmetic', not builtin:NAME, jsonl:PATH or hub:OWNER/NAME?split=SPLIT; "
+        "--data is 'arithmetic', not builtin:NAME, jsonl:PATH, csv:PATH, parquet:PATH or hub:OWNER/NAME?split=SPLIT; "
         "did you mean builtin:arithmetic?",
     ),
     "unknown server": _evaluate(

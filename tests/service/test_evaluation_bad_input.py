@@ -204,7 +204,9 @@ async def test_requests_without_model_or_data_set():
 
 async def test_malformed_line_is_named_by_its_number(tmp_path):
     """MALFORMED_LINE says which line, and what is wrong with it."""
-    (tmp_path / "data.jsonl").write_text('{"input": "a"}\n{"input": "b"}\n{"input": "c", "tarlet": "C"}\n')
+    (tmp_path / "data.jsonl").write_text(
+        '{"input": "a", "target": "A"}\n{"input": "b"}\n{"input": "c", "tarlet": "C"}\n'
+    )
     async with rig(data_roots=(tmp_path,)) as r:
         error = await refused(
             r.evaluation.evaluate(asked(dataset=_dataset())), INVALID, "MALFORMED_LINE", "dataset.jsonl_path"

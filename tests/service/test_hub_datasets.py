@@ -73,6 +73,25 @@ def cache(tmp_path_factory):
             }
         ),
     )
+    fill(
+        cache,
+        "acme/shaped",
+        {
+            "test": [
+                {"question": "2+2?", "answer": "Two and two.\n#### 4", "kind": 0, "tags": ["a"], "raw": b"x"},
+                {"question": "3+3?", "answer": "6", "kind": 1, "tags": [], "raw": b"y"},
+            ]
+        },
+        features=datasets.Features(
+            {
+                "question": datasets.Value("string"),
+                "answer": datasets.Value("string"),
+                "kind": datasets.ClassLabel(names=["easy", "hard"]),
+                "tags": datasets.List(datasets.Value("string")),
+                "raw": datasets.Value("binary"),
+            }
+        ),
+    )
     typed = {"input": "typed", "when": datetime.date(2026, 1, 2), "share": decimal.Decimal("0.50"), "raw": b"x"}
     kinds = {"input": "string", "when": "date32", "share": "decimal128(3, 2)", "raw": "binary"}
     features = datasets.Features({name: datasets.Value(kind) for name, kind in kinds.items()})
@@ -156,6 +175,15 @@ def test_columns_hold_messages_choices_classes_and_numbers(home):
     assert second.problem.message.startswith("row 2 has an")
 
 
+def test_rows_of_a_known_shape_need_no_columns(home):
+    """The other columns are metadata, classes by their names; what no text can tell is left out."""
+    first, second = read(HubDataset("acme/shaped", split="test")).samples
+
+    assert (first.input, first.targets, first.choices) == ("2+2?", ("4",), ())
+    assert first.metadata == {"answer": "Two and two.\n#### 4", "kind": "easy", "tags": '["a"]'}
+    assert second.metadata["kind"] == "hard"
+
+
 def test_columns_that_no_text_can_tell_are_refused(home):
     """Dates and decimals are text; a sample made of how Python shows an image or bytes would be one of nothing."""
     columns = {"input": "input", "target": "when", "metadata.share": "share"}
@@ -172,7 +200,7 @@ def test_columns_that_no_text_can_tell_are_refused(home):
     ("source", "kind", "field", "told"),
     [
         (sums(columns={"input": "questoin"}), InvalidField, 'dataset.hub.columns["input"]', "question, answer, level"),
-        (sums(columns={}), InvalidField, "dataset.hub.columns", "question, answer, level"),
+        (HubDataset("acme/choices", split="test"), InvalidField, "dataset.hub.columns", "ask, options, right, key"),
         (sums(split="dev"), NotFound, "dataset.hub.split", "test, train"),
         (sums(revision="c" * 40), NotFound, "dataset.hub", "not in the worker's cache"),
         (HubDataset("acme/nothing", split="test"), NotFound, "dataset.hub", "not in the worker's cache"),
@@ -245,12 +273,13 @@ def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):
 
 def test_no_request_waits_for_ever(monkeypatch):
     """The library asks for folders without any bound; two hosts that never answer would keep all others waiting."""
+    from crucible_worker import hub_requests
     from crucible_worker.runs.hub import fetching
 
     made = []
-    monkeypatch.setattr(fetching, "set_client_factory", made.append)
-    monkeypatch.setattr(fetching, "_SILENT_SECONDS", 0.05)
-    fetching._bound_silence()
+    monkeypatch.setattr(hub_requests, "set_client_factory", made.append)
+    monkeypatch.setattr(hub_requests, "SILENT_SECONDS", 0.05)
+    hub_requests.bound_silence()
     (client,) = (factory() for factory in made)
 
     with client, socket.create_server(("127.0.0.1", 0)) as silent:

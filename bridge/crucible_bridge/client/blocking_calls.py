@@ -8,7 +8,7 @@ from typing import Unpack
 
 from crucible_bridge.client.bridge import Bridge
 from crucible_bridge.client.evaluation import EvaluationClient, EvaluationPage, SamplePage
-from crucible_bridge.client.given import ArrayLike, DatumLike
+from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike
 from crucible_bridge.client.grading import GradingClient, Pair
 from crucible_bridge.client.loop_thread import BlockingConnection, BlockingEventStream, BlockingIterator, LoopThread
 from crucible_bridge.client.metrics import MetricsClient
@@ -49,6 +49,7 @@ from crucible_bridge.types import (
     RubricCriterion,
     RubricGrades,
     RubricItem,
+    Sample,
     SampleAnswer,
     SampleItem,
     SampleResult,
@@ -366,6 +367,20 @@ class BlockingEvaluationClient:
                 timeout=timeout,
             )
         )
+
+    def read_dataset(
+        self, dataset: DatasetLike, *, offset: int = 0, limit: int | None = None
+    ) -> BlockingIterator[Sample]:
+        """The samples of a data set, in the order in which an evaluation takes them, each with its id.
+
+        Malformed lines of a data set that skips those are left out. Batches are read as they are needed.
+
+        Args:
+            dataset: as `evaluate` takes it; its own filter, shuffling and limit come first.
+            offset: leave out so many samples from the beginning.
+            limit: at most so many after that; all if None.
+        """
+        return BlockingIterator(self._thread, self._client.read_dataset(dataset, offset=offset, limit=limit))
 
     def register_plan(self, plan: EvaluationPlan, *, timeout: float | None = None) -> RegisteredPlan:
         """Keep a plan for the steps to come; the same plan again changes nothing.

@@ -86,6 +86,17 @@ class Calls:
             raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
         return EventStream(call, after_sequence=after_sequence, log_id=log_id)
 
+    def answers(self, method: Any, request: Any) -> Exchange:
+        """Open a call that is answered with a stream of messages.
+
+        Raises:
+            Cancelled: the client is closed.
+        """
+        try:
+            return Exchange(method(request, metadata=self._metadata))
+        except grpc.aio.UsageError as error:
+            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
+
     def exchange(self, method: Any) -> Exchange:
         """Open a call that streams both ways.
 

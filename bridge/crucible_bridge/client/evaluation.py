@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from crucible_bridge.client.calls import Calls, all_items
 from crucible_bridge.client.comparisons import ComparisonCalls
+from crucible_bridge.client.datasets import DatasetCalls
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW, evaluate_here
 from crucible_bridge.client.plain_calls import PlainEvaluationCalls
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
@@ -54,7 +55,7 @@ class SamplePage:
     """Where the next page begins; empty at the end."""
 
 
-class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
+class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, PlanCalls):
     """Durable evaluations: start, watch, read, cancel."""
 
     def __init__(self, calls: Calls) -> None:

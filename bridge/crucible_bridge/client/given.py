@@ -18,9 +18,6 @@ ModelLike: TypeAlias = ModelRef | str
 EvaluatorsLike: TypeAlias = str | EvaluatorSpec | Iterable[str | EvaluatorSpec] | Mapping[str, Mapping[str, Any] | None]
 """One or several kinds ("nll") or EvaluatorSpecs, or a mapping of kinds to their options."""
 
-DatasetLike: TypeAlias = Dataset | DatasetSource | str | Iterable[Sample]
-"""What `Dataset.of` takes: a data set, its source, samples, or text ("builtin:NAME", "jsonl:PATH", "hub:...")."""
-
 
 class HasNumpy(Protocol):
     """An array of another library that has a copy for numpy, like tinker's TensorData."""
@@ -43,6 +40,10 @@ class DatumLike(Protocol):
         """Arrays by name."""
         ...
 
+
+DatasetLike: TypeAlias = Dataset | DatasetSource | str | Iterable[Sample | Mapping[str, Any] | DatumLike]
+"""What `Dataset.of` takes: a data set, its source, text ("builtin:NAME", "jsonl:PATH", "csv:PATH", "hub:..."), or a
+list of samples, of rows (mappings such as {"question": ..., "answer": ...}) and of Datums."""
 
 ArrayLike: TypeAlias = "Tensor | npt.ArrayLike | HasNumpy"
 """What `crucible_bridge.arrays.as_array` takes: numpy arrays, torch tensors, lists, tinker's TensorData, Tensors."""

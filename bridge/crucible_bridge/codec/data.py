@@ -9,6 +9,7 @@ from crucible_bridge.codec.fields import (
     EnumPair,
     at_least,
     at_most_bytes,
+    bounded_texts,
     child,
     entry,
     made,
@@ -26,6 +27,8 @@ from crucible_bridge.types import (
     DatasetSource,
     Datum,
     Dtype,
+    FileDataset,
+    FileFormat,
     HubDataset,
     ImageAssetChunk,
     ImageChunk,
@@ -64,6 +67,7 @@ MAX_SAMPLE_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
 """Longest id of a sample in a request."""
 
 _DTYPE = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
+_FILE_FORMAT = EnumPair(FileFormat, evaluation_pb2.FileFormat, "FILE_FORMAT_")
 
 
 def tensor_to_v1(tensor: Tensor) -> types_pb2.Tensor:
@@ -259,6 +263,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
         limit=dataset.limit,
         shuffle_seed=dataset.shuffle_seed,
         skip_malformed=dataset.skip_malformed,
+        where=dataset.where,
     )
     if isinstance(dataset.source, InlineDataset):
         message.inline.SetInParent()
@@ -270,6 +275,9 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
     elif isinstance(dataset.source, JsonlDataset):
         with sendable(child(field, "jsonl_path")):
             message.jsonl_path = dataset.source.path
+    elif isinstance(dataset.source, FileDataset):
+        with sendable(child(field, "file")):
+            message.file.CopyFrom(_file_to_v1(dataset.source, child(field, "file")))
     elif isinstance(dataset.source, HubDataset):
         with sendable(child(field, "hub")):
             message.hub.CopyFrom(_hub_to_v1(dataset.source))
@@ -296,17 +304,32 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
             source = BuiltinDataset(message.builtin)
         case "hub":
             source = _hub_from_v1(message.hub, child(field, "hub"))
+        case "file":
+            source = _file_from_v1(message.file, child(field, "file"))
         case _:
             raise InvalidField(field, "has no source")
     limit = message.limit if message.HasField("limit") else None
     if limit is not None:
         at_least(limit, 1, child(field, "limit"))
+    bounded_texts(message.where, bounds.DATASET_WHERE_MAX_COUNT, bounds.DATASET_WHERE_MAX_BYTES, child(field, "where"))
     return Dataset(
         source=source,
         limit=limit,
         shuffle_seed=message.shuffle_seed if message.HasField("shuffle_seed") else None,
         skip_malformed=message.skip_malformed,
+        where=dict(message.where),
     )
+
+
+def _file_to_v1(source: FileDataset, field: str) -> evaluation_pb2.FileDataset:
+    return evaluation_pb2.FileDataset(
+        path=source.path, format=_FILE_FORMAT.sent(source.format, child(field, "format")), columns=dict(source.columns)
+    )
+
+
+def _file_from_v1(message: evaluation_pb2.FileDataset, field: str) -> FileDataset | JsonlDataset:
+    file_format = _FILE_FORMAT.from_v1(message.format, child(field, "format"))
+    return FileDataset(message.path, format=file_format, columns=dict(message.columns)).checked(field)
 
 
 def _hub_to_v1(source: HubDataset) -> evaluation_pb2.HubDataset:

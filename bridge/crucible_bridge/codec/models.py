@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from google.protobuf.message import Message
+
 from crucible_bridge.codec.fields import at_most_bytes, child
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EmbeddedModel,
+    HubModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
@@ -20,6 +25,8 @@ __all__ = ["MAX_MODEL_NAME_BYTES", "model_ref_from_v1", "model_ref_to_v1"]
 MAX_MODEL_NAME_BYTES = bounds.ORCHESTRATOR_MODEL_NAME_MAX_BYTES
 """Longest name of a model that its orchestrator holds, in bytes of UTF-8."""
 
+_LOADING = ("adapter_path", "device", "dtype")
+
 
 def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
     """Encode where a model lives."""
@@ -31,6 +38,15 @@ def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
                 path=path, adapter_path=model.adapter_path, device=model.device, dtype=model.dtype
             )
             return types_pb2.ModelRef(local=local)
+        case HubModel(repo_id):
+            hub = types_pb2.HubModel(
+                repo_id=repo_id,
+                revision=model.revision,
+                adapter_path=model.adapter_path,
+                device=model.device,
+                dtype=model.dtype,
+            )
+            return types_pb2.ModelRef(hub=hub)
         case OpenAIModel(server, name):
             return types_pb2.ModelRef(openai=types_pb2.OpenAIModel(server=server, model=name))
         case TinkerModel():
@@ -53,7 +69,10 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
                 raise InvalidField(child(field, "embedded"), "is empty")
             return EmbeddedModel(message.embedded)
         case "local":
-            return _local_from_v1(message.local, child(field, "local"))
+            return LocalModel(message.local.path, **_given(message.local, _LOADING)).checked(child(field, "local"))
+        case "hub":
+            given = _given(message.hub, ("revision", *_LOADING))
+            return HubModel(message.hub.repo_id, **given).checked(child(field, "hub"))
         case "openai":
             for name in ("server", "model"):
                 if not getattr(message.openai, name):
@@ -73,8 +92,5 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
             raise InvalidField(field, "names no model")
 
 
-def _local_from_v1(message: types_pb2.LocalModel, field: str) -> LocalModel:
-    options = {
-        name: getattr(message, name) if message.HasField(name) else None for name in ("adapter_path", "device", "dtype")
-    }
-    return LocalModel(message.path, **options).checked(field)
+def _given(message: Message, names: Sequence[str]) -> dict[str, str]:
+    return {name: getattr(message, name) for name in names if message.HasField(name)}

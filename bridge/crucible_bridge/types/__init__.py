@@ -5,6 +5,7 @@
 from crucible_bridge.types import (
     code,
     data,
+    files,
     generated,
     grading,
     hub,
@@ -16,6 +17,7 @@ from crucible_bridge.types import (
     requests,
     results,
     rollouts,
+    rows,
     rubric,
     trajectories,
     worker,
@@ -25,6 +27,7 @@ from crucible_bridge.types.bounds import (
 )
 from crucible_bridge.types.code import *
 from crucible_bridge.types.data import *
+from crucible_bridge.types.files import *
 from crucible_bridge.types.generated import *
 from crucible_bridge.types.grading import *
 from crucible_bridge.types.hub import *
@@ -36,6 +39,7 @@ from crucible_bridge.types.ragged import *
 from crucible_bridge.types.requests import *
 from crucible_bridge.types.results import *
 from crucible_bridge.types.rollouts import *
+from crucible_bridge.types.rows import *
 from crucible_bridge.types.rubric import *
 from crucible_bridge.types.trajectories import *
 from crucible_bridge.types.worker import *
@@ -43,6 +47,7 @@ from crucible_bridge.types.worker import *
 __all__ = ["MAX_COMPARED_EVALUATIONS"]
 __all__ += code.__all__
 __all__ += data.__all__
+__all__ += files.__all__
 __all__ += generated.__all__
 __all__ += grading.__all__
 __all__ += hub.__all__
@@ -54,6 +59,7 @@ __all__ += ragged.__all__
 __all__ += requests.__all__
 __all__ += results.__all__
 __all__ += rollouts.__all__
+__all__ += rows.__all__
 __all__ += rubric.__all__
 __all__ += trajectories.__all__
 __all__ += worker.__all__

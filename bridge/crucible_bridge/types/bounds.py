@@ -25,6 +25,8 @@ __all__ = [
     "COMPUTE_DPO_METRICS_REQUEST_DPO_BETA_ABOVE",
     "COMPUTE_TRAJECTORY_METRICS_REQUEST_GOOD_THRESHOLD_DEFAULT",
     "DATASET_LIMIT_LEAST",
+    "DATASET_WHERE_MAX_BYTES",
+    "DATASET_WHERE_MAX_COUNT",
     "EVALUATE_REQUEST_CORRELATION_ID_MAX_BYTES",
     "EVALUATE_REQUEST_EVALUATION_ID_MAX_BYTES",
     "EVALUATE_REQUEST_EVALUATORS_MAX_COUNT",
@@ -47,6 +49,7 @@ __all__ = [
     "GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT",
     "GRADE_RUBRIC_REQUEST_THRESHOLD_LEAST",
     "GRADE_RUBRIC_REQUEST_THRESHOLD_MOST",
+    "HUB_MODEL_DTYPE_ONE_OF",
     "IMAGE_ASSET_CHUNK_FORMAT_ONE_OF",
     "IMAGE_CHUNK_FORMAT_ONE_OF",
     "LIMITS_CONCURRENCY_LEAST",
@@ -70,6 +73,8 @@ __all__ = [
     "PLANNED_EVALUATION_LABELS_MAX_BYTES",
     "PLANNED_EVALUATION_LABELS_MAX_COUNT",
     "PLANNED_EVALUATION_METRIC_PREFIX_MAX_BYTES",
+    "READ_DATASET_REQUEST_LIMIT_LEAST",
+    "READ_DATASET_REQUEST_OFFSET_LEAST",
     "RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS",
     "RUBRIC_CRITERION_MAX_LEAST",
     "RUBRIC_CRITERION_MAX_MOST",
@@ -98,6 +103,10 @@ EVALUATOR_SPEC_NAME_MAX_BYTES = 200
 """Most bytes of UTF-8 of `EvaluatorSpec.name`."""
 DATASET_LIMIT_LEAST = 1
 """Smallest value of `Dataset.limit`."""
+DATASET_WHERE_MAX_BYTES = 1_000
+"""Most bytes of UTF-8 of `Dataset.where`."""
+DATASET_WHERE_MAX_COUNT = 64
+"""Most entries of `Dataset.where`."""
 SAMPLE_ID_MAX_BYTES = 1_000
 """Most bytes of UTF-8 of `Sample.id`."""
 LIMITS_CONCURRENCY_LEAST = 1
@@ -128,6 +137,10 @@ EVALUATE_REQUEST_LABELS_MAX_COUNT = 64
 """Most entries of `EvaluateRequest.labels`."""
 EVALUATE_REQUEST_CORRELATION_ID_MAX_BYTES = 200
 """Most bytes of UTF-8 of `EvaluateRequest.correlation_id`."""
+READ_DATASET_REQUEST_OFFSET_LEAST = 0
+"""Smallest value of `ReadDatasetRequest.offset`."""
+READ_DATASET_REQUEST_LIMIT_LEAST = 1
+"""Smallest value of `ReadDatasetRequest.limit`."""
 TRANSITION_OBSERVATION_TOKENS_LEAST = 0
 """Smallest value of `Transition.observation_tokens`."""
 TRANSITION_ACTION_TOKENS_LEAST = 0
@@ -258,6 +271,8 @@ IMAGE_ASSET_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageAssetChunk.format`."""
 LOCAL_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")
 """Values of `LocalModel.dtype`."""
+HUB_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")
+"""Values of `HubModel.dtype`."""
 ORCHESTRATOR_MODEL_NAME_MAX_BYTES = 200
 """Most bytes of UTF-8 of `OrchestratorModel.name`."""
 SAMPLING_PARAMS_MAX_TOKENS_LEAST = 1

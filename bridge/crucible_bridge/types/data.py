@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types.files import FileDataset, FileFormat, JsonlDataset, parse_file
 from crucible_bridge.types.hub import HubDataset, parse_hub
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "ImageAssetChunk",
     "ImageChunk",
     "InlineDataset",
-    "JsonlDataset",
     "ModelInput",
     "ModelInputChunk",
     "Sample",
@@ -203,18 +203,6 @@ class InlineDataset:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class JsonlDataset:
-    """JSON lines on the worker's disk.
-
-    One object a line, UTF-8: "input", text or a list of {"role", "content"}; then, where needed, "target" or "targets",
-    "choices", "id", "metadata".
-    """
-
-    path: str
-    """Relative to one of the worker's data roots."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class BuiltinDataset:
     """A data set that ships with the worker."""
 
@@ -222,7 +210,7 @@ class BuiltinDataset:
     """"arithmetic"."""
 
 
-DatasetSource = InlineDataset | JsonlDataset | BuiltinDataset | HubDataset
+DatasetSource = InlineDataset | JsonlDataset | FileDataset | BuiltinDataset | HubDataset
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,12 +225,17 @@ class Dataset:
     """Take them in an order shuffled by this seed; in their own if None."""
     skip_malformed: bool = False
     """A malformed line becomes a sample with verdict ERROR, in place of refusing the data set."""
+    where: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Only samples whose metadata has these values, before shuffling and limit; all if empty. A sample without an id
+    keeps the one that it has in the whole data set."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:
-        """Make one of a Dataset, a source, a list of samples, or text.
+        """Make one of a Dataset, a source, a list of samples, rows or Datums, or text.
 
-        As text: "builtin:NAME", "jsonl:PATH", or "hub:OWNER/NAME?split=SPLIT" with the options of HubDataset.
+        As text: "builtin:NAME", "jsonl:PATH", "csv:PATH" or "parquet:PATH" with the columns of FileDataset, or
+        "hub:OWNER/NAME?split=SPLIT" with the options of HubDataset. A row is a mapping of a shape that
+        `crucible_bridge.types.rows` knows, as in a file; `None` and NaN are no values in it.
 
         Raises:
             InvalidField: it is none of them.
@@ -252,19 +245,22 @@ class Dataset:
         if isinstance(value, DatasetSource):
             return cls(source=value)
         if isinstance(value, str):
-            scheme, _, rest = value.partition(":")
-            if scheme == "builtin" and rest:
-                return cls(source=BuiltinDataset(rest))
-            if scheme == "jsonl" and rest:
-                return cls(source=JsonlDataset(rest))
-            if scheme == "hub" and rest:
-                return cls(source=parse_hub(rest))
-            known = "builtin:NAME, jsonl:PATH or hub:OWNER/NAME?split=SPLIT"
-            raise InvalidField("dataset", f"is {value!r}, not {known}")
-        if not isinstance(value, Iterable):
-            raise InvalidField("dataset", f"is a {type(value).__name__}, neither a Dataset nor a list of Samples")
-        samples = tuple(value)
-        for index, sample in enumerate(samples):
-            if not isinstance(sample, Sample):
-                raise InvalidField(f"dataset.inline.samples[{index}]", f"is a {type(sample).__name__}, not a Sample")
-        return cls(source=InlineDataset(samples))
+            return cls(source=_parsed(value))
+        if isinstance(value, Mapping) or not isinstance(value, Iterable):
+            raise InvalidField("dataset", f"is a {type(value).__name__}, neither a Dataset nor a list of samples")
+        from crucible_bridge.types.items import sample_maker  # which needs Sample from here
+
+        sample_of = sample_maker("dataset.inline")
+        return cls(source=InlineDataset(tuple(sample_of(index, item) for index, item in enumerate(value))))
+
+
+def _parsed(text: str) -> DatasetSource:
+    scheme, _, rest = text.partition(":")
+    if scheme == "builtin" and rest:
+        return BuiltinDataset(rest)
+    if scheme in list(FileFormat) and rest:
+        return parse_file(FileFormat(scheme), rest)
+    if scheme == "hub" and rest:
+        return parse_hub(rest)
+    known = "builtin:NAME, jsonl:PATH, csv:PATH, parquet:PATH or hub:OWNER/NAME?split=SPLIT"
+    raise InvalidField("dataset", f"is {text!r}, not {known}")

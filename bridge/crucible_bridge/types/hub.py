@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types.columns import check_columns
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
-__all__ = ["HubDataset", "format_hub", "parse_hub"]
+__all__ = ["REPO_ID", "HubDataset", "format_hub", "parse_hub"]
 
-_COLUMN_KEYS = ("input", "target", "targets", "choices", "id")
-_METADATA = "metadata."
 _PLACES = ("split", "config", "revision")
-_REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
+REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
+"""OWNER/NAME."""
 _SPLIT = re.compile(r"\w+(\.\w+)*")
 _CONFIG = re.compile(r"(?!\.{1,2}$)[^<>:/\\|?*\0]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -46,7 +46,7 @@ class HubDataset:
         Raises:
             InvalidField: names what cannot be, below `field`.
         """
-        if not _REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
+        if not REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
             raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
         if not _SPLIT.fullmatch(self.split):
             raise InvalidField(f"{field}.split", f"is {self.split[:60]!r}, not the name of a split")
@@ -54,14 +54,7 @@ class HubDataset:
             raise InvalidField(f"{field}.config", f"is {self.config[:60]!r}, not the name of a configuration")
         if self.revision is not None and not _COMMIT.fullmatch(self.revision):
             raise InvalidField(f"{field}.revision", f"is {self.revision[:60]!r}, not a commit's 40 hexadecimal digits")
-        for key, column in self.columns.items():
-            if key not in _COLUMN_KEYS and not (key.startswith(_METADATA) and key != _METADATA):
-                known = ", ".join(_COLUMN_KEYS)
-                raise InvalidField(f"{field}.columns", f"has the key {key[:60]!r}; there are {known} and metadata.NAME")
-            if not column:
-                raise InvalidField(f'{field}.columns["{key}"]', "is empty")
-        if "target" in self.columns and "targets" in self.columns:
-            raise InvalidField(f"{field}.columns", 'has both "target" and "targets"')
+        check_columns(self.columns, field)
         return self
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections.abc import Mapping
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
+from crucible_bridge.types.hub import REPO_ID
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
 __all__ = [
     "LOCAL_DTYPES",
     "EmbeddedModel",
+    "HubModel",
     "LocalModel",
     "ModelRef",
     "OpenAIModel",
@@ -27,11 +30,13 @@ __all__ = [
 LOCAL_DTYPES = bounds.LOCAL_MODEL_DTYPE_ONE_OF
 """Element types that a local model can be asked in."""
 
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _TINKER_KINDS = {"model": "model_path", "state": "state_path", "base": "base_model"}
 _TINKER_PATH = "tinker://"
 _LOCAL_OPTIONS = {"adapter": "adapter_path", "device": "device", "dtype": "dtype"}
 """As they are spelled, and as the fields are called."""
+_HUB_OPTIONS = {"revision": "revision", **_LOCAL_OPTIONS}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,16 +73,56 @@ class LocalModel:
         """
         if not self.path:
             raise InvalidField(f"{field}.path", "is empty")
-        if self.adapter_path == "":
-            raise InvalidField(f"{field}.adapter_path", "is empty")
-        if self.device is not None and not _DEVICE.fullmatch(self.device):
-            raise InvalidField(f"{field}.device", f"is {self.device[:60]!r}, not cpu, cuda or cuda:N")
-        if self.dtype is not None and self.dtype not in LOCAL_DTYPES:
-            close = difflib.get_close_matches(self.dtype[:60], LOCAL_DTYPES, n=1, cutoff=0.5)
-            meant = f"; did you mean dtype={close[0]}?" if close else ""
-            known = ", ".join(LOCAL_DTYPES)
-            raise InvalidField(f"{field}.dtype", f"has the dtype {self.dtype[:60]!r}; there are {known}{meant}")
+        _check_loading(self, field)
         return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HubModel:
+    """A Hugging Face causal language model of the hub, or of the worker's cache of it.
+
+    As one text: "hub:OWNER/NAME", or "hub:OWNER/NAME?revision=REVISION&adapter=PATH&device=DEVICE&dtype=TYPE" with any
+    of the four.
+    """
+
+    repo_id: str
+    """"OWNER/NAME"."""
+    revision: str | None = dataclasses.field(default=None, kw_only=True)
+    """Commit (40 hexadecimal digits), branch or tag of the repository; "main" if None."""
+    adapter_path: str | None = dataclasses.field(default=None, kw_only=True)
+    """As of LocalModel: a directory below a model root."""
+    device: str | None = dataclasses.field(default=None, kw_only=True)
+    """As of LocalModel."""
+    dtype: str | None = dataclasses.field(default=None, kw_only=True)
+    """As of LocalModel."""
+
+    def checked(self, field: str) -> HubModel:
+        """Itself, if there can be such a model.
+
+        Raises:
+            InvalidField: names what cannot be, below `field`.
+        """
+        if not REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
+            raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
+        if self.revision is not None and (not _REVISION.fullmatch(self.revision) or ".." in self.revision):
+            raise InvalidField(
+                f"{field}.revision", f"is {self.revision[:60]!r}, not the name of a commit, branch or tag"
+            )
+        _check_loading(self, field)
+        return self
+
+
+def _check_loading(model: LocalModel | HubModel, field: str) -> None:
+    """Refuse an adapter, a device or a dtype that cannot be."""
+    if model.adapter_path == "":
+        raise InvalidField(f"{field}.adapter_path", "is empty")
+    if model.device is not None and not _DEVICE.fullmatch(model.device):
+        raise InvalidField(f"{field}.device", f"is {model.device[:60]!r}, not cpu, cuda or cuda:N")
+    if model.dtype is not None and model.dtype not in LOCAL_DTYPES:
+        close = difflib.get_close_matches(model.dtype[:60], LOCAL_DTYPES, n=1, cutoff=0.5)
+        meant = f"; did you mean dtype={close[0]}?" if close else ""
+        known = ", ".join(LOCAL_DTYPES)
+        raise InvalidField(f"{field}.dtype", f"has the dtype {model.dtype[:60]!r}; there are {known}{meant}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,14 +186,14 @@ class TinkerModel:
         return self
 
 
-ModelRef = EmbeddedModel | LocalModel | OpenAIModel | OrchestratorModel | TinkerModel
+ModelRef = EmbeddedModel | HubModel | LocalModel | OpenAIModel | OrchestratorModel | TinkerModel
 """Where a model lives. Credentials never travel in it."""
 
 
 def parse_model(text: str) -> ModelRef:
-    """Read "embedded:NAME", "local:PATH", "openai:SERVER/MODEL", "tinker:MODEL" or "orchestrator:NAME".
+    """Read "embedded:NAME", "local:PATH", "hub:OWNER/NAME", "openai:SERVER/MODEL", "tinker:..." or "orchestrator:NAME".
 
-    What may stand behind a "?" is said by LocalModel and TinkerModel.
+    What may stand behind a "?" is said by LocalModel, HubModel and TinkerModel.
 
     Raises:
         InvalidField: the text is none of them.
@@ -157,7 +202,11 @@ def parse_model(text: str) -> ModelRef:
     if scheme == "embedded" and rest:
         return EmbeddedModel(rest)
     if scheme == "local" and rest:
-        return _parse_local(rest)
+        path, options = _read(rest, _LOCAL_OPTIONS)
+        return LocalModel(path, **options).checked("model")
+    if scheme == "hub" and rest:
+        repo_id, options = _read(rest, _HUB_OPTIONS)
+        return HubModel(repo_id, **options).checked("model")
     server, _, name = rest.partition("/")
     if scheme == "openai" and server and name:
         return OpenAIModel(server, name)
@@ -165,7 +214,7 @@ def parse_model(text: str) -> ModelRef:
         return _parse_tinker(rest)
     if scheme == "orchestrator" and rest:
         return OrchestratorModel(rest)
-    known = "embedded:NAME, local:PATH, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME"
+    known = "embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME"
     raise InvalidField("model", f"is {text!r}, not {known}")
 
 
@@ -175,8 +224,9 @@ def format_model(model: ModelRef) -> str:
         case EmbeddedModel(name):
             return f"embedded:{name}"
         case LocalModel(path):
-            given = {key: getattr(model, field) for key, field in _LOCAL_OPTIONS.items()}
-            return f"local:{write_spelling(path, {key: value for key, value in given.items() if value is not None})}"
+            return f"local:{write_spelling(path, _given(model, _LOCAL_OPTIONS))}"
+        case HubModel(repo_id):
+            return f"hub:{write_spelling(repo_id, _given(model, _HUB_OPTIONS))}"
         case OpenAIModel(server, name):
             return f"openai:{server}/{name}"
         case TinkerModel():
@@ -185,12 +235,18 @@ def format_model(model: ModelRef) -> str:
             return f"orchestrator:{name}"
 
 
-def _parse_local(text: str) -> LocalModel:
-    path, options = read_spelling(text, "model")
+def _read(text: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A name and its options, by the fields that these are."""
+    name, options = read_spelling(text, "model")
     for key in options:
-        if key not in _LOCAL_OPTIONS:
-            raise InvalidField("model", f"has the option {key[:60]!r}; there are {', '.join(_LOCAL_OPTIONS)}")
-    return LocalModel(path, **{_LOCAL_OPTIONS[key]: value for key, value in options.items()}).checked("model")
+        if key not in known:
+            raise InvalidField("model", f"has the option {key[:60]!r}; there are {', '.join(known)}")
+    return name, {known[key]: value for key, value in options.items()}
+
+
+def _given(model: ModelRef, known: Mapping[str, str]) -> dict[str, str]:
+    """The options of a model that are not None, by their spelling."""
+    return {key: value for key, field in known.items() if (value := getattr(model, field)) is not None}
 
 
 def _parse_tinker(text: str) -> TinkerModel:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from crucible_bridge.errors import InvalidField
 
-__all__ = ["read_spelling", "write_spelling"]
+__all__ = ["quoted", "read_spelling", "write_spelling"]
 
 _QUOTED = str.maketrans({"%": "%25", "?": "%3F", "&": "%26", "=": "%3D"})
 
@@ -20,8 +20,13 @@ def write_spelling(name: str, options: Mapping[str, str]) -> str:
     """Spell a name and its options, in their order."""
     if not options and "?" not in name:
         return name
-    pairs = (f"{key.translate(_QUOTED)}={value.translate(_QUOTED)}" for key, value in options.items())
-    return f"{name.translate(_QUOTED)}?{'&'.join(pairs)}"
+    pairs = (f"{quoted(key)}={quoted(value)}" for key, value in options.items())
+    return f"{quoted(name)}?{'&'.join(pairs)}"
+
+
+def quoted(text: str) -> str:
+    """Spell a name, key or value where options follow."""
+    return text.translate(_QUOTED)
 
 
 def read_spelling(text: str, field: str) -> tuple[str, dict[str, str]]:

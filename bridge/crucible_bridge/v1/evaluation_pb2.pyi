@@ -27,6 +27,13 @@ class EvaluationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVALUATION_STATE_CANCELLED: _ClassVar[EvaluationState]
     EVALUATION_STATE_INTERRUPTED: _ClassVar[EvaluationState]
 
+class FileFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FILE_FORMAT_UNSPECIFIED: _ClassVar[FileFormat]
+    FILE_FORMAT_JSONL: _ClassVar[FileFormat]
+    FILE_FORMAT_CSV: _ClassVar[FileFormat]
+    FILE_FORMAT_PARQUET: _ClassVar[FileFormat]
+
 class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REPORT_FORMAT_UNSPECIFIED: _ClassVar[ReportFormat]
@@ -48,6 +55,10 @@ EVALUATION_STATE_COMPLETED: EvaluationState
 EVALUATION_STATE_FAILED: EvaluationState
 EVALUATION_STATE_CANCELLED: EvaluationState
 EVALUATION_STATE_INTERRUPTED: EvaluationState
+FILE_FORMAT_UNSPECIFIED: FileFormat
+FILE_FORMAT_JSONL: FileFormat
+FILE_FORMAT_CSV: FileFormat
+FILE_FORMAT_PARQUET: FileFormat
 REPORT_FORMAT_UNSPECIFIED: ReportFormat
 REPORT_FORMAT_MARKDOWN: ReportFormat
 REPORT_FORMAT_JSON: ReportFormat
@@ -66,22 +77,50 @@ class EvaluatorSpec(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "limit", "shuffle_seed", "skip_malformed")
+    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "where")
+    class WhereEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     INLINE_FIELD_NUMBER: _ClassVar[int]
     JSONL_PATH_FIELD_NUMBER: _ClassVar[int]
     BUILTIN_FIELD_NUMBER: _ClassVar[int]
     HUB_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_SEED_FIELD_NUMBER: _ClassVar[int]
     SKIP_MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
     inline: InlineDataset
     jsonl_path: str
     builtin: str
     hub: HubDataset
+    file: FileDataset
     limit: int
     shuffle_seed: int
     skip_malformed: bool
-    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ...) -> None: ...
+    where: _containers.ScalarMap[str, str]
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., where: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class FileDataset(_message.Message):
+    __slots__ = ("path", "format", "columns")
+    class ColumnsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    format: FileFormat
+    columns: _containers.ScalarMap[str, str]
+    def __init__(self, path: _Optional[str] = ..., format: _Optional[_Union[FileFormat, str]] = ..., columns: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class HubDataset(_message.Message):
     __slots__ = ("repo_id", "split", "config", "columns", "revision")
@@ -183,6 +222,38 @@ class EvaluateRequest(_message.Message):
     labels: _containers.ScalarMap[str, str]
     correlation_id: str
     def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+
+class ReadDatasetRequest(_message.Message):
+    __slots__ = ("dataset", "offset", "limit")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    dataset: Dataset
+    offset: int
+    limit: int
+    def __init__(self, dataset: _Optional[_Union[Dataset, _Mapping]] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReadDatasetResponse(_message.Message):
+    __slots__ = ("samples", "skipped", "total", "dataset_fingerprint")
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    skipped: _containers.RepeatedCompositeFieldContainer[SkippedLine]
+    total: int
+    dataset_fingerprint: str
+    def __init__(self, samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[SkippedLine, _Mapping]]] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ...) -> None: ...
+
+class SkippedLine(_message.Message):
+    __slots__ = ("id", "index", "problem")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    index: int
+    problem: _types_pb2.Problem
+    def __init__(self, id: _Optional[str] = ..., index: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
     __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage")

@@ -96,6 +96,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.FromString,
                 _registered_method=True)
+        self.ReadDataset = channel.unary_stream(
+                '/crucible_bridge.v1.EvaluationService/ReadDataset',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetResponse.FromString,
+                _registered_method=True)
         self.CompareEvaluations = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/CompareEvaluations',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.SerializeToString,
@@ -153,8 +158,9 @@ class EvaluationServiceServicer(object):
 
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
-        NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
+        AMBIGUOUS_COLUMNS (rows of two shapes).
+        NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
@@ -167,7 +173,8 @@ class EvaluationServiceServicer(object):
         read the data set).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
+        FILE_READER_DIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +254,15 @@ class EvaluationServiceServicer(object):
         """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadDataset(self, request, context):
+        """The samples of a data set, batch by batch, as an evaluation would get them.
+
+        Errors: those of StartEvaluation about the data set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -348,6 +364,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.GenerateReport,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.SerializeToString,
+            ),
+            'ReadDataset': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadDataset,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetResponse.SerializeToString,
             ),
             'CompareEvaluations': grpc.unary_unary_rpc_method_handler(
                     servicer.CompareEvaluations,
@@ -646,6 +667,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/GenerateReport',
             crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/ReadDataset',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetResponse.FromString,
             options,
             channel_credentials,
             insecure,

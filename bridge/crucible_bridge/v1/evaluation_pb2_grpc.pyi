@@ -62,8 +62,9 @@ class EvaluationServiceStub:
 
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
-    NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
+    AMBIGUOUS_COLUMNS (rows of two shapes).
+    NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
@@ -76,7 +77,8 @@ class EvaluationServiceStub:
     read the data set).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
+    FILE_READER_DIED.
     """
     EvaluateWithOrchestratorModel: _grpc.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]
     """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
@@ -127,6 +129,11 @@ class EvaluationServiceStub:
     """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    ReadDataset: _grpc.UnaryStreamMultiCallable[_evaluation_pb2.ReadDatasetRequest, _evaluation_pb2.ReadDatasetResponse]
+    """The samples of a data set, batch by batch, as an evaluation would get them.
+
+    Errors: those of StartEvaluation about the data set.
     """
     CompareEvaluations: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]
     """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
@@ -194,8 +201,9 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
-    NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
+    AMBIGUOUS_COLUMNS (rows of two shapes).
+    NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
@@ -208,7 +216,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     read the data set).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
+    FILE_READER_DIED.
     """
     EvaluateWithOrchestratorModel: _aio.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]  # type: ignore[assignment]
     """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
@@ -259,6 +268,11 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    ReadDataset: _aio.UnaryStreamMultiCallable[_evaluation_pb2.ReadDatasetRequest, _evaluation_pb2.ReadDatasetResponse]  # type: ignore[assignment]
+    """The samples of a data set, batch by batch, as an evaluation would get them.
+
+    Errors: those of StartEvaluation about the data set.
     """
     CompareEvaluations: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]  # type: ignore[assignment]
     """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
@@ -341,8 +355,9 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
-        NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
+        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
+        AMBIGUOUS_COLUMNS (rows of two shapes).
+        NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
@@ -355,7 +370,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         read the data set).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
-        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+        UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
+        FILE_READER_DIED.
         """
 
     @_abc_1.abstractmethod
@@ -448,6 +464,17 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadDataset(
+        self,
+        request: _evaluation_pb2.ReadDatasetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_evaluation_pb2.ReadDatasetResponse], _abc.AsyncIterator[_evaluation_pb2.ReadDatasetResponse]]:
+        """The samples of a data set, batch by batch, as an evaluation would get them.
+
+        Errors: those of StartEvaluation about the data set.
         """
 
     @_abc_1.abstractmethod

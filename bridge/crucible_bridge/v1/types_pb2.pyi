@@ -136,18 +136,20 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
 
 class ModelRef(_message.Message):
-    __slots__ = ("embedded", "local", "tinker", "openai", "orchestrator")
+    __slots__ = ("embedded", "local", "tinker", "openai", "orchestrator", "hub")
     EMBEDDED_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     TINKER_FIELD_NUMBER: _ClassVar[int]
     OPENAI_FIELD_NUMBER: _ClassVar[int]
     ORCHESTRATOR_FIELD_NUMBER: _ClassVar[int]
+    HUB_FIELD_NUMBER: _ClassVar[int]
     embedded: str
     local: LocalModel
     tinker: TinkerModel
     openai: OpenAIModel
     orchestrator: OrchestratorModel
-    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., tinker: _Optional[_Union[TinkerModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ..., orchestrator: _Optional[_Union[OrchestratorModel, _Mapping]] = ...) -> None: ...
+    hub: HubModel
+    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., tinker: _Optional[_Union[TinkerModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ..., orchestrator: _Optional[_Union[OrchestratorModel, _Mapping]] = ..., hub: _Optional[_Union[HubModel, _Mapping]] = ...) -> None: ...
 
 class LocalModel(_message.Message):
     __slots__ = ("path", "adapter_path", "device", "dtype")
@@ -160,6 +162,20 @@ class LocalModel(_message.Message):
     device: str
     dtype: str
     def __init__(self, path: _Optional[str] = ..., adapter_path: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class HubModel(_message.Message):
+    __slots__ = ("repo_id", "revision", "adapter_path", "device", "dtype")
+    REPO_ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_PATH_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    repo_id: str
+    revision: str
+    adapter_path: str
+    device: str
+    dtype: str
+    def __init__(self, repo_id: _Optional[str] = ..., revision: _Optional[str] = ..., adapter_path: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class TinkerModel(_message.Message):
     __slots__ = ("model_path", "state_path", "base_model", "service")

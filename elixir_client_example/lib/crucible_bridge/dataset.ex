@@ -5,7 +5,8 @@ defmodule CrucibleBridge.Dataset do
   | given | means |
   |---|---|
   | `"builtin:arithmetic"` | one that ships with the worker |
-  | `"jsonl:PATH"` | JSON lines below one of the worker's data roots |
+  | `"jsonl:PATH"`, `"csv:PATH"`, `"parquet:PATH"` | a file below one of the worker's data roots |
+  | `"jsonl:PATH?input=question&target=answer"` | likewise, with the names of its columns |
   | `"hub:OWNER/NAME?split=test&input=question&target=answer"` | a split of a data set of the Hugging Face hub |
   | a list, a stream or a function without arguments that makes one | its items, sent with the request |
   | a map or struct with `:items`, `:samples`, `:data` or `:stream` | likewise: CrucibleDatasets, HfDatasetsEx |
@@ -40,6 +41,7 @@ defmodule CrucibleBridge.Dataset do
           {:inline, [sample()]}
           | {:builtin, String.t()}
           | {:jsonl, String.t()}
+          | {:file, :csv | :jsonl | :parquet, String.t(), %{String.t() => String.t()}}
           | {:hub, String.t(), %{String.t() => String.t()}}
           | {:v1, struct()}
 
@@ -72,7 +74,9 @@ defmodule CrucibleBridge.Dataset do
   @spec read(term(), keyword()) :: {:ok, source()} | {:error, Error.t()}
   def read(dataset, opts \\ [])
   def read("builtin:" <> name, _opts) when name != "", do: {:ok, {:builtin, name}}
-  def read("jsonl:" <> path, _opts) when path != "", do: {:ok, {:jsonl, path}}
+  def read("jsonl:" <> rest, _opts) when rest != "", do: file(:jsonl, rest)
+  def read("csv:" <> rest, _opts) when rest != "", do: file(:csv, rest)
+  def read("parquet:" <> rest, _opts) when rest != "", do: file(:parquet, rest)
   def read("hub:" <> rest, _opts) when rest != "", do: hub(rest)
   def read(%{__struct__: CrucibleBridge.V1.Dataset} = dataset, _opts), do: {:ok, {:v1, dataset}}
   def read(items, opts) when is_list(items), do: items(items, opts)
@@ -94,8 +98,34 @@ defmodule CrucibleBridge.Dataset do
     {:error,
      Error.invalid(
        "dataset",
-       "is no list or stream of items, no map that holds one, and none of builtin:NAME, jsonl:PATH and hub:OWNER/NAME"
+       "is no list or stream of items, no map that holds one, and none of builtin:NAME, jsonl:PATH, csv:PATH, " <>
+         "parquet:PATH and hub:OWNER/NAME"
      )}
+  end
+
+  # A text without a "?" is a path as it stands, but for %3F: a "?" in the name of a file.
+  defp file(format, rest) do
+    case String.split(rest, "?", parts: 2) do
+      [path] -> {:ok, source(format, String.replace(path, ["%3F", "%3f"], "?"), %{})}
+      [path, options] -> with {:ok, columns} <- columns(options), do: {:ok, source(format, URI.decode(path), columns)}
+    end
+  end
+
+  defp source(:jsonl, path, columns) when columns == %{}, do: {:jsonl, path}
+  defp source(format, path, columns), do: {:file, format, path, columns}
+
+  defp columns(options) do
+    options
+    |> String.split("&", trim: true)
+    |> Enum.reduce_while({:ok, %{}}, fn option, {:ok, columns} ->
+      case String.split(option, "=", parts: 2) do
+        [key, column] when key != "" and column != "" ->
+          {:cont, {:ok, Map.put(columns, URI.decode(key), URI.decode(column))}}
+
+        _ ->
+          {:halt, {:error, Error.invalid("dataset", "has the option #{inspect(option)}, which is not KEY=COLUMN")}}
+      end
+    end)
   end
 
   defp hub(rest) do

@@ -10,13 +10,15 @@ defmodule CrucibleBridge.ModelRef do
   | `"tinker:MODEL"` | a base model there |
   | `"openai:SERVER/MODEL"` | a model behind a server that the worker is configured with |
   | `"local:PATH"`, or a path without a colon | a directory below one of the worker's model roots |
+  | `"hub:OWNER/NAME"` | a model of the Hugging Face hub, or of the worker's cache of it |
   | a `CrucibleBridge.V1.ModelRef` | itself |
   | a `CrucibleBridge.Orchestrator.Model` | a model that stays here and is asked over a stream |
   | `{ports, session}` of crucible_train | likewise, see `CrucibleBridge.Orchestrator.Ports` |
   | a session of Kitchen's Tinkex adapter | its sampler weights, saved for this by name |
 
-  Behind a `?` stand options: `local:PATH?adapter=PATH&device=DEVICE&dtype=TYPE`, and for Tinker `service=NAME` and
-  `kind=model|state` for a path that does not look like it; `%25`, `%3F`, `%26` and `%3D` spell the four signs.
+  Behind a `?` stand options: `local:PATH?adapter=PATH&device=DEVICE&dtype=TYPE`; for the hub these and
+  `revision=REVISION`; for Tinker `service=NAME`, and `kind=model|state` for a path that does not look like it. `%25`,
+  `%3F`, `%26` and `%3D` spell the four signs.
   """
 
   alias CrucibleBridge.{Apart, Error, Reason}
@@ -28,12 +30,14 @@ defmodule CrucibleBridge.ModelRef do
   @type remote ::
           {:embedded, String.t()}
           | {:local, %{optional(atom()) => String.t()}}
+          | {:hub, %{optional(atom()) => String.t()}}
           | {:tinker, %{optional(atom()) => String.t()}}
           | {:openai, %{server: String.t(), model: String.t()}}
           | {:v1, struct()}
 
   @tinkex_adapter CrucibleKitchen.Adapters.Tinkex.TrainingClient
   @local_options %{"adapter" => :adapter_path, "device" => :device, "dtype" => :dtype}
+  @hub_options Map.put(@local_options, "revision", :revision)
   @options ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
   @tinker_kinds %{"model" => :model_path, "state" => :state_path, "base" => :base_model}
 
@@ -74,6 +78,7 @@ defmodule CrucibleBridge.ModelRef do
   @spec parse(String.t()) :: {:ok, remote()} | {:error, Error.t()}
   def parse("embedded:" <> name) when name != "", do: {:ok, {:embedded, name}}
   def parse("local:" <> rest) when rest != "", do: local(rest)
+  def parse("hub:" <> rest) when rest != "", do: hub(rest)
   def parse("tinker:" <> rest) when rest != "", do: tinker(rest)
 
   def parse("openai:" <> rest = text) do
@@ -92,7 +97,7 @@ defmodule CrucibleBridge.ModelRef do
 
   defp find(text, _opts) when is_binary(text), do: parse(text)
 
-  defp find({kind, _} = resolved, _opts) when kind in [:embedded, :local, :tinker, :openai, :v1, :held],
+  defp find({kind, _} = resolved, _opts) when kind in [:embedded, :local, :hub, :tinker, :openai, :v1, :held],
     do: {:ok, resolved}
 
   defp find(%Model{} = model, _opts), do: {:ok, {:held, model}}
@@ -185,6 +190,13 @@ defmodule CrucibleBridge.ModelRef do
     end
   end
 
+  defp hub(text) do
+    with {:ok, repo_id, options} <- read(text),
+         {:ok, fields} <- fields(options, @hub_options) do
+      {:ok, {:hub, Map.put(fields, :repo_id, repo_id)}}
+    end
+  end
+
   defp tinker(rest) do
     with {:ok, name, options} <- read(rest),
          name = if(String.starts_with?(name, "//"), do: "tinker:" <> name, else: name),
@@ -238,7 +250,8 @@ defmodule CrucibleBridge.ModelRef do
     {:error,
      Error.invalid(
        "model",
-       "is #{inspect(String.slice(text, 0, 60))}, not embedded:NAME, local:PATH, tinker:MODEL or openai:SERVER/MODEL"
+       "is #{inspect(String.slice(text, 0, 60))}, not embedded:NAME, local:PATH, hub:OWNER/NAME, tinker:MODEL " <>
+         "or openai:SERVER/MODEL"
      )}
   end
 end

@@ -3,8 +3,8 @@ defmodule CrucibleBridge.Specification do
   What to evaluate, of keywords as a caller writes them.
 
     * `:model` - see `CrucibleBridge.ModelRef`, whose options may stand beside it
-    * `:dataset` - see `CrucibleBridge.Dataset`, whose options may stand beside it; `:limit`, `:shuffle_seed` and
-      `:skip_malformed` are the message's
+    * `:dataset` - see `CrucibleBridge.Dataset`, whose options may stand beside it; `:limit`, `:shuffle_seed`,
+      `:skip_malformed` and `:where` (a map of metadata) are the message's
     * `:evaluators` - one or a list of: a kind, `"accuracy"` or `:accuracy`; `{kind, options}`, of which `:name` is the
       evaluator's own; a `CrucibleBridge.V1.EvaluatorSpec`
     * `:sampling` - keywords or a map: `:max_tokens`, `:temperature` (0, greedy, if absent), `:top_p`, `:top_k`, `:seed`,
@@ -20,7 +20,7 @@ defmodule CrucibleBridge.Specification do
   alias CrucibleBridge.Specification.{Samples, Values}
   alias CrucibleBridge.Wire.Message
 
-  @of_dataset ~w(dataset limit shuffle_seed skip_malformed)a ++ Dataset.options()
+  @of_dataset ~w(dataset limit shuffle_seed skip_malformed where)a ++ Dataset.options()
   @planned ~w(evaluators sampling limits metric_prefix labels)a ++ @of_dataset
   @of_run ~w(model evaluation_id run_id step correlation_id)a
   @known @planned ++ @of_run ++ ModelRef.options()
@@ -73,6 +73,7 @@ defmodule CrucibleBridge.Specification do
   def model_ref({:v1, ref}), do: ref
   def model_ref({:embedded, name}), do: %V1.ModelRef{model: {:embedded, name}}
   def model_ref({:local, fields}), do: %V1.ModelRef{model: {:local, struct!(V1.LocalModel, fields)}}
+  def model_ref({:hub, fields}), do: %V1.ModelRef{model: {:hub, struct!(V1.HubModel, fields)}}
   def model_ref({:tinker, fields}), do: %V1.ModelRef{model: {:tinker, struct!(V1.TinkerModel, fields)}}
   def model_ref({:openai, fields}), do: %V1.ModelRef{model: {:openai, struct!(V1.OpenAIModel, fields)}}
   def model_ref({:held, %{name: name}}), do: %V1.ModelRef{model: {:orchestrator, %V1.OrchestratorModel{name: name}}}
@@ -137,8 +138,8 @@ defmodule CrucibleBridge.Specification do
         {:ok, nil}
 
       given ->
-        # The worker shuffles before it limits, so it must see all.
-        reading = if opts[:shuffle_seed], do: Keyword.delete(opts, :limit), else: opts
+        # The worker filters and shuffles before it limits, so it must see all.
+        reading = if opts[:shuffle_seed] || opts[:where], do: Keyword.delete(opts, :limit), else: opts
         with {:ok, source} <- Dataset.read(given, reading), do: Samples.dataset(source, opts)
     end
   end

@@ -17,6 +17,20 @@ defmodule CrucibleBridge.DatasetTest do
              {:ok, {:hub, "openai/gsm8k", %{"split" => "test", "input" => "question"}}}
   end
 
+  test "files have formats and columns, and a question mark of a name is spelled" do
+    assert Dataset.read("csv:q.csv") == {:ok, {:file, :csv, "q.csv", %{}}}
+    assert Dataset.read("jsonl:what%3F 50%25.jsonl") == {:ok, {:jsonl, "what? 50%25.jsonl"}}
+
+    assert Dataset.read("jsonl:q%3F.jsonl?input=question&target=a%26b") ==
+             {:ok, {:file, :jsonl, "q?.jsonl", %{"input" => "question", "target" => "a&b"}}}
+
+    assert Dataset.read("parquet:q.parquet?") == {:ok, {:file, :parquet, "q.parquet", %{}}}
+
+    for text <- ["csv:a?input", "csv:a?=b", "csv:a?input=", "csv:"] do
+      assert {:error, %Error{field: "dataset"}} = Dataset.read(text)
+    end
+  end
+
   test "handles of Kitchen and data sets of CrucibleDatasets are their items" do
     items = [%{id: "a", input: "1+1=", expected: "2"}]
     expected = samples(items)

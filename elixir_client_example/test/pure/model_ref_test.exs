@@ -12,6 +12,7 @@ defmodule CrucibleBridge.ModelRefTest do
     assert {:ok, {:embedded, "arithmetic@320"}} = ModelRef.parse("embedded:arithmetic@320")
     assert {:ok, {:local, %{path: "/models/a b"}}} = ModelRef.parse("local:/models/a b")
     assert {:ok, {:local, %{path: "runs/7"}}} = ModelRef.parse("runs/7")
+    assert {:ok, {:hub, %{repo_id: "Qwen/Qwen3-0.6B"}}} = ModelRef.parse("hub:Qwen/Qwen3-0.6B")
     assert {:ok, {:openai, %{server: "vllm", model: "org/name"}}} = ModelRef.parse("openai:vllm/org/name")
     assert {:ok, {:tinker, %{base_model: "Qwen/Qwen3-8B"}}} = ModelRef.parse("tinker:Qwen/Qwen3-8B")
     assert {:ok, {:tinker, %{state_path: "tinker://r/weights/9"}}} = ModelRef.parse("tinker://r/weights/9")
@@ -20,6 +21,9 @@ defmodule CrucibleBridge.ModelRefTest do
   test "options stand behind a question mark, and signs are spelled" do
     assert {:ok, {:local, fields}} = ModelRef.parse("local:a%3Fb?adapter=c%26d&device=cuda:0")
     assert fields == %{path: "a?b", adapter_path: "c&d", device: "cuda:0"}
+
+    assert {:ok, {:hub, %{repo_id: "o/n", revision: "step/100", dtype: "float16"}}} =
+             ModelRef.parse("hub:o/n?revision=step/100&dtype=float16")
 
     assert {:ok, {:tinker, %{model_path: "tinker://r/weights/9", service: "two"}}} =
              ModelRef.parse("tinker://r/weights/9?kind=model&service=two")
@@ -33,6 +37,7 @@ defmodule CrucibleBridge.ModelRefTest do
           "nosuch:x",
           "local:a?b",
           "local:a?nosuch=1",
+          "hub:o/n?split=test",
           "tinker://r?kind=x",
           "local:a?b=%GG"
         ] do

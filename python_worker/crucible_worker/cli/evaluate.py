@@ -43,15 +43,16 @@ _Model = Annotated[
     list[str],
     typer.Option(
         metavar="MODEL",
-        help="embedded:NAME@STEP, local:PATH below a model root, openai:SERVER/MODEL, tinker://PATH or tinker:BASE; "
-        "repeatable: each further one is compared with the first.",
+        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH or "
+        "tinker:BASE; repeatable: each further one is compared with the first.",
     ),
 ]
 _Data = Annotated[
     str | None,
     typer.Option(
         metavar="DATA",
-        help="builtin:NAME, jsonl:PATH below a data root, or hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
+        help="builtin:NAME; jsonl:PATH, csv:PATH or parquet:PATH below a data root, where needed with "
+        "?input=COLUMN&target=COLUMN; or hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
     ),
 ]
 _Evaluators = Annotated[
@@ -97,6 +98,20 @@ _Samples = Annotated[
         metavar="N", min=1, help="Take the first N samples, of each data set of a suite; with --task, of each task."
     ),
 ]
+_Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Take only samples whose metadata has this value, before shuffling and --samples; repeatable.",
+    ),
+]
+_ShuffleSeed = Annotated[
+    int | None, typer.Option(metavar="N", help="Take the samples in an order shuffled by this seed.")
+]
+_Concurrency = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Samples in flight at once. [default: the worker's default_concurrency]"),
+]
 _MaxTokens = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample. [default: 256]")
 ]
@@ -129,6 +144,9 @@ def evaluate(
     suite: _Suite = None,
     only: _Only = None,
     samples: _Samples = None,
+    where: _Where = None,
+    shuffle_seed: _ShuffleSeed = None,
+    concurrency: _Concurrency = None,
     max_tokens: _MaxTokens = None,
     temperature: _Temperature = None,
     seed: _Seed = None,
@@ -177,6 +195,9 @@ def evaluate(
         suite=suite,
         only=only or (),
         samples=samples,
+        where=where or (),
+        shuffle_seed=shuffle_seed,
+        concurrency=concurrency,
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,

@@ -24,6 +24,8 @@ _REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition, Alrea
 _FLAGS = {
     "model": "--model",
     "dataset.limit": "--samples",
+    "dataset.where": "--where",
+    "dataset.shuffle_seed": "--shuffle-seed",
     "dataset": "--data",
     "option": "--option",
     "sampling.max_tokens": "--max-tokens",
@@ -31,6 +33,7 @@ _FLAGS = {
     "sampling.seed": "--seed",
     "sampling.stop": "--stop",
     "limits.max_unscored": "--max-unscored",
+    "limits.concurrency": "--concurrency",
     "suite": "--suite",
     "evaluation_id": "--id",
     "evaluators": "--evaluator",

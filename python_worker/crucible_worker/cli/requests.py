@@ -18,6 +18,7 @@ from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
     EvaluatorSpec,
+    FileFormat,
     Limits,
     ModelRef,
     SamplingParams,
@@ -38,7 +39,10 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
-_SUITES_SAY = ("data", "tasks", "evaluators", "options", "max_tokens", "temperature", "seed", "stop", "max_unscored")
+_SUITES_SAY = (
+    *("data", "where", "shuffle_seed", "tasks", "evaluators", "options", "max_tokens", "temperature", "seed", "stop"),
+    "max_unscored",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,9 @@ class Typed:
     suite: str | None = None
     only: Sequence[str] = ()
     samples: int | None = None
+    where: Sequence[str] = ()
+    shuffle_seed: int | None = None
+    concurrency: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
@@ -166,6 +173,9 @@ def _asked(typed: Typed, model: str) -> Asked:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
         raise InvalidField("--task", "stands in place of --data: give one of them")
+    for option, given in (("--where", bool(typed.where)), ("--shuffle-seed", typed.shuffle_seed is not None)):
+        if typed.tasks and given:
+            raise InvalidField(option, "is for --data: a task of Inspect chooses its own questions")
     if not typed.tasks and (typed.data is None or not typed.evaluators):
         missing = "--data" if typed.data is None else "--evaluator"
         raise InvalidField(missing, "is needed, unless --suite or --task says what is evaluated")
@@ -185,7 +195,7 @@ def _asked(typed: Typed, model: str) -> Asked:
             evaluators=evaluators if not typed.tasks else of_tasks(evaluators, typed.samples),
             dataset=_samples(typed),
             sampling=None if typed.tasks and not _says_how_to_sample(typed) else sampling,
-            limits=Limits(max_unscored=typed.max_unscored),
+            limits=Limits(max_unscored=typed.max_unscored, concurrency=typed.concurrency),
         ),
         model=model,
         label=model,
@@ -196,7 +206,9 @@ def _samples(typed: Typed) -> Dataset:
     if typed.tasks:
         return dataset_of(typed.tasks)
     assert typed.data is not None  # looked at before
-    return dataclasses.replace(_dataset(typed.data), limit=typed.samples)
+    return dataclasses.replace(
+        _dataset(typed.data), limit=typed.samples, shuffle_seed=typed.shuffle_seed, where=_filter(typed.where)
+    )
 
 
 def _says_how_to_sample(typed: Typed) -> bool:
@@ -218,8 +230,22 @@ def _model(text: str) -> ModelRef:
         if _HUB_NAME.fullmatch(text):
             name = text.rpartition("/")[2]
             cure = f"to fetch it from the Hugging Face hub: hf download {text} --local-dir {name}, then local:{name}"
+            if "/" in text:
+                cure = f"a model of the Hugging Face hub, or of its cache here, is hub:{text}"
             raise InvalidField(error.field, f"{error.message}; {cure}") from None
         raise
+
+
+def _filter(texts: Sequence[str]) -> dict[str, str]:
+    """Read "KEY=VALUE"; a key has no "=" in it."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            raise InvalidField("--where", f"is {text[:60]!r}, not KEY=VALUE, for instance level=easy")
+        if found.setdefault(key, value) != value:
+            raise InvalidField("--where", f"asks for two values of {key[:60]!r}; a sample has one")
+    return found
 
 
 def _dataset(text: str) -> Dataset:
@@ -227,9 +253,11 @@ def _dataset(text: str) -> Dataset:
     try:
         return Dataset.of(text)
     except InvalidField as error:
-        if ":" not in text and (Path(text).is_file() or text.endswith(".jsonl")):
+        suffix = Path(text).suffix.removeprefix(".")
+        if ":" not in text and (Path(text).is_file() or suffix in list(FileFormat)):
+            scheme = suffix if suffix in list(FileFormat) else FileFormat.JSONL
             raise InvalidField(
-                error.field, f"{error.message}; did you mean {_below_root('data', 'jsonl', text)}?"
+                error.field, f"{error.message}; did you mean {_below_root('data', scheme, text)}?"
             ) from None
         if text in BUILTIN_DATASETS:
             raise InvalidField(error.field, f"{error.message}; did you mean builtin:{text}?") from None
@@ -253,7 +281,9 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
         evaluators=planned.evaluators,
         dataset=dataclasses.replace(planned.dataset, limit=min(limits, default=None)),
         sampling=planned.sampling,
-        limits=planned.limits,
+        limits=planned.limits
+        if typed.concurrency is None
+        else dataclasses.replace(planned.limits, concurrency=typed.concurrency),
         metric_prefix=planned.metric_prefix,
         labels=planned.labels,
     )

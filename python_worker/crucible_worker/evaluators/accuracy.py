@@ -126,6 +126,8 @@ class Accuracy:
     """Whether thoughts are graded: "remove" or "keep"."""
     clean: Cleaning = NO_CLEANING
     """What of an answer is graded."""
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
 
     @property
     def others(self) -> Mapping[str, ModelRef]:
@@ -214,6 +216,8 @@ class AsAccuracy:
 
     KIND: ClassVar[str]
     """What it is called in errors."""
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
     answering: Accuracy
     """Who asks and judges."""
 

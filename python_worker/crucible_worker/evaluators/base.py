@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
+    Conversation,
     EvaluatorInfo,
     Metrics,
     ModelRef,
@@ -32,7 +33,9 @@ __all__ = [
     "HoldsProcesses",
     "Outcome",
     "SampleContext",
+    "as_asked",
     "stops_itself",
+    "wants_answers",
 ]
 
 
@@ -186,6 +189,25 @@ def stops_itself(evaluator: Evaluator) -> bool:
     No time-out of the engine is for it. It ends at the `bound` of its context, with what it has found by then.
     """
     return getattr(evaluator, "stops_itself", False)
+
+
+def wants_answers(evaluator: Evaluator) -> bool:
+    """Whether it has a model answer, and compares: of a conversation it wants what was asked, apart from the answer."""
+    return getattr(evaluator, "wants_answers", False)
+
+
+def as_asked(sample: Sample) -> Sample:
+    """A sample as an evaluator gets it that `wants_answers`.
+
+    Of a conversation without targets that ends with the assistant's message, that message is the target, and the
+    conversation before it is asked.
+    """
+    if sample.targets or not isinstance(sample.input, Conversation):
+        return sample
+    *asked, last = sample.input.messages
+    if last.role != "assistant" or not asked:
+        return sample
+    return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=(last.content,))
 
 
 class EvaluatorType(Protocol):

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
@@ -138,6 +138,8 @@ class ClassificationType:
 class Classification:
     """Asks as `multiple_choice` or `accuracy` does, with the labels as every sample's choices."""
 
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
     asking: Accuracy | MultipleChoice
     """Who asks and judges."""
     labels: Sequence[str]

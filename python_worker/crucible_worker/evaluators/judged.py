@@ -22,6 +22,8 @@ class Judged:
 
     KIND: ClassVar[str]
     """What it is called in errors."""
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
     judge: ModelRef
     """Who judges."""
     judge_sampling: SamplingParams

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -139,6 +139,8 @@ class MultipleChoiceType:
 class MultipleChoice:
     """Measures the choices of a sample, and compares them with what its targets name."""
 
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
     measure: Measure = Measure.SUM
     """What decides the verdict."""
     form: ChoiceForm = ChoiceForm.TEXT

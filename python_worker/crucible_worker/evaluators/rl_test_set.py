@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -77,6 +77,8 @@ class RLTestSetType:
 class RLTestSet:
     """Makes a group of rollouts of each sample."""
 
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
     chosen: Chosen
     """What the options say."""
     answering: Answering

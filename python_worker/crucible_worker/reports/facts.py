@@ -10,12 +10,14 @@ from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
     Evaluation,
+    FileDataset,
     HubDataset,
     InlineDataset,
     JsonlDataset,
     SampleResult,
     ServerEngine,
     Usage,
+    format_file,
     format_hub,
     format_model,
 )
@@ -91,12 +93,13 @@ def format_dataset(dataset: Dataset) -> str:
     match dataset.source:
         case BuiltinDataset(name):
             words = [f"builtin:{name}"]
-        case JsonlDataset(path):
-            words = [f"jsonl:{path}"]
+        case JsonlDataset() | FileDataset():
+            words = [format_file(dataset.source)]
         case HubDataset():
             words = [f"hub:{format_hub(dataset.source)}"]
         case InlineDataset():
             words = ["inline"]
+    words += [f"{key} = {value}" for key, value in sorted(dataset.where.items())]
     if dataset.limit is not None:
         words.append(f"limit {dataset.limit:,}")
     if dataset.shuffle_seed is not None:

@@ -21,10 +21,12 @@ from crucible_bridge.errors import (
 )
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluateRequest, ModelUsage, PlannedEvaluation, Problem
+from crucible_bridge.types import Dataset, EvaluateRequest, EvaluatorSpec, ModelUsage, PlannedEvaluation, Problem
 from crucible_worker.backends.base import HeldModel, Model
+from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
+from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
@@ -117,8 +119,21 @@ class Admission:
             BridgeError: limits, evaluators or data set are refused; nothing was started.
         """
         _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
+        await self._load(planned.dataset, await self._preparer.evaluators(planned))
+
+    async def read(self, dataset: Dataset) -> LoadedDataset:
+        """The samples of a data set, as an evaluation would get them.
+
+        Raises:
+            BridgeError: see `runs.datasets.load`.
+        """
+        return await self._load(dataset)
+
+    async def _load(
+        self, dataset: Dataset, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...] = ()
+    ) -> LoadedDataset:
         try:
-            await self._preparer.load(planned, await self._preparer.evaluators(planned))
+            return await self._preparer.load(dataset, evaluators)
         except Cancelled:
             if self.draining:
                 raise draining_error() from None

@@ -19,12 +19,15 @@ from crucible_bridge.types import (
     Conversation,
     Dataset,
     Datum,
+    FileDataset,
+    FileFormat,
     HubDataset,
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
     JsonlDataset,
     ModelInputChunk,
+    RowReader,
     Sample,
     TokensChunk,
 )
@@ -32,8 +35,12 @@ from crucible_worker.runs.hub.loading import read_rows
 from crucible_worker.runs.jsonl import find_file, read_lines
 from crucible_worker.runs.specification import KeptSamples
 from crucible_worker.runs.spool import MalformedSample, SpooledSamples, shuffle_key, spool
+from crucible_worker.runs.tables.loading import read_table
 
-__all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "load"]
+__all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "field_of", "load"]
+
+_SHOWN_VALUES, _SHOWN_CHARS, _SHOWN_QUERY = 10, 40, 400
+"""Of a filter that no sample passes, what its error shows: values of a key that there are, and characters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +66,22 @@ def load(
 
     A sample without an id gets its index in the source, from 0. Shuffling sorts by SHA-256 of seed and id, so that the
     order is the same in every version of Python and adding a sample leaves the others in their order; the limit is
-    applied after it. The whole source is checked, whatever the limit; of the hub's, where nothing is shuffled, only so
-    much as the limit asks for.
+    applied after it. The whole source is checked, whatever the limit; of the hub's, where nothing is shuffled and
+    nothing is filtered, only so much as the limit asks for.
 
     Args:
         dataset: what to load.
-        data_roots: JSONL files lie below these.
+        data_roots: files lie below these.
         builtins: data sets that ship with the worker, by name.
         spool_dir: where samples of large files lie while they are evaluated; the system's temporary directory if None.
         hub_network: whether the Hugging Face hub may be asked, or its cache here alone is read.
         go_on: called for every line of a file, and again and again after that; raises to have the loading given up.
 
     Raises:
-        InvalidField: it is empty (reason EMPTY_DATASET), an id is there twice (DUPLICATE_SAMPLE_ID), a line is
-            malformed and not to be skipped (MALFORMED_LINE), or the limit is below 1.
+        InvalidField: it is empty, or `where` leaves nothing of it (reason EMPTY_DATASET), an id is there twice
+            (DUPLICATE_SAMPLE_ID), a line is malformed and not to be skipped (MALFORMED_LINE), a file is not of its
+            format (MALFORMED_FILE), its columns fit two shapes (AMBIGUOUS_COLUMNS) or lack one that is asked for
+            (NO_SUCH_COLUMN), or the limit is below 1.
         NotFound: there is no such file or built-in data set.
         PermissionDenied: the path leads out of the data roots, or the file cannot be read.
         FailedPrecondition: a file is asked for, and the worker has no data root.
@@ -86,10 +95,11 @@ def load(
             return _kept(samples, dataset, go_on)
         case InlineDataset(samples):
             field, loaded = "dataset.inline", _identified(samples, "dataset.inline")
-        case JsonlDataset(path):
-            field = "dataset.jsonl_path"
-            lines = read_lines(find_file(path, data_roots, field), field, go_on)
-            loaded = spool(lines, spool_dir, field=field, skip_malformed=dataset.skip_malformed, go_on=go_on)
+        case JsonlDataset() | FileDataset():
+            field = field_of(dataset.source)
+            loaded = _from_file(
+                dataset, dataset.source, find_file(dataset.source.path, data_roots, field), spool_dir, go_on
+            )
         case HubDataset():
             field, loaded = "dataset.hub", _from_hub(dataset, dataset.source, spool_dir, hub_network, go_on)
         case BuiltinDataset(name):
@@ -102,26 +112,78 @@ def _finished(
 ) -> LoadedDataset:
     if not loaded:
         raise InvalidField(field, "holds no sample", reason=Reason.EMPTY_DATASET)
+    if dataset.where:
+        loaded = _chosen(loaded, dataset.where, go_on)
     samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit, go_on)
     return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
 
 
 def _kept(samples: KeptSamples, dataset: Dataset, go_on: Callable[[], None]) -> LoadedDataset:
-    key = (dataset.limit, dataset.shuffle_seed)
+    key = (dataset.limit, dataset.shuffle_seed, tuple(sorted(dataset.where.items())))
     if key not in samples.loaded:
         field = "dataset.inline"
         samples.loaded[key] = _finished(_identified(samples, field), dataset, field, go_on)
     return samples.loaded[key]
 
 
+def field_of(source: JsonlDataset | FileDataset) -> str:
+    """Where a request names a file."""
+    return "dataset.jsonl_path" if isinstance(source, JsonlDataset) else "dataset.file"
+
+
+def _from_file(
+    dataset: Dataset, source: JsonlDataset | FileDataset, path: Path, spool_dir: Path | None, go_on: Callable[[], None]
+) -> SpooledSamples:
+    field = field_of(source)
+    kind, columns = ("jsonl", {}) if isinstance(source, JsonlDataset) else (source.format, source.columns)
+    rows = RowReader(columns, field=field, cure=f"name the columns, as in {kind}:PATH?input=question&target=answer")
+    if isinstance(source, JsonlDataset) or source.format is FileFormat.JSONL:
+        noun, lines = "line", read_lines(path, field, rows, go_on)
+    else:
+        noun, lines = "row", read_table(path, source, rows, go_on)
+    with contextlib.closing(lines):
+        return spool(lines, spool_dir, field=field, noun=noun, skip_malformed=dataset.skip_malformed, go_on=go_on)
+
+
 def _from_hub(
     dataset: Dataset, source: HubDataset, spool_dir: Path | None, network: bool, go_on: Callable[[], None]
 ) -> SpooledSamples:
-    limit = dataset.limit if dataset.shuffle_seed is None else None
+    limit = dataset.limit if dataset.shuffle_seed is None and not dataset.where else None
     with contextlib.closing(read_rows(source, network=network, limit=limit, go_on=go_on)) as rows:
         return spool(
             rows, spool_dir, field="dataset.hub", noun="row", skip_malformed=dataset.skip_malformed, go_on=go_on
         )
+
+
+def _chosen(
+    samples: SpooledSamples | list[Sample], where: Mapping[str, str], go_on: Callable[[], None]
+) -> SpooledSamples | list[Sample]:
+    """Those whose metadata has all these values; a malformed line has none.
+
+    Raises:
+        InvalidField: there is none (EMPTY_DATASET), with values that there are.
+    """
+    there: dict[str, dict[str, None]] = {key: {} for key in where}
+
+    def is_meant(sample: Sample | MalformedSample) -> bool:
+        go_on()
+        metadata = {} if isinstance(sample, MalformedSample) else sample.metadata
+        for key, values in there.items():
+            if key in metadata and len(values) < _SHOWN_VALUES:
+                values[metadata[key][:_SHOWN_CHARS]] = None
+        return all(metadata.get(key) == value for key, value in where.items())
+
+    if isinstance(samples, SpooledSamples):
+        samples.choose(is_meant)
+        chosen: SpooledSamples | list[Sample] = samples
+    else:
+        chosen = [sample for sample in samples if is_meant(sample)]
+    if not chosen:
+        asked = " and ".join(f"{key} = {value[:_SHOWN_CHARS]}" for key, value in where.items())
+        known = "; ".join(f"{key} is {', '.join(values) or 'never there'}" for key, values in there.items())
+        problem = f"asks for {asked[:_SHOWN_QUERY]}, and no sample has it; in the metadata {known[:_SHOWN_QUERY]}"
+        raise InvalidField("dataset.where", problem, reason=Reason.EMPTY_DATASET)
+    return chosen
 
 
 def _ordered(
@@ -176,7 +238,7 @@ def _fingerprint(samples: Iterable[Sample | MalformedSample], go_on: Callable[[]
 
 def _canonical(sample: Sample | MalformedSample) -> list[object]:
     if isinstance(sample, MalformedSample):
-        return ["malformed", sample.id, sample.problem.message]
+        return ["malformed", sample.id, sample.fault]
     match sample.input:
         case Conversation(messages):
             asked: object = ["conversation", [[message.role, message.content] for message in messages]]

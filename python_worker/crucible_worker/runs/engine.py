@@ -37,7 +37,16 @@ from crucible_bridge.types import (
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import EngineModel, Model
 from crucible_worker.backends.metering import Meter
-from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
+from crucible_worker.evaluators.base import (
+    AsksOthers,
+    Evaluator,
+    HoldsProcesses,
+    Outcome,
+    SampleContext,
+    as_asked,
+    stops_itself,
+    wants_answers,
+)
 from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.prices import priced
@@ -266,6 +275,8 @@ class Attempt:
     async def _run(self, place: Place) -> tuple[SampleResult, Usage | Meter | None]:
         spec, evaluator = self._plan.evaluators[place.evaluator]
         sample = self._plan.samples[place.position]
+        if wants_answers(evaluator) and isinstance(sample, Sample):
+            sample = as_asked(sample)
         patience, stops = self._patience(), stops_itself(evaluator)
         model = GatedModel(self._plan.model, self._gate, patience.answered)
         others = others_of(self._plan, place.evaluator, self._gate, patience.answered)

@@ -17,6 +17,7 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
+    Dataset,
     EvaluateRequest,
     Evaluation,
     EvaluationState,
@@ -31,6 +32,7 @@ from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.comparison import Comparisons
+from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived import Life
@@ -170,6 +172,14 @@ class Evaluations:
     def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
         """The plans of this journal; the arguments say how a plan becomes the bytes that are kept, and back."""
         return EvaluationPlans(self._journal, self._admission, encode, decode)
+
+    async def read_dataset(self, dataset: Dataset) -> LoadedDataset:
+        """The samples of a data set, as an evaluation would get them.
+
+        Raises:
+            BridgeError: see `runs.datasets.load`.
+        """
+        return await self._admission.read(dataset)
 
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
         """Start an evaluation, or go on with it; the flag says that it was there already.

@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
-from crucible_bridge.types import Dataset, HubDataset, JsonlDataset, format_hub
-from crucible_worker.runs.datasets import LoadedDataset
+from crucible_bridge.types import Dataset, FileDataset, HubDataset, JsonlDataset, format_file, format_hub
+from crucible_worker.runs.datasets import LoadedDataset, field_of
 from crucible_worker.runs.jsonl import find_file
 from crucible_worker.runs.spool import SpooledSamples
 
@@ -51,19 +51,21 @@ class FilesAtHand:
             BridgeError: as `runs.datasets.load` does.
         """
         match dataset.source:
-            case JsonlDataset() as source:
+            case JsonlDataset() | FileDataset() as source:
                 return self._load_file(dataset, source, load)
             case HubDataset(revision=str()) as source:
                 return self._load_commit(dataset, source, load)
             case _:
                 return load()
 
-    def _load_file(self, dataset: Dataset, source: JsonlDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
+    def _load_file(
+        self, dataset: Dataset, source: JsonlDataset | FileDataset, load: Callable[[], LoadedDataset]
+    ) -> LoadedDataset:
         began = time.time_ns()
         before = self._identity(source)
         if before is None:
             return load()
-        key = (dataset, before)
+        key = (format_file(source), _choice(dataset), before)
         if (kept := self._find(key)) is not None:
             return kept
         loaded = load()
@@ -74,8 +76,7 @@ class FilesAtHand:
         return loaded
 
     def _load_commit(self, dataset: Dataset, source: HubDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
-        # By its text: a source with columns cannot be hashed.
-        key = (format_hub(source), dataset.limit, dataset.shuffle_seed, dataset.skip_malformed)
+        key = (format_hub(source), _choice(dataset))
         if (kept := self._find(key)) is not None:
             return kept
         loaded = load()
@@ -101,10 +102,15 @@ class FilesAtHand:
             while len(self._kept) > MAX_AT_HAND:
                 self._kept.popitem(last=False)
 
-    def _identity(self, source: JsonlDataset) -> _Identity | None:
-        path = find_file(source.path, self._roots, "dataset.jsonl_path")
+    def _identity(self, source: JsonlDataset | FileDataset) -> _Identity | None:
+        path = find_file(source.path, self._roots, field_of(source))
         try:
             found = os.stat(path)
         except OSError:
             return None  # gone between the two: whoever reads it says so
         return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _choice(dataset: Dataset) -> Hashable:
+    """What is made of a source, by what can be hashed: mappings cannot."""
+    return dataset.limit, dataset.shuffle_seed, dataset.skip_malformed, tuple(sorted(dataset.where.items()))

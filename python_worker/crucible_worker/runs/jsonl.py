@@ -1,11 +1,9 @@
-"""Samples from JSON lines: one object a line, UTF-8.
+"""Rows from JSON lines: one object a line, UTF-8. What sample a row is, `crucible_bridge.types.rows` says.
 
     {"input": "2+2=", "target": "4"}
     {"input": [{"role": "user", "content": "2+2?"}], "targets": ["4", "four"], "id": "a", "choices": [], "metadata": {}}
 
-`input` is text or a list of messages; `target` or `targets`, not both, say what is right; ids are text or integers, and
-a target is text. Metadata that is not text is kept as JSON. Any other key is refused: a misspelt one would be lost
-silently. Empty lines at the end do not count, and a byte order mark at the beginning does not either.
+Empty lines at the end do not count, and a byte order mark at the beginning does not either.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Sample, bounds
+from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.parsing import uncollected, written
 
@@ -35,14 +33,11 @@ __all__ = [
     "MalformedLine",
     "bounded_lines",
     "find_file",
-    "kind_of",
     "line_of",
     "parsed_line",
     "read_lines",
 ]
 
-MAX_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
-"""Longest id of a sample: every event of it bears it."""
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A line longer than this, its end included, is malformed."""
 MAX_DIGITS = 1_000
@@ -59,8 +54,8 @@ _PARTS = (b"[", b"{", b'":')
 """Where lists, objects and keys begin or end; those within texts are counted as well."""
 _SKIP_BYTES = 1024 * 1024
 """What is read at once of a line that is too long: there is a look at the clock between."""
-
-_KEYS = ("id", "input", "target", "targets", "choices", "metadata")
+_EXCERPT_BYTES = 240
+"""What an error shows of a line: its beginning."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +68,8 @@ class Line:
     """What it says; its id is empty where the record has none. None where it is malformed."""
     problem: str = ""
     """What is wrong with it, to be read behind "line 17 ..."."""
+    shown: str = ""
+    """What was found in it and what is known, and how it begins; to be read behind the problem."""
 
 
 class MalformedLine(ValueError):
@@ -111,37 +108,58 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     return found
 
 
-def read_lines(path: Path, field: str, go_on: Callable[[], None] = lambda: None) -> Iterator[Line]:
+def read_lines(
+    path: Path, field: str, rows: RowReader, go_on: Callable[[], None] = lambda: None
+) -> Generator[Line, None, None]:
     """Every record of a file, in order, malformed ones included.
 
     Args:
         path: the file.
         field: of the request, which errors name.
+        rows: what reads its rows.
         go_on: called for every line and every part of a long one; raises to have this given up.
 
     Raises:
         PermissionDenied: the file cannot be read.
-        InvalidField: a line does not end within `MAX_SKIPPED_BYTES` (MALFORMED_LINE). Lines of any other fault are
-            among the results.
+        InvalidField: a line does not end within `MAX_SKIPPED_BYTES` (MALFORMED_LINE), or `rows` refuses the whole.
+            Lines of any other fault are among the results.
     """
     try:
         with path.open("rb") as file:
-            yield from _records(file, field, go_on)
+            yield from _records(file, field, rows, go_on)
     except OSError as error:
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=field) from error
+    rows.finish()
 
 
-def line_of(number: int, raw: bytes | None) -> Line:
-    """What a line of `bounded_lines` says."""
+def line_of(number: int, raw: bytes | None, rows: RowReader) -> Line:
+    """What a line of `bounded_lines` says.
+
+    Raises:
+        InvalidField: `rows` refuses the whole data set.
+    """
+    size = len(raw or b"")
+    more = ""
     try:
-        return Line(number=number, sample=_sample(parsed_line(raw), len(raw or b"")))
+        return Line(number=number, sample=rows.sample(parsed_line(raw), lambda value: written(value, size)))
     except MalformedLine as error:
-        return Line(number=number, problem=str(error))
+        problem = str(error)
+    except MalformedRow as error:
+        problem, more = str(error), error.more
     except RecursionError:  # it could be read, and cannot be written again
-        return Line(number=number, problem="is nested too deeply")
+        problem = "is nested too deeply"
+    return Line(number=number, problem=problem, shown="; ".join(filter(None, (more, _excerpt(raw)))))
 
 
-def _records(file: BinaryIO, field: str, go_on: Callable[[], None]) -> Iterator[Line]:
+def _excerpt(raw: bytes | None) -> str:
+    begins = (raw or b"").strip()
+    if not begins:
+        return ""
+    shown = ascii(begins[:_EXCERPT_BYTES].decode("utf-8", "replace"))
+    return f"it reads {shown}{'...' if len(begins) > _EXCERPT_BYTES else ''}"
+
+
+def _records(file: BinaryIO, field: str, rows: RowReader, go_on: Callable[[], None]) -> Iterator[Line]:
     number = blank = 0
     try:
         for raw in bounded_lines(file, go_on):
@@ -152,7 +170,7 @@ def _records(file: BinaryIO, field: str, go_on: Callable[[], None]) -> Iterator[
             # Lines were empty before the end after all.
             yield from (Line(number=empty, problem="is empty") for empty in range(number - blank, number))
             blank = 0
-            yield line_of(number, raw)
+            yield line_of(number, raw, rows)
     except MalformedLine as error:
         raise InvalidField(field, f"line {number} {error}", reason=Reason.MALFORMED_LINE) from error
 
@@ -257,73 +275,3 @@ def _refuse_surrogates(record: dict[str, Any], size: int) -> None:
         written(record, size).encode("utf-8")
     except UnicodeEncodeError as error:
         raise MalformedLine("holds half a surrogate pair, which is no text") from error
-
-
-def _sample(record: dict[str, Any], size: int) -> Sample:
-    for key in record:
-        if key not in _KEYS:
-            raise MalformedLine(
-                f"has an unknown key {key[:60]!r}: known are {', '.join(_KEYS)}; all else goes into metadata"
-            )
-    if "input" not in record:
-        raise MalformedLine('has no "input"')
-    identity = record.get("id", "")
-    if isinstance(identity, int) and not isinstance(identity, bool):
-        identity = str(identity)
-    if not isinstance(identity, str):
-        raise MalformedLine(f'has an "id" that is {kind_of(identity)}, not text')
-    if len(identity.encode()) > MAX_ID_BYTES:
-        raise MalformedLine(f'has an "id" of more than {MAX_ID_BYTES:,} bytes')
-    return Sample(
-        id=identity,
-        input=_input(record["input"]),
-        targets=_targets(record),
-        choices=_texts(record.get("choices", []), "choices"),
-        metadata=_metadata(record.get("metadata", {}), size),
-    )
-
-
-def _input(value: Any) -> str | Conversation:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise MalformedLine(f'has an "input" that is {kind_of(value)}, neither text nor a list of messages')
-    messages = []
-    for index, message in enumerate(value):
-        if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise MalformedLine(f'has an "input" whose message {index} is not {{"role", "content"}}')
-        if not isinstance(message["role"], str) or not isinstance(message["content"], str):
-            raise MalformedLine(f'has an "input" whose message {index} holds something else than text')
-        messages.append(ChatMessage(message["role"], message["content"]))
-    if not messages:
-        raise MalformedLine('has an "input" without messages')
-    return Conversation(tuple(messages))
-
-
-def _targets(record: dict[str, Any]) -> tuple[str, ...]:
-    if "target" in record and "targets" in record:
-        raise MalformedLine('has both "target" and "targets"')
-    if "target" in record:
-        return _texts([record["target"]], "target")
-    return _texts(record.get("targets", []), "targets")
-
-
-def _texts(value: Any, key: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise MalformedLine(f'has "{key}" that is {kind_of(value)}, not a list of texts')
-    for item in value:
-        if not isinstance(item, str):
-            raise MalformedLine(f'has "{key}" that holds {kind_of(item)}, not text')
-    return tuple(value)
-
-
-def _metadata(value: Any, size: int) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise MalformedLine(f'has "metadata" that is {kind_of(value)}, not an object')
-    return {key: item if isinstance(item, str) else written(item, size) for key, item in value.items()}
-
-
-def kind_of(value: Any) -> str:
-    """What a JSON value is, in words."""
-    kinds = {bool: "a boolean", type(None): "null", dict: "an object", list: "a list", str: "text"}
-    return kinds.get(type(value), "a number")

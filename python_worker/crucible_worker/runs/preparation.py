@@ -15,9 +15,11 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
+    Dataset,
     DatasetSource,
     EvaluateRequest,
     EvaluatorSpec,
+    FileDataset,
     HubDataset,
     InlineDataset,
     JsonlDataset,
@@ -29,7 +31,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import AsksOthers, Evaluator
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.options import load_checker
 from crucible_worker.runs.claims import Contents
@@ -149,7 +151,7 @@ class Preparer:
         self._files = FilesAtHand(sources.data_roots)
         self._threads = {
             kind: concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
-            for kind in (InlineDataset, JsonlDataset, HubDataset, BuiltinDataset)
+            for kind in (InlineDataset, JsonlDataset, FileDataset, HubDataset, BuiltinDataset)
         }
         self._quick = concurrent.futures.ThreadPoolExecutor(IDENTIFICATIONS, thread_name_prefix="identify")
         self._closed = False
@@ -211,7 +213,7 @@ class Preparer:
             BridgeError: either cannot be had; see `runs.datasets.load` and `Backend.open`.
         """
         backend = self._backend(request.model, "model")
-        loaded = await self.load(request, evaluators)
+        loaded = await self.load(request.dataset, evaluators)
         model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
         others: dict[int, Mapping[str, Model]] = {}
@@ -236,14 +238,14 @@ class Preparer:
         )
 
     async def load(
-        self, request: EvaluateRequest | PlannedEvaluation, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
+        self, dataset: Dataset, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...] = ()
     ) -> LoadedDataset:
-        """Check the samples of a request, and load its data set; gives up like `prepare`.
+        """Check the samples of a request for its evaluators, and load its data set; gives up like `prepare`.
 
         Raises:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
-        threads = self._threads[type(request.dataset.source)]
+        threads = self._threads[type(dataset.source)]
         wanted = True
 
         def go_on() -> None:
@@ -252,17 +254,17 @@ class Preparer:
             self.precedence.give_way()
 
         try:
-            await self._by(threads, _check_data, request.dataset.source, evaluators, go_on)
+            await self._by(threads, _check_data, dataset.source, evaluators, go_on)
             read = functools.partial(
                 load,
-                request.dataset,
+                dataset,
                 data_roots=self._sources.data_roots,
                 builtins=self._sources.builtins,
                 spool_dir=self._sources.spool_dir,
                 hub_network=self._sources.hub_network,
                 go_on=go_on,
             )
-            return await self._by(threads, self._files.load, request.dataset, read)
+            return await self._by(threads, self._files.load, dataset, read)
         finally:
             wanted = False
 
@@ -313,7 +315,7 @@ def _check_data(
         go_on()
         for _, evaluator in evaluators:
             try:
-                evaluator.check_sample(sample)
+                evaluator.check_sample(as_asked(sample) if wants_answers(evaluator) else sample)
             except InvalidField as error:
                 path = f"dataset.inline.samples[{index}].{error.field}"
                 raise InvalidField(path, error.message, reason=error.reason) from None

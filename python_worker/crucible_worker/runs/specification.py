@@ -95,8 +95,8 @@ class KeptSamples(tuple[Sample, ...]):
         return _samples_digest(self)
 
     @functools.cached_property
-    def loaded(self) -> dict[tuple[int | None, int | None], Any]:
-        """By limit and seed, the data sets that were made of them."""
+    def loaded(self) -> dict[tuple[Any, ...], Any]:
+        """By limit, seed and filter, the data sets that were made of them."""
         return {}
 
 

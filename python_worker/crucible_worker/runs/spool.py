@@ -33,6 +33,10 @@ MEMORY_BYTES = 4 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
 """What is gathered before it is written."""
 
+_SAMPLE_PARTS = 5
+"""Parts of a sample's record; that of a malformed line has three."""
+_MALFORMED = Reason.MALFORMED_LINE
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MalformedSample:
@@ -42,6 +46,8 @@ class MalformedSample:
     """The line's index among the file's records."""
     problem: Problem
     """What is wrong with it."""
+    fault: str
+    """Number and fault alone, without what else `problem` shows of the line: what a data set's fingerprint covers."""
 
 
 def spool(
@@ -74,7 +80,7 @@ def spool(
     for line in lines:
         go_on()
         if line.sample is None and not skip_malformed:
-            raise InvalidField(field, f"{noun} {line.number} {line.problem}", reason=Reason.MALFORMED_LINE)
+            raise InvalidField(field, _told(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED)
         samples._add(line)
     samples._end()
     return samples
@@ -113,6 +119,10 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         position = index % len(self)
         return self._at(position if self._order is None else int(self._order[position]))
 
+    def choose(self, is_meant: Callable[[Sample | MalformedSample], bool]) -> None:
+        """Keep those alone that are meant, in their order."""
+        self._order = np.array([index for index, sample in enumerate(self) if is_meant(sample)], np.uint32)
+
     def ordered(self, shuffle_seed: int | None, limit: int | None, go_on: Callable[[], None] = lambda: None) -> None:
         """Put them in the order of `shuffle_key`, if there is a seed, and take the first ones, if there is a limit.
 
@@ -121,7 +131,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             limit: how many are taken.
             go_on: called for every sample that is read for its key; raises to have this given up.
         """
-        order = np.arange(len(self), dtype=np.uint32)
+        order = np.arange(len(self), dtype=np.uint32) if self._order is None else self._order
         if shuffle_seed is not None:
             keys = bytearray()
             for sample in self:
@@ -134,7 +144,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
     def _add(self, line: Line) -> None:
         index = len(self)
         if line.sample is None:
-            record: list[object] = [line.number, line.problem]
+            record: list[object] = [line.number, line.problem, line.shown]
             self._malformed.append(index)
             self._identities.append(0)
         else:
@@ -170,13 +180,14 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
 
     def _at(self, index: int) -> Sample | MalformedSample:
         record = msgpack.unpackb(self._store.read(self._ends[index], self._ends[index + 1]))
-        if len(record) > 2:
+        if len(record) == _SAMPLE_PARTS:
             return _from_record(record)
-        number, problem = record
-        message = f"{self._noun} {number} {problem}"
+        number, problem, shown = record
+        fault = f"{self._noun} {number} {problem}"
         return MalformedSample(
             id=f"{self._noun} {number}" if index in self._taken else str(index),
-            problem=Problem(reason=Reason.MALFORMED_LINE, message=message, field=self._field),
+            problem=Problem(reason=_MALFORMED, message=_told(fault, shown), field=self._field),
+            fault=fault,
         )
 
 
@@ -229,6 +240,10 @@ class _Store:
 def shuffle_key(seed: int, identity: str) -> bytes:
     """What a shuffled data set is sorted by: SHA-256 of seed and id."""
     return hashlib.sha256(f"{seed}\0{identity}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _told(fault: str, shown: str) -> str:
+    return f"{fault}: {shown}" if shown else fault
 
 
 def _digest(identity: str) -> int:

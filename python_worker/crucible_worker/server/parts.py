@@ -12,6 +12,7 @@ from crucible_bridge.types import (
     BackendInfo,
     EmbeddedModel,
     EvaluatorInfo,
+    HubModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
@@ -81,12 +82,18 @@ async def build(settings: Settings) -> Parts:
     Raises:
         FailedPrecondition: the state directory cannot be used.
     """
-    local = LocalBackend(settings.model_roots, settings.device, settings.limits)
+    local = LocalBackend(settings.model_roots, settings.device, settings.limits, hub_network=settings.hub_network)
     openai = OpenAIBackend(settings.openai_servers, settings.environment)
     tinker = TinkerBackend(settings.tinker_services, limits=settings.limits, environment=settings.environment)
     return await build_with(
         settings,
-        backends={EmbeddedModel: local, LocalModel: local, OpenAIModel: openai, TinkerModel: tinker},
+        backends={
+            EmbeddedModel: local,
+            LocalModel: local,
+            HubModel: local,
+            OpenAIModel: openai,
+            TinkerModel: tinker,
+        },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
     )
 

@@ -18,6 +18,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.services import registration
 from crucible_worker.services.comparisons import ComparisonCalls
+from crucible_worker.services.datasets import DatasetCalls
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.paging import page_size
 from crucible_worker.services.plans import PlanCalls
@@ -36,7 +37,7 @@ SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, bounds.GET_SAMPLES_REQUEST_PAGE_SIZE_MOST
 """Page size of GetSamples: where none is given, and at most."""
 
 
-class EvaluationService(ComparisonCalls, PlanCalls):
+class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
     """Evaluations, over the wire."""
 
     def __init__(
@@ -64,6 +65,7 @@ class EvaluationService(ComparisonCalls, PlanCalls):
                 "CompareEvaluations": registration.over_messages(self._compare_evaluations),
                 "RegisterPlan": registration.over_messages(self._register_plan),
                 "NotifyStep": registration.over_messages(self._notify_step),
+                "ReadDataset": registration.over_messages(self._read_dataset),
             },
         )
 

@@ -15,7 +15,10 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationPlan,
     EvaluatorSpec,
+    FileDataset,
+    FileFormat,
     HubDataset,
+    HubModel,
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
@@ -44,6 +47,7 @@ MODELS: dict[str, ModelRef] = {
     "tinker": TinkerModel(base_model="Qwen/Qwen3-8B"),
     "tinker_paths": TinkerModel(model_path="tinker://r/s/1", state_path="tinker://r/w/1", service="other"),
     "orchestrator": OrchestratorModel("policy-7"),
+    "hub": HubModel("acme/m", revision="main", dtype="float32"),
 }
 _SPECS = (EvaluatorSpec(kind="accuracy", options={"grader": "math", "n": [1, 2.5, None, {"a": True}]}),)
 _CHUNKS = (
@@ -69,6 +73,8 @@ _DATASETS = {
     "jsonl": Dataset(source=JsonlDataset("a/b.jsonl"), skip_malformed=True),
     "hub": Dataset(source=HubDataset("openai/gsm8k", split="test", config="main", columns={"input": "question"})),
     "inline": Dataset(source=InlineDataset(_SAMPLES), limit=2),
+    "file": Dataset(source=FileDataset("a/b.csv", format=FileFormat.CSV, columns={"input": "question"})),
+    "where": Dataset(source=JsonlDataset("a/b.jsonl"), where={"level": "hard", "kind": "a"}),
 }
 _SAMPLING = {
     "greedy": SamplingParams(max_tokens=16),

@@ -32,7 +32,10 @@ from crucible_bridge.types import (
     EvaluatorKind,
     EvaluatorResult,
     EvaluatorSpec,
+    FileDataset,
+    FileFormat,
     HubDataset,
+    HubModel,
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
@@ -120,25 +123,31 @@ conversations = st.builds(Conversation, several(st.builds(ChatMessage, name, tex
 samples = st.builds(
     Sample, id=text, input=text | conversations | data, targets=several(text), choices=several(text), metadata=labels
 )
+columns = st.dictionaries(
+    st.sampled_from(["input", "target", "choices", "id"]) | name.map("metadata.{}".format), name, max_size=3
+)
+file_datasets = st.builds(
+    FileDataset, name, format=st.sampled_from([FileFormat.CSV, FileFormat.PARQUET]), columns=columns
+) | st.builds(FileDataset, name, format=st.just(FileFormat.JSONL), columns=columns.filter(bool))
 hub_datasets = st.builds(
     HubDataset,
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,9}/[A-Za-z0-9][A-Za-z0-9_-]{0,9}", fullmatch=True),
     split=st.from_regex(r"\w+(\.\w+)*", fullmatch=True),
     config=optional(st.text("ab&=% é", min_size=1)),
     revision=optional(st.text("0123456789abcdef", min_size=40, max_size=40)),
-    columns=st.dictionaries(
-        st.sampled_from(["input", "target", "choices", "id"]) | name.map("metadata.{}".format), name, max_size=3
-    ),
+    columns=columns,
 )
 datasets = st.builds(
     Dataset,
     source=st.builds(InlineDataset, several(samples))
     | st.builds(JsonlDataset, text)
     | st.builds(BuiltinDataset, text)
+    | file_datasets
     | hub_datasets,
     limit=optional(st.integers(1, 2**63 - 1)),
     shuffle_seed=optional(i64),
     skip_malformed=st.booleans(),
+    where=labels,
 )
 models = (
     st.builds(EmbeddedModel, name)
@@ -147,6 +156,14 @@ models = (
         name,
         adapter_path=optional(name),
         device=optional(st.sampled_from(["cpu", "cuda", "cuda:1"])),
+        dtype=optional(st.sampled_from(LOCAL_DTYPES)),
+    )
+    | st.builds(
+        HubModel,
+        st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,9}/[A-Za-z0-9][A-Za-z0-9_-]{0,9}", fullmatch=True),
+        revision=optional(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_/-]{0,9}", fullmatch=True)),
+        adapter_path=optional(name),
+        device=optional(st.sampled_from(["cpu", "cuda:1"])),
         dtype=optional(st.sampled_from(LOCAL_DTYPES)),
     )
     | st.builds(OpenAIModel, name.filter(lambda server: "/" not in server), name)

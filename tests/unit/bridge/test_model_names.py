@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EmbeddedModel, LocalModel, OpenAIModel, TinkerModel, format_model, parse_model
+from crucible_bridge.types import (
+    EmbeddedModel,
+    HubModel,
+    LocalModel,
+    OpenAIModel,
+    TinkerModel,
+    format_model,
+    parse_model,
+)
 from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
@@ -19,6 +27,12 @@ from tests.unit.bridge import strategies as some
         ("local:big?device=cuda:1&dtype=bfloat16", LocalModel("big", device="cuda:1", dtype="bfloat16")),
         ("local:what%3F?", LocalModel("what?")),
         ("local:50%25?adapter=a%26b%3Dc%3F", LocalModel("50%", adapter_path="a&b=c?")),
+        ("hub:Qwen/Qwen3-0.6B", HubModel("Qwen/Qwen3-0.6B")),
+        ("hub:acme/m?revision=step/100", HubModel("acme/m", revision="step/100")),
+        (
+            "hub:acme/m?revision=main&adapter=lora&device=cpu&dtype=float32",
+            HubModel("acme/m", revision="main", adapter_path="lora", device="cpu", dtype="float32"),
+        ),
         ("openai:vllm/org/name:tag", OpenAIModel("vllm", "org/name:tag")),
         ("openai:serve//models/one", OpenAIModel("serve", "/models/one")),
         ("tinker://run/sampler_weights/final", TinkerModel(model_path="tinker://run/sampler_weights/final")),
@@ -58,6 +72,14 @@ def test_every_model_is_one_text(model):
         ("local:m?device=tpu", "model.device"),
         ("local:m?device=cuda:", "model.device"),
         ("local:m?adapter=", "model.adapter_path"),
+        ("local:m?revision=main", "model"),
+        ("hub:gpt2", "model.repo_id"),
+        ("hub:../etc", "model.repo_id"),
+        ("hub:acme/m/more", "model.repo_id"),
+        ("hub:acme/m?revision=../main", "model.revision"),
+        ("hub:acme/m?revision=/etc", "model.revision"),
+        ("hub:acme/m?split=test", "model"),
+        ("hub:acme/m?dtype=float8", "model.dtype"),
         ("local:?dtype=float32", "model.path"),
         ("local:m?dtpye=float32", "model"),
         ("local:m?dtype", "model"),

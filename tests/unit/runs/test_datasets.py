@@ -1,6 +1,7 @@
 """Data sets: which samples a source holds, what is refused, and what the fingerprint tells apart."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import tracemalloc
@@ -24,11 +25,13 @@ from crucible_bridge.types import (
     InlineDataset,
     JsonlDataset,
     ModelInput,
+    RowReader,
     Sample,
     Tensor,
 )
 from crucible_worker.runs import jsonl
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
+from crucible_worker.runs.journal.records import pack
 from crucible_worker.runs.jsonl import line_of, read_lines
 from tests.tables import rows
 
@@ -60,6 +63,10 @@ def _load(
     root: Path, path: str = "data.jsonl", *, go_on: Callable[[], None] = lambda: None, **options: Any
 ) -> LoadedDataset:
     return load(Dataset(source=JsonlDataset(path), **options), data_roots=[root], builtins={}, go_on=go_on)
+
+
+def _rows() -> RowReader:
+    return RowReader({}, field="dataset.jsonl_path", cure="name the columns")
 
 
 def _inline(samples: Sequence[Sample], **options: Any) -> LoadedDataset:
@@ -117,11 +124,17 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": ["hi"]}', "message 0 is not"),
         (b'{"input": [{"role": "user"}]}', "message 0 is not"),
         (b'{"input": [{"role": "user", "content": 3}]}', "something else than text"),
-        (b'{"input": "a", "target": 4}', "holds a number, not text"),
-        (b'{"input": "a", "target": ["4"]}', "holds a list, not text"),
-        (b'{"input": "a", "targets": "4"}', "that is text, not a list"),
+        (b'{"input": "a", "target": null}', "holds null, not text"),
+        (b'{"input": "a", "target": {"value": "4"}}', "holds an object, not text"),
+        (b'{"input": "a", "target": [["4"]]}', "holds a list, not text"),
+        (b'{"input": "a", "choices": "4"}', "that is text, not a list"),
+        (b'{"input": "a", "choices": ["x"], "target": 1}', "the index of a choice, and there are 1 choices"),
         (b'{"input": "a", "target": "4", "targets": ["4"]}', 'both "target" and "targets"'),
-        (b'{"input": "a", "traget": "4"}', "unknown key 'traget'"),
+        (b'{"input": "a", "output": "4", "targets": ["4"]}', 'both "output" and "targets"'),
+        (
+            b'{"input": "a", "target": "b", "level": "x", "metadata": {"level": "y"}}',
+            '"level" as a column and in "metadata"',
+        ),
         (b'{"input": "a", "input": "b"}', "the key 'input' twice"),
         (b'{"input": "a", "id": true}', "that is a boolean"),
         (b'{"input": "a", "metadata": []}', "that is a list, not an object"),
@@ -233,7 +246,7 @@ def test_the_end_of_a_long_line_is_looked_for_within_a_bound(
 @pytest.mark.parametrize(("count", "says"), [(1_000, None), (1_001, "an integer of more than 1,000 digits")])
 def test_integers_are_bounded(count: int, says: str | None) -> None:
     """An integer has at most `MAX_DIGITS` digits: to write a longer one again takes the square of its length."""
-    line = line_of(1, b'{"input": "a", "metadata": {"x": ' + b"9" * count + b"}}")
+    line = line_of(1, b'{"input": "a", "metadata": {"x": ' + b"9" * count + b"}}", _rows())
 
     assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
 
@@ -245,7 +258,7 @@ def test_lists_objects_and_keys_of_a_line_are_bounded(
     """A line is parsed only if it has at most `MAX_LINE_PARTS`: the parser lets no other thread run among them."""
     monkeypatch.setattr(jsonl, "MAX_LINE_PARTS", 10)
     own = 6  # the record, its two keys, the object, the key and the list in it
-    line = line_of(1, b'{"input": "a", "metadata": {"x": [' + b",".join([b"[]"] * (parts - own)) + b"]}}")
+    line = line_of(1, b'{"input": "a", "metadata": {"x": [' + b",".join([b"[]"] * (parts - own)) + b"]}}", _rows())
 
     assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
 
@@ -256,7 +269,7 @@ def test_empty_lines_take_no_memory(root: Path, write: Write) -> None:
 
     tracemalloc.start()
     try:
-        records = list(read_lines(root / "data.jsonl", "dataset.jsonl_path"))
+        records = list(read_lines(root / "data.jsonl", "dataset.jsonl_path", _rows()))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -488,3 +501,14 @@ def test_no_file_makes_it_fail_otherwise(tmp_path_factory: pytest.TempPathFactor
         reason = ""
 
     assert (count > 0) is (reason != "EMPTY_DATASET") is bool(content.removeprefix(b"\xef\xbb\xbf").strip())
+
+
+def test_what_an_error_shows_of_a_line_is_no_part_of_the_fingerprint(root: Path, write: Write) -> None:
+    """A data set with lines that are skipped keeps the fingerprint that it had before errors showed the lines."""
+    write(GOOD + b"[1]\n")
+    loaded = _load(root, skip_malformed=True)
+    parts = (["sample", "0", ["text", "2+2="], ["4"], [], []], ["malformed", "1", "line 2 is a list, not an object"])
+
+    assert isinstance(loaded.samples[1], MalformedSample)
+    assert loaded.samples[1].problem.message == "line 2 is a list, not an object: it reads '[1]'"
+    assert loaded.fingerprint == hashlib.sha256(b"".join(map(pack, parts))).hexdigest()

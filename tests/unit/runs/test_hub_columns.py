@@ -6,6 +6,7 @@ import types
 import pytest
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import RowReader
 from crucible_worker.runs.hub.columns import find_columns, record_of
 from crucible_worker.runs.jsonl import line_of, parsed_line
 from tests.tables import rows
@@ -86,4 +87,4 @@ def test_an_input_that_is_none_is_a_malformed_record(value):
     raw = json.dumps(record({"input": "q"}, {"q": None}, {"q": value})).encode()
 
     assert parsed_line(raw) == {"input": value}
-    assert line_of(3, raw).problem.startswith('has an "input"')
+    assert line_of(3, raw, RowReader({}, field="dataset.hub", cure="")).problem.startswith('has an "input"')

@@ -34,14 +34,14 @@ async def test_checking_inline_samples_is_given_up_when_nobody_waits(monkeypatch
     planned = PlannedEvaluation(evaluators=(spec,), dataset=Dataset.of(samples))
     preparer = Preparer(Sources(backends={}, data_roots=(), builtins={}))
     try:
-        first = asyncio.create_task(preparer.load(planned, cast(Any, ((spec, checker),))))
+        first = asyncio.create_task(preparer.load(planned.dataset, cast(Any, ((spec, checker),))))
         await asyncio.to_thread(checker.begun.wait)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         checker.let_go.set()
 
-        loaded = await preparer.load(planned, ())
+        loaded = await preparer.load(planned.dataset, ())
     finally:
         preparer.close()
     assert checker.checked == ["s0"]

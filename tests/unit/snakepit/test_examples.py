@@ -115,6 +115,14 @@ def test_streams_tell_events(answers: dict[str, Any]):
     assert answers["subscribe"][-1]["through_sequence"] >= completed[-1]["sequence"]
 
 
+def test_data_sets_are_streamed(answers: dict[str, Any]):
+    """Chunks hold samples with their ids, and tell of the whole."""
+    (chunk,) = answers["read_dataset"]
+
+    assert [sample["text"] for sample in chunk["samples"]] == [f"{sample['id']}=" for sample in chunk["samples"]]
+    assert (len(chunk["samples"]), chunk["total"]) == (2, 815)
+
+
 def test_tensors_come_back_as_bytes(answers: dict[str, Any]):
     """Asked for as bytes, tensors lie one after the other, and the answer says what and where they are."""
     result = answers["compute_logprobs"]
@@ -144,5 +152,9 @@ def test_tools_tell_what_they_take(answers: dict[str, Any]):
     """The list of tools has each with a description and a schema."""
     listed = answers["list_tools"].value["tools"]
 
-    assert [tool["name"] for tool in listed if tool["streaming"]] == ["subscribe", "watch_evaluation"]
+    assert [tool["name"] for tool in listed if tool["streaming"]] == [
+        "read_dataset",
+        "subscribe",
+        "watch_evaluation",
+    ]
     assert all(tool["description"] and tool["parameters"]["type"] == "object" for tool in listed)

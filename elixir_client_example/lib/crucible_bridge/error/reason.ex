@@ -13,6 +13,7 @@ defmodule CrucibleBridge.Error.Reason do
   @type t ::
           :adapter_refused
           | :already_exists
+          | :ambiguous_columns
           | :answer_too_large
           | :backend_answer
           | :backend_cancelled
@@ -61,6 +62,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :extra_not_installed
           | :failed_fast
           | :failed_precondition
+          | :file_reader_died
           | :grader_failed
           | :grading_closed
           | :grading_pool
@@ -88,6 +90,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :journal_unwritable
           | :journal_version
           | :logits_not_finite
+          | :malformed_file
           | :malformed_json
           | :malformed_line
           | :malformed_message
@@ -198,20 +201,21 @@ defmodule CrucibleBridge.Error.Reason do
           | :wrong_type
 
   @reasons ~w(
-    adapter_refused already_exists answer_too_large backend_answer backend_cancelled backend_closed
-    backend_connection_lost backend_failed backend_filtered backend_forbidden backend_key
-    backend_quota backend_rate_limited backend_redirect backend_refused backend_timeout
-    backend_unauthenticated backend_unreachable bad_environment bad_evaluator bad_grader bad_group
-    bad_score bad_tests beyond_log caller_left cancelled chat_template_not_stable checkpoint_changed
-    client_closed client_failed dataset_changed dataset_not_read deadline_exceeded device_not_found
-    different_datasets draining duplicate_sample_id empty_dataset environments_closed
-    environment_ended environment_not_started environment_protocol equal_keys error
-    evaluators_differ evaluator_failed extra_not_installed failed_fast failed_precondition
-    grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
-    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob
-    inspect_ended inspect_failed inspect_not_started inspect_protocol inspect_samples_failed
-    internal invalid_field invalid_judgement invalid_schema item_timeout journal_damaged
-    journal_unreadable journal_unwritable journal_version logits_not_finite malformed_json
+    adapter_refused already_exists ambiguous_columns answer_too_large backend_answer
+    backend_cancelled backend_closed backend_connection_lost backend_failed backend_filtered
+    backend_forbidden backend_key backend_quota backend_rate_limited backend_redirect
+    backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_environment
+    bad_evaluator bad_grader bad_group bad_score bad_tests beyond_log caller_left cancelled
+    chat_template_not_stable checkpoint_changed client_closed client_failed dataset_changed
+    dataset_not_read deadline_exceeded device_not_found different_datasets draining
+    duplicate_sample_id empty_dataset environments_closed environment_ended environment_not_started
+    environment_protocol equal_keys error evaluators_differ evaluator_failed extra_not_installed
+    failed_fast failed_precondition file_reader_died grader_failed grading_closed grading_pool
+    group_too_large held_by_orchestrator held_elsewhere host_died host_not_started
+    hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob inspect_ended
+    inspect_failed inspect_not_started inspect_protocol inspect_samples_failed internal
+    invalid_field invalid_judgement invalid_schema item_timeout journal_damaged journal_unreadable
+    journal_unwritable journal_version logits_not_finite malformed_file malformed_json
     malformed_line malformed_message malformed_reply message_too_large missing_client missing_token
     model_changed model_failed model_not_found model_not_open model_refused nan_logprob not_cached
     not_ended not_finite not_found not_passable not_started no_adapter_config no_backend
@@ -237,6 +241,7 @@ defmodule CrucibleBridge.Error.Reason do
   @catalogue ~S"""
   no The directory is no LoRA adapter of this model, or stands in a model's place.
   no The id belongs to something else; take another one.
+  no The columns of the rows fit two shapes; say which column is the input and which the target.
   no The answer does not fit one message; ask for fewer items, or fewer values.
   - The server or service answered what cannot be used.
   yes The server or service gave the call up.
@@ -285,6 +290,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A package that this needs is not installed; the message names the extra.
   yes The sample was not begun, because another one had failed.
   no The request is well formed, but something that it needs is missing.
+  yes The process that reads a CSV or Parquet file died.
   no The grader failed; the worker's log has the traceback under the error id of the message.
   - The worker stops and grades no more.
   yes The processes that grade die or do not start; look at the worker's log.
@@ -294,7 +300,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The process that computes local models died.
   yes The process that computes local models cannot be started.
   no The datasets library cannot fetch or read the data set.
-  yes The process that reads data sets of the hub died.
+  yes The process that reads from the hub died.
   yes The Hugging Face hub cannot be reached.
   no A log-probability of the answer is infinite.
   yes The process of the Inspect task ended unexpectedly.
@@ -312,6 +318,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The journal cannot be written; make room on the worker's disk.
   no The journal is of another version; use another --state-dir, or the worker that wrote it.
   no The model's logits are not finite.
+  no The file is not of its format, or beyond a bound; the message says what is wrong with it.
   no A parameter is not JSON that can be read.
   no A line of the data is not a sample; the message gives its number.
   no The bytes are not a message of the method that was called.
@@ -325,7 +332,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model is no longer open in the process that computes it.
   no The model cannot be loaded; the message says why.
   no A log-probability of the answer is NaN.
-  no The hub's data set is not in the worker's cache, and the worker does not ask the hub: --hub-network lets it.
+  no It is not in the worker's cache of the hub, and the worker does not ask the hub: --hub-network lets it.
   no The evaluation is not completed; wait for its end.
   no A reward, a metric or a sum is not a finite number.
   no What the request names does not exist.
@@ -350,7 +357,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The data set is too large for memory, and cannot be written to a file; make room on the disk.
   no The model or adapter has no weights in safetensors.
   no Programs cannot be run in a sandbox at this worker; the message says why.
-  no The hub's data set has no such column; the message names those that it has.
+  no The data set has no such column; the message names those that it has.
   no No data root has the file.
   no The model gives no log-probabilities of targets.
   no The model has no tokenizer that can be loaded.

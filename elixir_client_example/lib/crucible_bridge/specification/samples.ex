@@ -5,7 +5,9 @@ defmodule CrucibleBridge.Specification.Samples do
 
   @hub_places ~w(split config revision)
 
-  @doc "The message; options are `:limit`, `:shuffle_seed` and `:skip_malformed`."
+  @formats %{csv: :FILE_FORMAT_CSV, jsonl: :FILE_FORMAT_JSONL, parquet: :FILE_FORMAT_PARQUET}
+
+  @doc "The message; options are `:limit`, `:shuffle_seed`, `:skip_malformed` and `:where`."
   @spec dataset(CrucibleBridge.Dataset.source(), keyword()) :: {:ok, V1.Dataset.t()} | {:error, Error.t()}
   def dataset({:v1, dataset}, _opts), do: {:ok, dataset}
 
@@ -17,12 +19,24 @@ defmodule CrucibleBridge.Specification.Samples do
          limit: opts[:limit],
          shuffle_seed: opts[:shuffle_seed],
          skip_malformed: opts[:skip_malformed] || false
-       }}
+       }
+       |> where(opts[:where])}
     end
+  end
+
+  defp where(dataset, nil), do: dataset
+
+  defp where(dataset, metadata) do
+    struct!(dataset, where: Map.new(metadata, fn {key, value} -> {to_string(key), to_string(value)} end))
   end
 
   defp source({:builtin, name}), do: {:ok, {:builtin, name}}
   defp source({:jsonl, path}), do: {:ok, {:jsonl_path, path}}
+
+  defp source({:file, format, path, columns}) do
+    fields = %{path: path, format: Map.fetch!(@formats, format), columns: columns}
+    {:ok, {:file, struct!(V1.FileDataset, fields)}}
+  end
 
   defp source({:hub, repo_id, options}) do
     {places, columns} = Map.split(options, @hub_places)

@@ -69,7 +69,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       messages: %{required: true}
     },
     V1.Dataset => %{
-      limit: %{least: 1}
+      limit: %{least: 1},
+      where: %{max_bytes: 1_000, max_count: 64}
     },
     V1.Datum => %{
       model_input: %{required: true}
@@ -103,6 +104,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       names: %{not_empty: true},
       language: %{one_of: ["python3", ""]}
     },
+    V1.FileDataset => %{
+      path: %{required: true},
+      format: %{required: true}
+    },
     V1.ForwardRequest => %{
       model: %{required: true},
       data: %{required: true}
@@ -135,6 +140,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.HubDataset => %{
       repo_id: %{required: true},
       split: %{required: true}
+    },
+    V1.HubModel => %{
+      repo_id: %{required: true},
+      dtype: %{one_of: ["float32", "bfloat16", "float16"]}
     },
     V1.ImageAssetChunk => %{
       format: %{one_of: ["png", "jpeg"]}
@@ -220,6 +229,11 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.RankBy => %{
       metric: %{required: true},
       goal: %{required: true}
+    },
+    V1.ReadDatasetRequest => %{
+      dataset: %{required: true},
+      offset: %{least: 0},
+      limit: %{least: 1}
     },
     V1.RegisterPlanRequest => %{
       plan: %{required: true}

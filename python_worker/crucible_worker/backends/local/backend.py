@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import BackendInfo, EmbeddedModel, LocalModel, ModelRef
+from crucible_bridge.types import BackendInfo, EmbeddedModel, HubModel, LocalModel, ModelRef
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
+from crucible_worker.backends.local.hub.cache import COMMIT, HubCache
+from crucible_worker.backends.local.hub.fetching import AT_ONCE, fetch
 from crucible_worker.backends.local.model import HostedModel, HostedModels
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from crucible_worker.backends.local.process import HostProcess
@@ -28,10 +31,14 @@ _NEEDED_BY_ADAPTERS = ("peft",)
 _HOST = "crucible_worker.backends.local.host"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 """Weights and tokenizers come from disk alone."""
+_TRUE = ("1", "ON", "YES", "TRUE")
+"""How the library reads a variable that says so."""
 
 
 class LocalBackend:
-    """Hugging Face causal language models, run by torch in a child process; it opens LocalModel and EmbeddedModel refs.
+    """Hugging Face causal language models, run by torch in a child process.
+
+    It opens references to local models, to those of the hub, and to embedded ones.
 
     Nothing is started or imported before the first `open`. The host process ends with the worker, whatever ends it.
 
@@ -39,15 +46,24 @@ class LocalBackend:
         model_roots: directories below which local models may lie; without one, only embedded models open.
         device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
         limits: of the worker; the defaults if None.
+        hub_network: whether models may be fetched from the Hugging Face hub, else those in its cache are opened.
     """
 
     def __init__(
-        self, model_roots: Sequence[Path] = (), device: str = "auto", limits: WorkerLimits | None = None
+        self,
+        model_roots: Sequence[Path] = (),
+        device: str = "auto",
+        limits: WorkerLimits | None = None,
+        *,
+        hub_network: bool = False,
     ) -> None:
         self._roots = tuple(model_roots)
         self._device = device
         self._host = HostProcess(_HOST, [f"--device={device}"], _OFFLINE, limits)
         self._models = HostedModels(self._host)
+        self._cache = HubCache(os.environ)
+        self._asks_hub = hub_network and not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE)
+        self._fetches = asyncio.Semaphore(AT_ONCE)
 
     def info(self, kind: Kind = "local") -> BackendInfo:
         """What this backend is for local models or for embedded ones. Imports nothing."""
@@ -58,41 +74,55 @@ class LocalBackend:
         return BackendInfo(name="local", unavailable=missing or no_root)
 
     async def check(self, model: ModelRef) -> None:
-        """Look whether a model's files are there, and are files that can be opened; their weights are not read."""
-        await asyncio.to_thread(self._find, model)
+        """Look whether a model's files are there, and are files that can be opened; their weights are not read.
+
+        A model of the hub that is to be fetched is looked at once it was.
+        """
+        if not (isinstance(model, HubModel) and self._asks_hub):
+            await asyncio.to_thread(self._find, model)
 
     async def open(self, model: ModelRef) -> HostedModel:
         """Open a model, load it if its files have changed, start the host if need be.
 
         Raises:
-            NotFound: there is no such model.
+            NotFound: there is no such model, or the hub's is not in the cache (NOT_CACHED).
+            Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or what asks it has died (HUB_READER_DIED).
             PermissionDenied: the path leads out of the roots.
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), or the files are refused
                 (PICKLED_WEIGHTS_REFUSED, NO_SAFETENSORS, NO_MODEL_CONFIG, NO_ADAPTER_CONFIG, ADAPTER_REFUSED,
                 MODEL_REFUSED).
             BackendError: the host failed; retryable if it died.
         """
-        return await self._models.open(self._find(model))
+        commit = None
+        if isinstance(model, HubModel) and self._asks_hub and not self._is_pinned_here(model):
+            _refuse_missing()
+            async with self._fetches:
+                commit = await fetch(model)
+        return await self._models.open(self._find(model, commit))
 
     async def aclose(self) -> None:
         """End the host, within a second. Idempotent."""
         await self._host.aclose()
 
-    def _find(self, model: ModelRef) -> Checkpoint:
-        if missing := _missing(_NEEDED, "local"):
-            raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
+    def _is_pinned_here(self, model: HubModel) -> bool:
+        """Whether it is a commit that the cache has: that never changes, and need not be asked for."""
+        return bool(model.revision and COMMIT.fullmatch(model.revision)) and self._cache.is_whole(model)
+
+    def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:
+        _refuse_missing()
         refuse_absent_cuda(getattr(model, "device", None) or self._device)
         match model:
             case EmbeddedModel(name):
                 return Checkpoint(directory=registry.path(name))
-            case LocalModel():
-                return self._find_local(model)
+            case LocalModel(path):
+                return self._checkpoint(model, resolve(self._roots, path), self._roots)
+            case HubModel():
+                return self._checkpoint(model, self._cache.snapshot(model, commit), (self._cache.repository(model),))
             case _:
-                raise InvalidField("model", f"is a {type(model).__name__}, neither local nor embedded")
+                raise InvalidField("model", f"is a {type(model).__name__}, neither local, nor of the hub, nor embedded")
 
-    def _find_local(self, model: LocalModel) -> Checkpoint:
-        directory = resolve(self._roots, model.path)
-        check_files(directory, self._roots)
+    def _checkpoint(self, model: LocalModel | HubModel, directory: Path, roots: Sequence[Path]) -> Checkpoint:
+        check_files(directory, roots)
         adapter = None
         if model.adapter_path is not None:
             if missing := _missing(_NEEDED_BY_ADAPTERS, "lora"):
@@ -100,6 +130,11 @@ class LocalBackend:
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
+
+
+def _refuse_missing() -> None:
+    if missing := _missing(_NEEDED, "local"):
+        raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
 
 
 def _missing(needed: Sequence[str], extra: str) -> str:

@@ -17,9 +17,12 @@ from crucible_worker.below_roots import LeadsOut, find_below
 __all__ = [
     "ADAPTER_CONFIG",
     "ADAPTER_WEIGHTS",
+    "PICKLED_SUFFIXES",
+    "RELEVANT_SUFFIXES",
     "adapter_files",
     "check_adapter",
     "check_files",
+    "has_all_shards",
     "model_files",
     "resolve",
 ]
@@ -29,9 +32,10 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """Its weights."""
 
-_RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
+RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 """Configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
-_PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
+PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
+"""Weights that can run code."""
 _INDEX = "model.safetensors.index.json"
 
 
@@ -72,7 +76,7 @@ def model_files(directory: Path) -> tuple[Path, ...]:
         NotFound: the directory is gone.
     """
     try:
-        return tuple(sorted(f for f in directory.iterdir() if f.suffix in _RELEVANT_SUFFIXES and f.is_file()))
+        return tuple(sorted(f for f in directory.iterdir() if f.suffix in RELEVANT_SUFFIXES and f.is_file()))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"the model directory {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
 
@@ -87,7 +91,7 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
     files = model_files(directory)
     names = {file.name for file in files}
     if not any(file.suffix == ".safetensors" for file in files):
-        if any(file.suffix in _PICKLED_SUFFIXES for file in directory.iterdir()):
+        if any(file.suffix in PICKLED_SUFFIXES for file in directory.iterdir()):
             raise FailedPrecondition(
                 f"{directory.name!r} holds pickled weights, which can run code; save it as safetensors",
                 reason=Reason.PICKLED_WEIGHTS_REFUSED,
@@ -112,6 +116,15 @@ def _without_weights(directory: Path) -> str:
     return f"{text}: save the model there with save_pretrained()"
 
 
+def has_all_shards(directory: Path) -> bool:
+    """Whether all weights are there that the index of a sharded checkpoint names; true of others.
+
+    Raises:
+        FailedPrecondition: the index is malformed.
+    """
+    return all(shard.is_file() for shard in _shards(directory))
+
+
 def adapter_files(directory: Path) -> tuple[Path, ...]:
     """The files that make an adapter what it is; what a training run leaves beside them does not count."""
     return directory / ADAPTER_CONFIG, directory / ADAPTER_WEIGHTS
@@ -128,7 +141,7 @@ def check_adapter(directory: Path, roots: Sequence[Path]) -> None:
     if not config.is_file():
         raise FailedPrecondition(f"{directory.name!r} holds no {ADAPTER_CONFIG}", reason=Reason.NO_ADAPTER_CONFIG)
     if not weights.is_file():
-        if any(file.suffix in _PICKLED_SUFFIXES for file in directory.iterdir()):
+        if any(file.suffix in PICKLED_SUFFIXES for file in directory.iterdir()):
             raise FailedPrecondition(
                 f"the adapter {directory.name!r} holds pickled weights, which can run code; save it as safetensors",
                 reason=Reason.PICKLED_WEIGHTS_REFUSED,

@@ -9,8 +9,9 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types.rows import SHAPES, TEXT
 
-__all__ = ["FIELD", "Column", "find_columns", "record_of"]
+__all__ = ["FIELD", "Column", "find_columns", "record_of", "row_of", "whole_rows"]
 
 FIELD = "dataset.hub.columns"
 """Where a request names columns."""
@@ -48,6 +49,34 @@ def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> lis
     if "target" in wanted and "targets" in wanted:
         raise InvalidField(FIELD, f"says not whether the column target or targets is to be taken; there are {there}")
     return [_find(key, column, features) for key, column in wanted.items()]
+
+
+def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
+    """Every column that can be told in text, if the rows have a shape by which they are known without a mapping.
+
+    Rows with an input are not among them: of these, the columns that are called as the keys are taken, and no others.
+
+    Args:
+        features: as `find_columns` takes them.
+    """
+    plain = {name: feature for name, feature in features.items() if _is_plain(feature)}
+    if "input" in features or not any(shape.fits(plain) for shape in (*SHAPES, TEXT)):
+        return None
+    return [_find(name, name, plain) for name in plain]
+
+
+def _is_plain(feature: Any) -> bool:
+    """Whether values of a type can be told in text: those of images, sounds and bytes cannot."""
+    if isinstance(feature, Mapping):
+        return all(map(_is_plain, feature.values()))
+    if hasattr(feature, "feature"):
+        return _is_plain(feature.feature)
+    return hasattr(feature, "names") or (type(feature).__name__ == "Value" and "binary" not in feature.dtype)
+
+
+def row_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+    """A row of `whole_rows`, classes by their names."""
+    return {column.key: _named(row[column.key], column.labels) for column in columns}
 
 
 def _find(key: str, column: str, features: Mapping[str, Any]) -> Column:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import Any
 
 from datasets import config, load_dataset_builder
 from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError
-from huggingface_hub import HfApi, set_client_factory
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-from huggingface_hub.utils import get_session
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, Unavailable
 from crucible_bridge.reasons import Reason
+from crucible_worker.hub_requests import SILENT_SECONDS, bound_silence, is_of_network
 from crucible_worker.runs.hub.loading import FIELD
 
 __all__ = ["fetched"]
-
-_SILENT_SECONDS = 30.0
-"""How long the hub may send nothing, each time it is asked; but for its first question it is asked some six times."""
-_BUSY = 429
-_SERVER_ERRORS = 500
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +26,11 @@ def fetched(request: dict[str, Any]) -> Any:
     Raises:
         BridgeError: see `runs.hub.loading.read_rows`.
     """
-    _bound_silence()
+    bound_silence()
     try:
         # Asked first, and once: the library would ask for half a minute.
         api = HfApi(endpoint=config.HF_ENDPOINT)
-        commit = api.dataset_info(request["repo_id"], revision=request["revision"], timeout=_SILENT_SECONDS).sha
+        commit = api.dataset_info(request["repo_id"], revision=request["revision"], timeout=SILENT_SECONDS).sha
     except Exception as error:
         raise _problem(request, error) from error
     try:
@@ -59,28 +47,9 @@ def fetched(request: dict[str, Any]) -> Any:
     return builder
 
 
-def _bound_silence() -> None:
-    """Have every request of the library end that nobody answers.
-
-    Some it makes without any bound, and each process that waits for ever keeps another data set from being read.
-    """
-    made = get_session()  # of httpx or httpx2: whichever the library has
-    client = type(made)
-    hooks = {**made.event_hooks, "request": [*made.event_hooks["request"], _bounded]}
-    set_client_factory(lambda: client(event_hooks=hooks, follow_redirects=True, timeout=_SILENT_SECONDS))
-
-
-def _bounded(request: Any) -> None:
-    given = request.extensions.get("timeout", {})
-    request.extensions["timeout"] = {
-        each: _SILENT_SECONDS if given.get(each) is None else min(given[each], _SILENT_SECONDS)
-        for each in ("connect", "read", "write", "pool")
-    }
-
-
 def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
     """What the library's error means; its text may hold signed addresses, and is for the worker's log."""
-    if any(_is_of_network(cause) for cause in _causes(error)):
+    if is_of_network(error):
         return _unreachable()
     missing = (DatasetNotFoundError, DataFilesNotFoundError, RepositoryNotFoundError, RevisionNotFoundError)
     if isinstance(error, missing):
@@ -109,20 +78,3 @@ def _unreachable() -> Unavailable:
         retryable=True,
         field=FIELD,
     )
-
-
-def _causes(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
-
-
-def _is_of_network(error: BaseException) -> bool:
-    if isinstance(error, HfHubHTTPError):
-        status = error.response.status_code
-        return status == _BUSY or status >= _SERVER_ERRORS
-    client = importlib.import_module(type(get_session()).__module__.partition(".")[0])  # httpx or httpx2, as above
-    network = (ConnectionError, TimeoutError, client.TransportError, LocalEntryNotFoundError, OfflineModeIsEnabled)
-    return isinstance(error, network)

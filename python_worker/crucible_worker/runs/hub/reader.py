@@ -1,27 +1,22 @@
 """The child process that reads a hub's data set: `python -m crucible_worker.runs.hub.reader`.
 
-It reads a request, one line of JSON, from its input, and ends when that is closed. It writes a line for every row, and
-one for its end or what went wrong. Only it imports `datasets`.
+Only it imports `datasets`.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import json
 import logging
-import os
-import sys
-import threading
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import error_to_map
 from crucible_worker.runs.hub.columns import FIELD as COLUMNS
-from crucible_worker.runs.hub.columns import find_columns, record_of
-from crucible_worker.runs.hub.loading import END, ERROR, FIELD, ROW
+from crucible_worker.runs.hub.columns import find_columns, record_of, row_of, whole_rows
+from crucible_worker.runs.hub.loading import FIELD
+from crucible_worker.runs.row_process import answer
 
 __all__ = ["main", "rows"]
 
@@ -33,17 +28,7 @@ _log = logging.getLogger(__name__)
 
 def main() -> None:
     """Answer one request."""
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # libraries print
-    request = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
-    try:
-        for row in rows(request):
-            replies.write(ROW + json.dumps(row, ensure_ascii=False, default=_plain).encode() + b"\n")
-        replies.write(END + b"\n")
-    except BridgeError as error:
-        replies.write(ERROR + json.dumps(error_to_map(error)).encode() + b"\n")
-    replies.flush()
+    answer(rows, _plain)
 
 
 def _plain(value: object) -> str:
@@ -51,12 +36,6 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal):
         return str(value)
     raise InvalidField(COLUMNS, f"names one of type {type(value).__name__}, which cannot be told in text")
-
-
-def _end_with(requests: BinaryIO) -> None:
-    """End when the worker closes the pipe or dies: nothing here is worth waiting for."""
-    requests.read()
-    os._exit(1)
 
 
 def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -71,7 +50,8 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     data = _opened(request)
     if data is None:
         return
-    columns = find_columns(request["columns"], data.features)
+    whole = None if request["columns"] else whole_rows(data.features)
+    columns = whole or find_columns(request["columns"], data.features)
     # Others may be large, or be decoded as they are read.
     data = data.select_columns(list(dict.fromkeys(column.path[0] for column in columns)))
     if request["limit"] is not None:
@@ -79,7 +59,8 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         for batch in data.iter(_BATCH_ROWS):
             for values in zip(*batch.values(), strict=True):
-                yield record_of(dict(zip(batch, values, strict=True)), columns)
+                row = dict(zip(batch, values, strict=True))
+                yield row_of(row, columns) if whole else record_of(row, columns)
     except Exception as error:
         raise _refused(request, error) from error
 

@@ -24,6 +24,8 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluatorResult,
     EvaluatorSpec,
+    FileDataset,
+    FileFormat,
     HubDataset,
     InlineDataset,
     JsonlDataset,
@@ -36,8 +38,10 @@ from crucible_bridge.types import (
     ServerEngine,
     Usage,
     Verdict,
+    format_file,
     format_hub,
     format_model,
+    parse_file,
     parse_hub,
     parse_model,
 )
@@ -114,6 +118,8 @@ def request_to_record(request: EvaluateRequest) -> bytes:
                 "limit": request.dataset.limit,
                 "shuffle_seed": request.dataset.shuffle_seed,
                 "skip_malformed": request.dataset.skip_malformed,
+                # Left out where it is empty: an older worker reads the row, too.
+                **({"where": dict(request.dataset.where)} if request.dataset.where else {}),
             },
             "sampling": None if request.sampling is None else _fields(request.sampling),
             "limits": _fields(request.limits),
@@ -316,6 +322,8 @@ def _source_to_pair(source: DatasetSource) -> tuple[str, str]:
             return "inline", ""
         case JsonlDataset(path):
             return "jsonl", path
+        case FileDataset():
+            return "file", format_file(source)
         case HubDataset():
             return "hub", format_hub(source)
         case BuiltinDataset(name):
@@ -326,6 +334,9 @@ def _source_from_pair(pair: Sequence[str]) -> DatasetSource:
     kind, name = pair
     if kind == "jsonl":
         return JsonlDataset(name)
+    if kind == "file":
+        file_format, _, path = name.partition(":")
+        return parse_file(FileFormat(file_format), path)
     if kind == "hub":
         return parse_hub(name)
     if kind == "builtin":

@@ -1,0 +1,320 @@
+r"""Rows of data sets as people have them, and the sample that each of them is.
+
+    {"input": "2+2=", "target": "4"}
+    {"question": "2+2?", "answer": "Two and two.\n#### 4", "level": "easy"}
+    {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+
+A mapping says which column is what; without one the row has one of `SHAPES`. Every other column becomes metadata, as
+text: numbers, lists and objects as JSON. A null is no value; as a target it is a fault, as a sample without a target
+would be measured in another way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
+from crucible_bridge.types.columns import METADATA
+from crucible_bridge.types.data import ChatMessage, Conversation, Sample
+
+__all__ = ["SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
+
+_SHOWN_NAMES, _SHOWN_CHARS = 10, 40
+"""Columns that an error names, and characters of each."""
+_NEEDED = ("input", "target", "targets")
+"""Of a mapping, what every row must have."""
+_OPTIONAL = frozenset({"input", "id", "choices", "metadata"})
+"""What a row without a target has, if it is to have none."""
+_LETTERS = 26
+_MARK = "####"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Columns by which a row is known."""
+
+    input: str
+    """The column of the input, which is needed."""
+    needs: str | None = None
+    """Another one that is needed."""
+    targets: tuple[str, ...] = ()
+    """Columns of what is right, of which a row has at most one."""
+
+    def fits(self, names: Mapping[str, Any]) -> bool:
+        """Whether a row of these columns has this shape."""
+        return self.input in names and (self.needs is None or self.needs in names)
+
+    def __str__(self) -> str:
+        targets = " | ".join(self.targets)
+        return f"{{{self.input}, {targets}}}" if targets else f"{{{self.input}}}"
+
+
+SHAPES = (
+    Shape(input="input", targets=("target", "output", "targets")),
+    Shape(input="question", needs="answer", targets=("answer",)),
+    Shape(input="prompt", needs="completion", targets=("completion",)),
+    Shape(input="messages"),
+)
+"""Of which a row may fit one alone."""
+TEXT = Shape(input="text")
+"""Counts only if none of the others fits."""
+_ANSWERED = SHAPES[1]
+
+
+class MalformedRow(ValueError):
+    """A row is no sample; the message is read behind its number."""
+
+    def __init__(self, message: str, more: str = "") -> None:
+        super().__init__(message)
+        self.more = more
+        """What was found in place of what is known."""
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class RowReader:
+    """Reads the rows of one data set, in order."""
+
+    def __init__(self, columns: Mapping[str, str], *, field: str, cure: str) -> None:
+        """Read them by a mapping, or by the shape of the first one if it is empty.
+
+        Args:
+            columns: which column is what: "input", "target", "metadata.level".
+            field: of the request, which errors name.
+            cure: what can be done if columns fit two shapes, or none.
+        """
+        self._columns, self._field, self._cure = columns, field, cure
+        self._shape: Shape | None = None
+        self._target = ""
+        self._unseen = dict(columns)
+        self._seen: dict[str, None] = {}
+
+    def sample(self, row: Mapping[str, Any], write: Callable[[Any], str] = _dumps) -> Sample:
+        """The sample that a row is; its id is empty if the row has none.
+
+        Args:
+            row: values by column, as JSON has them.
+            write: JSON of a value that becomes text.
+
+        Raises:
+            MalformedRow: it is none.
+            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS): the whole data set is refused.
+        """
+        if self._columns:
+            return self._mapped(row, write)
+        shape = self._shape_of(row)
+        given = [key for key in shape.targets if key in row]
+        # Of columns that are there for other rows' sake, the one with a value counts.
+        given = [key for key in given if row[key] is not None] or given[:1]
+        if len(given) > 1:
+            raise MalformedRow(f'has both "{given[0]}" and "{given[1]}"')
+        self._refuse_misspelt(row, given)
+        choices = _choices(row.get("choices"), "choices")
+        if not isinstance(row.get("metadata"), Mapping | None):
+            raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
+        metadata = _others(row, (shape.input, *shape.targets, "choices", "id"), write)
+        targets: tuple[str, ...] = ()
+        if given:
+            answer = row[given[0]]
+            targets = _targets(answer, given[0], choices)
+            if shape is _ANSWERED and isinstance(answer, str) and (short := last_line_answer(answer)) is not None:
+                targets = (short,)
+                metadata.setdefault(given[0], answer)
+        return Sample(
+            id=_identity(row.get("id")),
+            input=_asked(row[shape.input], shape.input),
+            targets=targets,
+            choices=choices,
+            metadata=metadata,
+        )
+
+    def finish(self) -> None:
+        """Refuse a mapping that names a column which no row had.
+
+        Raises:
+            InvalidField: there is one (NO_SUCH_COLUMN).
+        """
+        for key, column in self._unseen.items():
+            there = _named(self._seen)
+            raise InvalidField(
+                f'{self._field}.columns["{key}"]',
+                f"is {column[:200]!r}, which is no column; there are {there}",
+                reason=Reason.NO_SUCH_COLUMN,
+            )
+
+    def _shape_of(self, row: Mapping[str, Any]) -> Shape:
+        fitting = [shape for shape in SHAPES if shape.fits(row)]
+        if len(fitting) > 1:
+            raise InvalidField(
+                self._field,
+                f"has rows of two shapes, {fitting[0]} and {fitting[1]}, with the columns {_named(row)}; {self._cure}",
+                reason=Reason.AMBIGUOUS_COLUMNS,
+            )
+        if self._shape is None:
+            if not fitting and not TEXT.fits(row):
+                known = ", ".join(map(str, (*SHAPES, TEXT)))
+                raise MalformedRow('has no "input"', f"found: {_named(row)}; known: {known}; {self._cure}")
+            self._shape = fitting[0] if fitting else TEXT
+        if not self._shape.fits(row):
+            missing = self._shape.input if self._shape.input not in row else self._shape.needs
+            raise MalformedRow(f'has no "{missing}"', f"found: {_named(row)}; the rows before are {self._shape}")
+        return self._shape
+
+    def _refuse_misspelt(self, row: Mapping[str, Any], given: Sequence[str]) -> None:
+        """Refuse a row without a target that has another column in its place, where rows before it have targets."""
+        self._target = self._target or (given[0] if given else "")
+        if self._target and not given and not row.keys() <= _OPTIONAL:
+            raise MalformedRow(f'has no "{self._target}", as rows before it have', f"found: {_named(row)}")
+
+    def _mapped(self, row: Mapping[str, Any], write: Callable[[Any], str]) -> Sample:
+        values: dict[str, Any] = {}
+        for key, column in self._columns.items():
+            found, value = _looked_up(row, column)
+            if found:
+                self._unseen.pop(key, None)
+                values[key] = value
+        if self._unseen:
+            self._seen.update(dict.fromkeys(list(row)[:_SHOWN_NAMES]))
+        if "input" not in self._columns:
+            raise InvalidField(f"{self._field}.columns", f"says not which column is the input; there are {_named(row)}")
+        for key in _NEEDED:
+            if key in self._columns and key not in values:
+                column = self._columns[key][:_SHOWN_CHARS]
+                raise MalformedRow(f'has no column "{column}", which is the {key}', f"found: {_named(row)}")
+        used = {column if column in row else column.partition(".")[0] for column in self._columns.values()}
+        metadata = _others(row, used, write)
+        for key, value in values.items():
+            if key.startswith(METADATA) and value is not None:
+                metadata[key.removeprefix(METADATA)] = value if isinstance(value, str) else write(value)
+        choices = _choices(values.get("choices"), self._columns.get("choices", ""))
+        of_targets = "targets" if "targets" in values else "target"
+        return Sample(
+            id=_identity(values.get("id")),
+            input=_asked(values["input"], self._columns["input"]),
+            targets=_targets(values[of_targets], self._columns[of_targets], choices) if of_targets in values else (),
+            choices=choices,
+            metadata=metadata,
+        )
+
+
+def last_line_answer(text: str) -> str | None:
+    """What stands behind "####" in the last line of an answer with its reasoning, as in GSM8K; None elsewhere."""
+    before, mark, answer = text.rpartition(_MARK)
+    answer = answer.strip()
+    if not mark or not answer or "\n" in answer or (before and not before.endswith("\n")):
+        return None
+    return answer
+
+
+def _looked_up(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
+    """Whether a row has a column, or a field of one behind a dot, and its value; a column's name may hold a dot."""
+    if column in row:
+        return True, row[column]
+    value: Any = row
+    for part in column.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return False, None
+        value = value[part]
+    return True, value
+
+
+def _others(row: Mapping[str, Any], used: Iterable[str], write: Callable[[Any], str]) -> dict[str, str]:
+    """What is no part of the sample itself; an object called "metadata" is taken apart."""
+    known = row.get("metadata")
+    if isinstance(known, Mapping):
+        metadata = {key: item if isinstance(item, str) else write(item) for key, item in known.items()}
+        left_out = {*used, "metadata"}
+    else:
+        metadata, left_out = {}, set(used)
+    for key, item in row.items():
+        if key in left_out or item is None:
+            continue
+        if key in metadata:
+            raise MalformedRow(f'has "{key[:_SHOWN_CHARS]}" as a column and in "metadata"')
+        metadata[key] = item if isinstance(item, str) else write(item)
+    return metadata
+
+
+def _identity(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MalformedRow(f'has an "id" that is {kind_of(value)}, not text')
+    if len(value.encode()) > SAMPLE_ID_MAX_BYTES:
+        raise MalformedRow(f'has an "id" of more than {SAMPLE_ID_MAX_BYTES:,} bytes')
+    return value
+
+
+def _asked(value: Any, key: str) -> str | Conversation:
+    if isinstance(value, str):
+        return value
+    article = "an" if key.startswith(tuple("aeiou")) else "a"
+    if not isinstance(value, list):
+        raise MalformedRow(f'has {article} "{key}" that is {kind_of(value)}, neither text nor a list of messages')
+    messages = []
+    for index, message in enumerate(value):
+        if not isinstance(message, Mapping) or _told(message) != {"role", "content"}:
+            raise MalformedRow(f'has {article} "{key}" whose message {index} is not {{"role", "content"}}')
+        if not isinstance(message["role"], str) or not isinstance(message["content"], str):
+            raise MalformedRow(f'has {article} "{key}" whose message {index} holds something else than text')
+        messages.append(ChatMessage(message["role"], message["content"]))
+    if not messages:
+        raise MalformedRow(f'has {article} "{key}" without messages')
+    return Conversation(tuple(messages))
+
+
+def _told(message: Mapping[str, Any]) -> set[str]:
+    return {key for key, value in message.items() if value is not None}
+
+
+def _targets(value: Any, key: str, choices: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(value, int) and not isinstance(value, bool) and choices:
+        return (_letter(value, key, choices),)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        message = value[0]
+        if _told(message) == {"role", "content"} and message["role"] == "assistant":
+            value = message["content"]
+    return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
+
+
+def _letter(index: int, key: str, choices: Sequence[str]) -> str:
+    if not 0 <= index < len(choices):
+        raise MalformedRow(f'has "{key}" that is {index}, the index of a choice, and there are {len(choices)} choices')
+    return chr(ord("A") + index) if len(choices) <= _LETTERS else choices[index]
+
+
+def _choices(value: Any, key: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise MalformedRow(f'has "{key}" that is {kind_of(value)}, not a list of texts')
+    return tuple(_text(item, key) for item in value)
+
+
+def _text(value: Any, key: str) -> str:
+    if isinstance(value, int | float):
+        return _dumps(value)
+    if not isinstance(value, str):
+        raise MalformedRow(f'has "{key}" that holds {kind_of(value)}, not text')
+    return value
+
+
+def _named(names: Iterable[str]) -> str:
+    known = [name[:_SHOWN_CHARS] for name in names]
+    more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
+    return ", ".join(known[:_SHOWN_NAMES]) + more if known else "no column"
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
+    kinds = {bool: "a boolean", type(None): "null", dict: "an object", list: "a list", str: "text"}
+    return kinds.get(type(value), "a number")

@@ -1,0 +1,85 @@
+"""Where the cache of the Hugging Face hub has a model: `models--OWNER--NAME/snapshots/COMMIT`, by the library's layout.
+
+The files there are links to `blobs`, in the same folder; a branch or tag is a file in `refs` that holds its commit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from crucible_bridge.errors import BridgeError, NotFound
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import HubModel
+from crucible_worker.backends.local.paths import check_files, has_all_shards
+
+__all__ = ["COMMIT", "FIELD", "HubCache"]
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+FIELD = "model.hub"
+"""Where a request names a model of the hub."""
+
+_MAIN = "main"
+_MAX_REF_BYTES = 100
+
+
+class HubCache:
+    """The cache of the hub, as the environment of the worker says where it is."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.root = _root(environment)
+        """The folder of all repositories."""
+
+    def repository(self, model: HubModel) -> Path:
+        """The folder of a model's repository, whether it is there or not: all files of the model lie below it."""
+        return self.root / f"models--{model.repo_id.replace('/', '--')}"
+
+    def snapshot(self, model: HubModel, commit: str | None = None) -> Path:
+        """The folder of a model's files.
+
+        Args:
+            model: which.
+            commit: of its repository; that of its revision if None.
+
+        Raises:
+            NotFound: the cache does not have it (NOT_CACHED).
+        """
+        commit = commit or self._commit(model)
+        directory = None if commit is None else self.repository(model) / "snapshots" / commit
+        if directory is None or not directory.is_dir():
+            revision = f" of revision {model.revision!r}" if model.revision else ""
+            raise NotFound(
+                f"is {model.repo_id!r}{revision}, which is not in the worker's cache; the worker does not ask the hub",
+                reason=Reason.NOT_CACHED,
+                field=FIELD,
+            )
+        return directory
+
+    def is_whole(self, model: HubModel) -> bool:
+        """Whether the cache has all that is needed of a model."""
+        try:
+            directory = self.snapshot(model)
+            check_files(directory, (self.repository(model),))
+            return has_all_shards(directory)
+        except BridgeError:
+            return False
+
+    def _commit(self, model: HubModel) -> str | None:
+        if model.revision is not None and COMMIT.fullmatch(model.revision):
+            return model.revision
+        try:
+            with (self.repository(model) / "refs" / (model.revision or _MAIN)).open(encoding="ascii") as file:
+                commit = file.read(_MAX_REF_BYTES).strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return commit if COMMIT.fullmatch(commit) else None
+
+
+def _root(environment: Mapping[str, str]) -> Path:
+    """As the library finds it."""
+    if named := environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(named).expanduser()
+    if home := environment.get("HF_HOME"):
+        return Path(home).expanduser() / "hub"
+    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface" / "hub"

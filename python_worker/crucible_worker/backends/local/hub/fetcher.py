@@ -1,0 +1,104 @@
+"""The child process that fetches a model of the hub: `python -m crucible_worker.backends.local.hub.fetcher PARENT`.
+
+It reads a request, JSON, from its input, and writes the commit that the cache has then, or what went wrong. It ends
+with the worker whose process id it is given.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, Unavailable
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.local.frames import error_to_map
+from crucible_worker.backends.local.hub.cache import FIELD
+from crucible_worker.backends.local.paths import PICKLED_SUFFIXES, RELEVANT_SUFFIXES
+from crucible_worker.hub_requests import SILENT_SECONDS, bound_silence, is_of_network
+from crucible_worker.lifetime import die_with
+
+__all__ = ["main"]
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Answer one request."""
+    die_with(int(sys.argv[1]))
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries print
+    request = json.loads(sys.stdin.buffer.read())
+    bound_silence()
+    try:
+        answer: dict[str, Any] = {"commit": _fetched(request["repo_id"], request["revision"])}
+    except BridgeError as error:
+        answer = {"error": error_to_map(error)}
+    json.dump(answer, replies)
+    replies.close()
+
+
+def _fetched(repo_id: str, revision: str | None) -> str:
+    try:
+        # Asked first, and with a bound: what has no safetensors need not be fetched.
+        info = HfApi().model_info(repo_id, revision=revision, timeout=SILENT_SECONDS)
+        names = [sibling.rfilename for sibling in info.siblings or () if "/" not in sibling.rfilename]
+        wanted = _wanted(repo_id, names)
+        folder = snapshot_download(repo_id, revision=revision, allow_patterns=[glob.escape(name) for name in wanted])
+    except BridgeError:
+        raise
+    except Exception as error:
+        raise _problem(repo_id, revision, error) from error
+    commit = Path(folder).name
+    if commit != info.sha:  # the hub was lost since, and the library has taken what the cache has
+        raise _unreachable()
+    return commit
+
+
+def _wanted(repo_id: str, names: list[str]) -> list[str]:
+    """The files that make a model, of those at the top of its repository."""
+    suffixes = {Path(name).suffix for name in names}
+    if ".safetensors" not in suffixes:
+        if suffixes & PICKLED_SUFFIXES:
+            raise FailedPrecondition(
+                f"{repo_id!r} holds pickled weights, which can run code; a revision with safetensors is needed",
+                reason=Reason.PICKLED_WEIGHTS_REFUSED,
+                field=FIELD,
+            )
+        raise FailedPrecondition(f"{repo_id!r} has no *.safetensors", reason=Reason.NO_SAFETENSORS, field=FIELD)
+    return [name for name in names if Path(name).suffix in RELEVANT_SUFFIXES]
+
+
+def _problem(repo_id: str, revision: str | None, error: Exception) -> BridgeError:
+    """What the library's error means; its text may hold signed addresses, and is for the worker's log."""
+    if is_of_network(error):
+        return _unreachable()
+    if isinstance(error, (RepositoryNotFoundError, RevisionNotFoundError)):
+        of = f" of revision {revision!r}" if revision else ""
+        return NotFound(
+            f"is {repo_id!r}{of}, which the hub has not, or does not show to this worker",
+            reason=Reason.MODEL_NOT_FOUND,
+            field=FIELD,
+        )
+    _log.error("model %s cannot be fetched", repo_id, exc_info=error)
+    return FailedPrecondition(f"cannot be fetched: {type(error).__name__}", reason=Reason.MODEL_REFUSED, field=FIELD)
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable(
+        "names a model of the Hugging Face hub, which cannot be reached",
+        reason=Reason.HUB_UNREACHABLE,
+        retryable=True,
+        field=FIELD,
+    )
+
+
+if __name__ == "__main__":
+    main()

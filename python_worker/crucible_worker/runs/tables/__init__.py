@@ -1,0 +1,1 @@
+"""Files of rows and columns, CSV and Parquet, read by a child process: only it imports a reader of theirs."""

@@ -1,0 +1,140 @@
+"""Rows of comma-separated values; read in the child process only, whose bound on a field it sets.
+
+The first row names the columns. A cell is text; those of lists and objects hold JSON.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
+from crucible_worker.runs.jsonl import MAX_LINE_BYTES
+from crucible_worker.runs.row_process import Fault
+from crucible_worker.runs.tables.loading import FIELD
+
+__all__ = ["MAX_COLUMNS", "csv_rows"]
+
+MAX_COLUMNS = 10_000
+"""Columns of a file."""
+
+_JSON = frozenset({"targets", "choices", "messages", "metadata"})
+_OPTIONAL = frozenset({"target", "output", "answer", "completion", "id"})
+"""An empty cell of these columns is no value."""
+
+
+class _TooLong(ValueError):
+    """A row does not end."""
+
+
+def csv_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any] | Fault]:
+    """The rows of a file, by column.
+
+    Args:
+        path: the file.
+        columns: which column is what; empty if their names say so.
+
+    Raises:
+        InvalidField: it has no columns, one twice, too many, or a row does not end (MALFORMED_FILE).
+        OSError: it cannot be read.
+    """
+    csv.field_size_limit(MAX_LINE_BYTES)
+    with open(path, "rb") as file:
+        records = _records(file)
+        names = _header(next(records, None))
+        cells = _Cells(columns)
+        for record in records:
+            if isinstance(record, Fault):
+                yield record
+            elif len(record) != len(names):
+                yield Fault(f"has {len(record):,} fields, and the first row names {len(names):,} columns")
+            else:
+                yield {name: cells.value(name, cell) for name, cell in zip(names, record) if name}
+
+
+def _records(file: BinaryIO) -> Iterator[list[str] | Fault]:
+    lines = _Lines(file)
+    reader = csv.reader(lines, strict=True)
+    number = 0
+    while True:
+        number += 1
+        lines.size = 0
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except _TooLong:
+            problem = f"has a row of more than {MAX_LINE_BYTES:,} bytes, row {number - 1}: is a quote left open?"
+            raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE) from None
+        except UnicodeDecodeError as error:
+            yield Fault(f"is not UTF-8, at byte {error.start + 1} of line {lines.number}")
+        except csv.Error as error:
+            yield Fault(f"is not CSV: {error}, at line {lines.number}")
+        else:
+            if record:  # an empty line is no row
+                yield record
+
+
+def _header(record: list[str] | Fault | None) -> list[str]:
+    """The names of the columns. One without a name, as an index has, is left out."""
+    if record is None:
+        raise InvalidField(FIELD, "holds no sample", reason=Reason.EMPTY_DATASET)
+    if isinstance(record, Fault):
+        raise InvalidField(FIELD, f"has a first row that {record}", reason=Reason.MALFORMED_FILE)
+    if len(record) > MAX_COLUMNS:
+        problem = f"has {len(record):,} columns, at most {MAX_COLUMNS:,} are accepted"
+        raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE)
+    seen: set[str] = set()
+    for name in record:
+        if name and name in seen:
+            raise InvalidField(FIELD, f"has the column {name[:60]!r} twice", reason=Reason.MALFORMED_FILE)
+        seen.add(name)
+    return record
+
+
+class _Lines(Iterator[str]):
+    """Lines of a file, those of one row bounded together."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.size = 0
+        """Bytes since a row has begun."""
+        self.number = 0
+        """Lines that were read."""
+        self._file = file
+
+    def __next__(self) -> str:
+        raw = self._file.readline(MAX_LINE_BYTES + 1 - self.size)
+        if not raw:
+            raise StopIteration
+        self.size += len(raw)
+        self.number += 1
+        if self.size > MAX_LINE_BYTES:
+            raise _TooLong
+        if self.number == 1:
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        return raw.decode()
+
+
+class _Cells:
+    """What the cells of a column hold."""
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        listed = {column.partition(".")[0] for key, column in columns.items() if key in _JSON}
+        self._json = _JSON | listed
+        optional = {column for key, column in columns.items() if key in _OPTIONAL} if columns else _OPTIONAL
+        self._optional = (optional | self._json) - {columns.get("input")}
+
+    def value(self, column: str, cell: str) -> Any:
+        """The value of a cell."""
+        if not cell and column in self._optional:
+            return None
+        if column in self._json and cell.startswith(("[", "{")):
+            try:
+                return json.loads(cell)
+            except (ValueError, RecursionError):
+                return cell  # whoever wants a list says so
+        return cell

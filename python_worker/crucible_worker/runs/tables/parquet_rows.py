@@ -1,0 +1,83 @@
+"""Rows of a Parquet file; imported in the child process only."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
+from crucible_worker.runs.tables.loading import FIELD
+
+__all__ = ["parquet_rows"]
+
+_BATCH_ROWS = 64
+"""Rows that are taken from the file at once."""
+_FEATURES = b"huggingface"
+"""Under which the datasets library writes down what the numbers of classes stand for."""
+
+
+def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The rows of a file, by column; columns of bytes, such as images, are left out unless they are asked for.
+
+    Args:
+        path: the file.
+        columns: which column is what; empty if their names say so.
+
+    Raises:
+        InvalidField: it is no Parquet that can be read (MALFORMED_FILE).
+        OSError: likewise; or it cannot be opened.
+        MemoryError: it takes too much.
+    """
+    try:
+        file = pq.ParquetFile(path)
+        names = file.schema_arrow.names
+        twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+        if twice is not None:
+            raise InvalidField(FIELD, f"has the column {twice[:60]!r} twice", reason=Reason.MALFORMED_FILE)
+        wanted = {column if column in names else column.partition(".")[0] for column in columns.values()}
+        chosen = [field.name for field in file.schema_arrow if field.name in wanted or _is_plain(field.type)]
+        labels = _labels(file.schema_arrow.metadata or {})
+        for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
+            for row in batch.to_pylist():
+                yield {name: _value(row[name], labels.get(name)) for name in chosen}
+    except pa.ArrowMemoryError as error:
+        raise MemoryError from error
+    except pa.ArrowException as error:
+        problem = f"is no Parquet that can be read: {str(error).partition(chr(10))[0][:200]}"
+        raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE) from error
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether values of a type can be told in text."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return False
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return not any(is_binary(kind) for is_binary in binary) and all(map(_is_plain, inner))
+
+
+def _labels(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
+    """Names of the classes that the numbers of a column stand for, by column."""
+    try:
+        features = json.loads(metadata[_FEATURES])["info"]["features"]
+        return {
+            name: feature["names"]
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return {}  # it is somebody else's, and says nothing
+
+
+def _value(value: Any, labels: Sequence[str] | None) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if labels is not None and isinstance(value, int):
+        return labels[value] if 0 <= value < len(labels) else None
+    return value
