@@ -268,9 +268,9 @@ BECAUSE = {
         ScoreOptions
     """,
     "one of such a union; most have short forms as text, or methods": """
-        AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset HubModel
-        ImageAssetChunk ImageChunk InlineDataset LocalModel LogprobsQuestion Marks OpenAIModel OrchestratorModel TextScorer
-        TinkerModel
+        AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset
+        HubModel ImageAssetChunk ImageChunk InlineDataset LocalModel LogprobsQuestion Marks OpenAIModel
+        OrchestratorModel TextScorer TinkerModel
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem
@@ -281,7 +281,8 @@ BECAUSE = {
         GetEvaluationResponse GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse
         ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest ListEvaluatorsResponse
         NotifyStepRequest NotifyStepResponse ReadDatasetRequest ReadDatasetResponse RegisterPlanRequest
-        RegisterPlanResponse ScoreResponse SkippedLine StartEvaluationRequest StartEvaluationResponse SubscribeRequest WatchEvaluationRequest
+        RegisterPlanResponse ScoreResponse SkippedLine StartEvaluationRequest StartEvaluationResponse
+        SubscribeRequest WatchEvaluationRequest
     """,
     "an item that is malformed becomes its problem, and the others stand": """
         ComputeLogprobsRequest ForwardRequest SampleRequest
