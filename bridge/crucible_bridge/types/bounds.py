@@ -35,6 +35,9 @@ __all__ = [
     "EVALUATION_PLAN_RUN_ID_MAX_BYTES",
     "EVALUATOR_SPEC_KIND_MAX_BYTES",
     "EVALUATOR_SPEC_NAME_MAX_BYTES",
+    "FEW_SHOT_COUNT_LEAST",
+    "FEW_SHOT_COUNT_MOST",
+    "FEW_SHOT_SOURCE_MAX_BYTES",
     "GET_SAMPLES_REQUEST_PAGE_SIZE_LEAST",
     "GET_SAMPLES_REQUEST_PAGE_SIZE_MOST",
     "GRADE_CODE_REQUEST_K_LEAST",
@@ -61,6 +64,9 @@ __all__ = [
     "PLANNED_EVALUATION_LABELS_MAX_BYTES",
     "PLANNED_EVALUATION_LABELS_MAX_COUNT",
     "PLANNED_EVALUATION_METRIC_PREFIX_MAX_BYTES",
+    "PROMPT_SYSTEM_MAX_BYTES",
+    "PROMPT_TEMPLATE_MAX_BYTES",
+    "RENDER_SAMPLE_REQUEST_SAMPLE_ID_MAX_BYTES",
     "RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS",
     "RUBRIC_CRITERION_MAX_LEAST",
     "RUBRIC_CRITERION_MAX_MOST",
@@ -88,6 +94,16 @@ EVALUATOR_SPEC_NAME_MAX_BYTES = 200
 """Most bytes of UTF-8 of `EvaluatorSpec.name`."""
 DATASET_LIMIT_LEAST = 1
 """Smallest value of `Dataset.limit`."""
+PROMPT_SYSTEM_MAX_BYTES = 65_536
+"""Most bytes of UTF-8 of `Prompt.system`."""
+PROMPT_TEMPLATE_MAX_BYTES = 65_536
+"""Most bytes of UTF-8 of `Prompt.template`."""
+FEW_SHOT_SOURCE_MAX_BYTES = 4_096
+"""Most bytes of UTF-8 of `FewShot.source`."""
+FEW_SHOT_COUNT_LEAST = 1
+"""Smallest value of `FewShot.count`."""
+FEW_SHOT_COUNT_MOST = 64
+"""Largest value of `FewShot.count`."""
 SAMPLE_ID_MAX_BYTES = 1_000
 """Most bytes of UTF-8 of `Sample.id`."""
 LIMITS_CONCURRENCY_LEAST = 1
@@ -130,6 +146,8 @@ GET_SAMPLES_REQUEST_PAGE_SIZE_LEAST = 0
 """Smallest value of `GetSamplesRequest.page_size`."""
 GET_SAMPLES_REQUEST_PAGE_SIZE_MOST = 10_000
 """Largest value of `GetSamplesRequest.page_size`."""
+RENDER_SAMPLE_REQUEST_SAMPLE_ID_MAX_BYTES = 1_000
+"""Most bytes of UTF-8 of `RenderSampleRequest.sample_id`."""
 ORCHESTRATOR_START_WINDOW_LEAST = 1
 """Smallest value of `OrchestratorStart.window`."""
 PLANNED_EVALUATION_METRIC_PREFIX_MAX_BYTES = 200

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types.hub import HubDataset, parse_hub
+
+if TYPE_CHECKING:
+    from crucible_bridge.types.generated import Prompt
 
 __all__ = [
     "Array",
@@ -237,6 +240,8 @@ class Dataset:
     """Take them in an order shuffled by this seed; in their own if None."""
     skip_malformed: bool = False
     """A malformed line becomes a sample with verdict ERROR, in place of refusing the data set."""
+    prompt: Prompt | None = None
+    """How a row becomes what the model gets; if None, the row's input is that."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:

@@ -61,7 +61,8 @@ class EvaluationServiceStub:
 
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a
+    prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -127,6 +128,13 @@ class EvaluationServiceStub:
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
+    RenderSample: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RenderSampleRequest, _evaluation_pb2.RenderSampleResponse]
+    """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+    model's tokenizer loaded; the model is not queried.
+
+    Errors: those of StartEvaluation about evaluators, data set and model; and
+    NOT_FOUND: UNKNOWN_SAMPLE.
+    """
     CompareEvaluations: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]
     """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
     regressions, every metric over the steps, and the best of them.
@@ -191,7 +199,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+    DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a
+    prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -256,6 +265,13 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    RenderSample: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RenderSampleRequest, _evaluation_pb2.RenderSampleResponse]  # type: ignore[assignment]
+    """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+    model's tokenizer loaded; the model is not queried.
+
+    Errors: those of StartEvaluation about evaluators, data set and model; and
+    NOT_FOUND: UNKNOWN_SAMPLE.
     """
     CompareEvaluations: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]  # type: ignore[assignment]
     """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
@@ -336,7 +352,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
-        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set).
+        DUPLICATE_SAMPLE_ID, MALFORMED_LINE, NO_SUCH_COLUMN (of a hub's data set), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a
+        prompt).
         NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (a hub's data set, where the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -443,6 +460,19 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+
+    @_abc_1.abstractmethod
+    def RenderSample(
+        self,
+        request: _evaluation_pb2.RenderSampleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.RenderSampleResponse, _abc.Awaitable[_evaluation_pb2.RenderSampleResponse]]:
+        """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+        model's tokenizer loaded; the model is not queried.
+
+        Errors: those of StartEvaluation about evaluators, data set and model; and
+        NOT_FOUND: UNKNOWN_SAMPLE.
         """
 
     @_abc_1.abstractmethod

@@ -31,6 +31,7 @@ __all__ = [
     "HoldsProcesses",
     "Outcome",
     "SampleContext",
+    "measures_likelihoods",
     "stops_itself",
 ]
 
@@ -177,6 +178,11 @@ def stops_itself(evaluator: Evaluator) -> bool:
     No time-out of the engine is for it. It ends at the `bound` of its context, with what it has found by then.
     """
     return getattr(evaluator, "stops_itself", False)
+
+
+def measures_likelihoods(evaluator: Evaluator) -> bool:
+    """Whether it measures what is there, and has the model answer nothing: it asks for log-probabilities of prompts."""
+    return getattr(evaluator, "measures_likelihoods", False)
 
 
 class EvaluatorType(Protocol):

@@ -33,6 +33,7 @@ from crucible_worker.evaluators.nll import CLIENT_OPTION, NLL, mean_of
 from crucible_worker.evaluators.targets import ROLLING, TRAIN_ON_OPTION, WINDOWS_OPTION
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.whole import is_whole, render_behind, render_whole
 
 __all__ = ["BitsPerByte", "BitsPerByteType", "Perplexity", "PerplexityType"]
@@ -116,6 +117,11 @@ class Perplexity:
     """Whether such a text is measured in windows where it is longer than the context."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1
@@ -175,6 +181,11 @@ class BitsPerByte:
     """Whether text without a target is measured in windows where it is longer than the context."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1
@@ -195,7 +206,9 @@ class BitsPerByte:
         """
         check_input(sample.input, self.nll.renderer)
         for kind, field in ((Conversation, "conversation"), (Datum, "datum")):
-            if isinstance(sample.input, kind):
+            # Before what a prompt makes of a row, the bytes of its target can be counted.
+            counted = isinstance(sample.input, Prompted) and bool(sample.targets)
+            if isinstance(sample.input, kind) and not counted:
                 raise InvalidField(field, "is no text, the bytes of which could be counted")
         if not _measured(sample):
             raise InvalidField("targets[0]" if sample.targets else "text", "is empty: there is nothing to measure")
@@ -212,10 +225,10 @@ class BitsPerByte:
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
         self.check_sample(sample)
-        assert isinstance(sample.input, str)  # nothing else passes the check
         if sample.targets:
             datum = await render_behind(context.model.tokenizer, sample, self.nll.renderer)
         else:
+            assert isinstance(sample.input, str)  # nothing else passes the check
             datum = await render_whole(context.model.tokenizer, sample.input)
         outcome = await self.nll.measure(datum, context.model, rolling=self.rolling and not sample.targets)
         size = len(_measured(sample).encode("utf-8", "surrogatepass"))

@@ -15,6 +15,7 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
+    Dataset,
     DatasetSource,
     EvaluateRequest,
     EvaluatorSpec,
@@ -28,13 +29,15 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import AsksOthers, Evaluator
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, stops_itself
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.options import load_checker
+from crucible_worker.grading.pool import GradingPool
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
 from crucible_worker.runs.precedence import Precedence
+from crucible_worker.runs.prompting import Prompter, prompter_of
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
 
 __all__ = [
@@ -73,6 +76,8 @@ class Sources:
     """Where samples of large data sets lie while they are evaluated; the system's temporary directory if None."""
     hub_network: bool = False
     """Whether data sets may be fetched from the Hugging Face hub, or only those in its cache here are read."""
+    templates: GradingPool | None = None
+    """Processes in which templates of prompts run. None if none may."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,8 @@ class Plan:
     """The model."""
     others: Mapping[int, Mapping[str, Model]] = dataclasses.field(default_factory=dict)
     """By index, the further models of an evaluator, by name."""
+    prompter: Prompter | None = None
+    """How samples become what evaluators get; None where they get them as they are."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -112,7 +119,10 @@ class Plan:
     def contents(self) -> Contents:
         """What later attempts must find again."""
         return Contents(
-            dataset_fingerprint=self.dataset_fingerprint, model_fingerprint=self.model_fingerprint, total=self.total
+            dataset_fingerprint=self.dataset_fingerprint,
+            model_fingerprint=self.model_fingerprint,
+            total=self.total,
+            examples_fingerprint="" if self.prompter is None else self.prompter.examples_fingerprint,
         )
 
 
@@ -208,6 +218,7 @@ class Preparer:
         """
         backend = self._backend(request.model, "model")
         loaded = await self.load(request, evaluators)
+        prompter = await self.prompter(request, evaluators, loaded)
         model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
         others: dict[int, Mapping[str, Model]] = {}
@@ -228,6 +239,7 @@ class Preparer:
             dataset_fingerprint=loaded.fingerprint,
             model=model,
             others={index: models for index, models in others.items() if index not in refused},
+            prompter=prompter,
         )
 
     async def load(
@@ -238,7 +250,37 @@ class Preparer:
         Raises:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
-        threads = self._threads[type(request.dataset.source)]
+        return await self._loaded(request.dataset, evaluators)
+
+    async def prompter(
+        self,
+        request: EvaluateRequest | PlannedEvaluation,
+        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
+        loaded: LoadedDataset,
+    ) -> Prompter | None:
+        """Make the prompt of a request's data set ready, where it has one; gives up like `prepare`.
+
+        Raises:
+            InvalidField: an evaluator takes none.
+            BridgeError: see `prompting.prompter_of`.
+        """
+        dataset = request.dataset
+        if dataset.prompt is None:
+            return None
+        _refuse_prompt(evaluators)
+        return await prompter_of(
+            dataset.prompt,
+            loaded.samples,
+            read=self._loaded,
+            pool=self._sources.templates,
+            skip_malformed=dataset.skip_malformed,
+        )
+
+    async def _loaded(
+        self, dataset: Dataset, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...] = ()
+    ) -> LoadedDataset:
+        threads = self._threads[type(dataset.source)]
+        dataset = dataclasses.replace(dataset, prompt=None)  # what is at hand serves every prompt
         wanted = True
 
         def go_on() -> None:
@@ -247,17 +289,17 @@ class Preparer:
             self.precedence.give_way()
 
         try:
-            await self._by(threads, _check_data, request.dataset.source, evaluators, go_on)
+            await self._by(threads, _check_data, dataset.source, evaluators, go_on)
             read = functools.partial(
                 load,
-                request.dataset,
+                dataset,
                 data_roots=self._sources.data_roots,
                 builtins=self._sources.builtins,
                 spool_dir=self._sources.spool_dir,
                 hub_network=self._sources.hub_network,
                 go_on=go_on,
             )
-            return await self._by(threads, self._files.load, request.dataset, read)
+            return await self._by(threads, self._files.load, dataset, read)
         finally:
             wanted = False
 
@@ -297,6 +339,13 @@ class Preparer:
         if self._closed:
             raise Cancelled("nothing is prepared any more")
         return await asyncio.get_running_loop().run_in_executor(threads, functools.partial(function, *arguments))
+
+
+def _refuse_prompt(evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> None:
+    for spec, evaluator in evaluators:
+        if stops_itself(evaluator):
+            message = f"is for rows, and {spec.label} runs tasks that make their own prompts: leave it out"
+            raise InvalidField("dataset.prompt", message)
 
 
 def _check_data(

@@ -21,6 +21,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/GetSamples": "What became of its samples, by page.",
     "/crucible_bridge.v1.EvaluationService/CancelEvaluation": "Ends it early, whichever worker runs it; one that has ended stays as it is.",
     "/crucible_bridge.v1.EvaluationService/GenerateReport": "What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.",
+    "/crucible_bridge.v1.EvaluationService/RenderSample": "What the model would get of one sample, from each evaluator: before anything is asked.",
     "/crucible_bridge.v1.EvaluationService/CompareEvaluations": "Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and regressions, every metric over the steps, and the best of them.",
     "/crucible_bridge.v1.EvaluationService/RegisterPlan": "Keeps a plan for the steps to come, in the journal: every worker of the machine knows it.",
     "/crucible_bridge.v1.EvaluationService/NotifyStep": "Starts the evaluations that are due at a step.",

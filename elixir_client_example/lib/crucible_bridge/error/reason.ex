@@ -61,6 +61,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :extra_not_installed
           | :failed_fast
           | :failed_precondition
+          | :few_shot_refused
           | :grader_failed
           | :grading_closed
           | :grading_pool
@@ -160,6 +161,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :taken_over
           | :task_not_allowed
           | :task_not_found
+          | :template_failed
           | :tests_failed
           | :too_few_rollouts
           | :too_many_calls
@@ -187,6 +189,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :unknown_plan
           | :unknown_renderer
           | :unknown_run
+          | :unknown_sample
           | :unknown_server
           | :unknown_service
           | :unknown_session
@@ -207,30 +210,30 @@ defmodule CrucibleBridge.Error.Reason do
     different_datasets draining duplicate_sample_id empty_dataset environments_closed
     environment_ended environment_not_started environment_protocol equal_keys error
     evaluators_differ evaluator_failed extra_not_installed failed_fast failed_precondition
-    grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
-    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob
-    inspect_ended inspect_failed inspect_not_started inspect_protocol inspect_samples_failed
-    internal invalid_field invalid_judgement invalid_schema item_timeout journal_damaged
-    journal_unreadable journal_unwritable journal_version logits_not_finite malformed_json
-    malformed_line malformed_message malformed_reply message_too_large missing_client missing_token
-    model_changed model_failed model_not_found model_not_open model_refused nan_logprob not_cached
-    not_ended not_finite not_found not_passable not_started no_adapter_config no_backend
-    no_chat_template no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool
-    no_greedy_tokens no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root
-    no_prefix_token no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox
-    no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens other_log other_model
-    other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
-    permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
-    rendering_limit request_too_slow resource_exhausted response_too_long retention rollout_failed
-    samples_missing sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable
-    stream_ended taken_over task_not_allowed task_not_found tests_failed too_few_rollouts
-    too_many_calls too_many_metrics too_many_request_bytes too_many_samples too_many_streams
-    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
-    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
-    unknown_evaluation unknown_evaluator unknown_grader unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_server unknown_service
-    unknown_session unknown_tool unreadable weights_not_saved worker_not_ready wrong_token
-    wrong_type
+    few_shot_refused grader_failed grading_closed grading_pool group_too_large held_by_orchestrator
+    held_elsewhere host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable
+    infinite_logprob inspect_ended inspect_failed inspect_not_started inspect_protocol
+    inspect_samples_failed internal invalid_field invalid_judgement invalid_schema item_timeout
+    journal_damaged journal_unreadable journal_unwritable journal_version logits_not_finite
+    malformed_json malformed_line malformed_message malformed_reply message_too_large missing_client
+    missing_token model_changed model_failed model_not_found model_not_open model_refused
+    nan_logprob not_cached not_ended not_finite not_found not_passable not_started no_adapter_config
+    no_backend no_chat_template no_cookbook_tokenizer no_data_root no_evaluator_finished
+    no_grading_pool no_greedy_tokens no_inspect_tasks no_judge no_longer_retained no_model_config
+    no_model_root no_prefix_token no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors
+    no_sandbox no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens other_log
+    other_model other_plan other_specification outside_root out_of_memory out_of_range
+    path_out_of_root permission_denied pickled_weights_refused prompt_too_long queue_full
+    raw_conversation rendering_limit request_too_slow resource_exhausted response_too_long retention
+    rollout_failed samples_missing sample_timeout sandbox_lost stalled state_dir_locked
+    state_dir_unusable stream_ended taken_over task_not_allowed task_not_found template_failed
+    tests_failed too_few_rollouts too_many_calls too_many_metrics too_many_request_bytes
+    too_many_samples too_many_streams too_many_streams_of_peer too_many_unscored transport
+    unauthenticated unavailable undecided unimplemented unknown unknown_dataset
+    unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator unknown_grader
+    unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer unknown_run
+    unknown_sample unknown_server unknown_service unknown_session unknown_tool unreadable
+    weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -285,6 +288,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A package that this needs is not installed; the message names the extra.
   yes The sample was not begun, because another one had failed.
   no The request is well formed, but something that it needs is missing.
+  no The source of a prompt's examples has too few rows, or one without a target.
   no The grader failed; the worker's log has the traceback under the error id of the message.
   - The worker stops and grades no more.
   yes The processes that grade die or do not start; look at the worker's log.
@@ -384,6 +388,7 @@ defmodule CrucibleBridge.Error.Reason do
   no Another stream took the evaluation over.
   no The operator does not allow this Inspect task.
   no The Inspect task does not exist.
+  no The template of a prompt cannot be read, names a column that the row lacks, or takes too much.
   no The tests ended before they were through.
   no Too few rollouts of the group are left to be scored.
   yes The service has too many open calls; come again after the error's delay.
@@ -411,6 +416,7 @@ defmodule CrucibleBridge.Error.Reason do
   no No plan has this id, or it is no longer retained.
   no tinker-cookbook has no such renderer for this tokenizer.
   no The run has no completed evaluation of this data set.
+  no The data set has no sample of this id.
   no The worker knows no server of this name; add it by --openai-server.
   no The worker has no such service; add it to the settings, or correct the name.
   no There is no such session.
