@@ -48,6 +48,7 @@ __all__ = [
     "Tokenizer",
     "TrainingClient",
     "context_length",
+    "evaluated_fingerprint",
     "exceeds",
     "renderer_of",
     "takes_words",
@@ -330,6 +331,11 @@ class BoundedModel(Protocol):
 def context_length(model: Model) -> int | None:
     """Tokens that fit into a model's context; None where nobody says."""
     return model.context_length if isinstance(model, BoundedModel) else None
+
+
+def evaluated_fingerprint(model: Model) -> str:
+    """The model's fingerprint as an evaluation keeps it: with how a server is asked for answers, where that is one."""
+    return getattr(model, "evaluated_fingerprint", None) or model.fingerprint
 
 
 class HeldModel(Model, Protocol):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import importlib
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crucible_worker.cli.here import state_folder, with_roots
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -30,6 +27,18 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
+from crucible_worker.cli.request_options import (
+    Data,
+    Evaluators,
+    FewShot,
+    FewShotSeed,
+    Only,
+    Options,
+    Renderer,
+    SuiteFile,
+    System,
+    Template,
+)
 from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
@@ -45,41 +54,6 @@ _Model = Annotated[
         help="embedded:NAME@STEP, local:PATH below a model root, openai:SERVER/MODEL, tinker://PATH or tinker:BASE; "
         "repeatable: each further one is compared with the first.",
     ),
-]
-_Data = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DATA",
-        help="builtin:NAME, jsonl:PATH below a data root, or hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
-    ),
-]
-_Evaluators = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--evaluator",
-        metavar="[NAME=]KIND",
-        # Words, not the registry: help is there before anything is imported.
-        help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
-        "pass_at_k, perplexity, rl_test_set, rollout or rubric; NAME prefixes keys; repeatable.",
-    ),
-]
-_Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="EVALUATOR.KEY=VALUE",
-        help="An evaluator's option; VALUE is JSON or text; KEY.KEY sets an option within an option; repeatable.",
-    ),
-]
-_Suite = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|NAME",
-        help="A suite's file (.toml), or one that ships: chat, code, math or tool_use; see `crucible-worker suites`.",
-    ),
-]
-_Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Of the suite, run this evaluation alone; repeatable.")
 ]
 _Samples = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Take the first N samples, of each data set of a suite.")
@@ -109,11 +83,16 @@ _State = Annotated[
 
 def evaluate(
     model: _Model,
-    data: _Data = None,
-    evaluator: _Evaluators = None,
-    option: _Options = None,
-    suite: _Suite = None,
-    only: _Only = None,
+    data: Data = None,
+    evaluator: Evaluators = None,
+    option: Options = None,
+    renderer: Renderer = None,
+    system: System = None,
+    template: Template = None,
+    few_shot: FewShot = None,
+    few_shot_seed: FewShotSeed = None,
+    suite: SuiteFile = None,
+    only: Only = None,
     samples: _Samples = None,
     max_tokens: _MaxTokens = None,
     temperature: _Temperature = None,
@@ -157,6 +136,11 @@ def evaluate(
         data=data,
         evaluators=evaluator or (),
         options=option or (),
+        renderer=renderer,
+        system=system,
+        template=template,
+        few_shot=few_shot,
+        few_shot_seed=few_shot_seed,
         suite=suite,
         only=only or (),
         samples=samples,
@@ -169,8 +153,8 @@ def evaluate(
         kept=state_dir is not None,
     )
     try:
-        with _state(state_dir) as folder:
-            settings = _with_roots(
+        with state_folder(state_dir) as folder:
+            settings = with_roots(
                 settings_or_exit(
                     config,
                     state_dir=folder,
@@ -218,20 +202,3 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
         return EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED
     outcome.write(as_json=as_json)
     return outcome.exit_code()
-
-
-@contextlib.contextmanager
-def _state(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given
-        return
-    with tempfile.TemporaryDirectory(prefix="crucible-evaluate-") as folder:
-        yield Path(folder)
-
-
-def _with_roots(settings: Settings) -> Settings:
-    """Whoever types a command here may name what lies here."""
-    here = (Path.cwd(),)
-    return dataclasses.replace(
-        settings, model_roots=settings.model_roots or here, data_roots=settings.data_roots or here
-    )

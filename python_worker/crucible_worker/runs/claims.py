@@ -44,6 +44,8 @@ class Contents:
     """Runs of samples."""
     examples_fingerprint: str = ""
     """Content of the examples that prompts show."""
+    served_fingerprint: str = ""
+    """What `model_fingerprint` was in evaluations that kept no rendering; the same as it if empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,17 +163,19 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
     """Write down what an evaluation is made of, or compare it with what is known of that."""
     rendering = find_rendering(transaction, row.number)
     examples = "" if rendering is None else rendering.examples_fingerprint
+    model = contents.model_fingerprint if rendering is not None else contents.served_fingerprint
+    model = model or contents.model_fingerprint
     if not row.contents_known:
         transaction.execute(
             "UPDATE evaluations SET dataset_fingerprint = ?, model_fingerprint = ?, total = ? WHERE number = ?",
-            (contents.dataset_fingerprint, contents.model_fingerprint, contents.total, row.number),
+            (contents.dataset_fingerprint, model, contents.total, row.number),
         )
         if contents.examples_fingerprint:
             _keep_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
     elif contents.dataset_fingerprint != row.dataset_fingerprint:
         raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
-    elif contents.model_fingerprint != row.model_fingerprint:
-        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, contents.model_fingerprint)
+    elif model != row.model_fingerprint:
+        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, model)
     elif contents.examples_fingerprint != examples:
         raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
 

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model
+from crucible_worker.backends.base import Backend, Model, evaluated_fingerprint
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator, stops_itself
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -107,6 +107,11 @@ class Plan:
     @property
     def model_fingerprint(self) -> str:
         """That of the model; where judges have a say in the results, theirs behind it."""
+        return "+".join(map(evaluated_fingerprint, self.models))
+
+    @property
+    def served_fingerprint(self) -> str:
+        """The same as evaluations kept it that began before answers of servers were asked for as a chat."""
         return "+".join(model.fingerprint for model in self.models)
 
     @property
@@ -121,6 +126,7 @@ class Plan:
         return Contents(
             dataset_fingerprint=self.dataset_fingerprint,
             model_fingerprint=self.model_fingerprint,
+            served_fingerprint=self.served_fingerprint,
             total=self.total,
             examples_fingerprint="" if self.prompter is None else self.prompter.examples_fingerprint,
         )

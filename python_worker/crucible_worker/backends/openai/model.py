@@ -34,9 +34,16 @@ class RemoteModel:
 
         No server tells the content of its weights: another model under the same name goes unnoticed.
         """
-        # Of the words that settings once had for it, as evaluations of then go on.
-        text = "chat" if self._server.renderer == CHAT_TEMPLATE else "completion"
-        identity = ("openai", self._server.name, self._name, text)
+        # In the words that settings once had for it: evaluations that began then go on.
+        return self._identity("chat" if self._server.renderer == CHAT_TEMPLATE else "completion")
+
+    @property
+    def evaluated_fingerprint(self) -> str:
+        """Likewise of how evaluators ask for answers. A release that knew no such thing refuses to go on with it."""
+        return self._identity(self.renderer)
+
+    def _identity(self, asked: str) -> str:
+        identity = ("openai", self._server.name, self._name, asked)
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     async def load(self) -> None:
