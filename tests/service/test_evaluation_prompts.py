@@ -225,7 +225,7 @@ async def test_a_plan_checks_its_prompts():
             worker.evaluation.register_plan(plan),
             Code.INVALID_ARGUMENT,
             "TEMPLATE_FAILED",
-            "plan.evaluations[0].dataset.prompt.template",
+            "evaluations[0].dataset.prompt.template",
         )
 
 
