@@ -25,13 +25,20 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+def _parted(part: str) -> tuple[str, str]:
+    """A command, which a backslash at the end of a line continues, and what it prints."""
+    lines = part.split("\n")
+    last = next(index for index, line in enumerate(lines) if not line.endswith("\\"))
+    return "\n".join(lines[: last + 1]), "\n".join(lines[last + 1 :])
+
+
 def test_commands_print_what_the_page_shows(tmp_path: Path):
     """In its order, in one folder, with the worker's command on the PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
     shown = [part for block in blocks("console") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
     for part in shown:
-        command, _, output = part.partition("\n")
+        command, output = _parted(part)
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=tmp_path,
@@ -51,7 +58,7 @@ def test_snippets_are_what_they_seem():
     names: dict[str, object] = {}
     exec(python, names)
     few_shot = FewShot(source="jsonl:train.jsonl", count=1)
-    prompt = Prompt(system="Answer with a number.", template="{input} Count the {unit}.", few_shot=few_shot)
+    prompt = Prompt(system="Answer with a number.", template="{input} In {unit}.", few_shot=few_shot)
 
     (member,) = parse_suite(f'name = "s"\n{toml}').members
 
