@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from crucible_worker.cli.requests import Asked, Typed
     from crucible_worker.config import Settings
 
-__all__ = ["prompt"]
+__all__ = ["as_map", "as_text", "prompt"]
 
 _Model = Annotated[
     str, typer.Option(metavar="MODEL", help="As of `crucible-worker evaluate`; one behind a server is not asked.")
@@ -96,7 +96,8 @@ def prompt(
     """
     from crucible_worker.cli.requests import Typed
 
-    importlib.import_module("crucible_worker.cli.requests")
+    importlib.import_module("crucible_worker.cli.outcome")
+    # All is loaded, and from here on there is something to clean up.
     raise_interrupts()
     typed = Typed(
         models=(model,),
@@ -159,9 +160,9 @@ def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, 
     finally:
         log_writer.close(1.0)
     if as_json:
-        typer.echo(json.dumps([_as_map(name, response) for name, response in shown]))
+        typer.echo(json.dumps([as_map(name, response) for name, response in shown]))
     else:
-        typer.echo("\n\n".join(_as_text(name, response) for name, response in shown))
+        typer.echo("\n\n".join(as_text(name, response) for name, response in shown))
     problems = [prompt.problem for _, response in shown for prompt in response.prompts]
     return 0 if all(problem is None for problem in problems) else EXIT_FAILED
 
@@ -191,7 +192,8 @@ def _of_worker(
     return found
 
 
-def _as_text(name: str, response: RenderSampleResponse) -> str:
+def as_text(name: str, response: RenderSampleResponse) -> str:
+    """What a model would get, for people; the name is that of a suite's member, or empty."""
     title = f"{name}: sample {response.sample_id}" if name else f"sample {response.sample_id}"
     return "\n\n".join([title, *map(_prompt_as_text, response.prompts)])
 
@@ -210,7 +212,8 @@ def _prompt_as_text(prompt: RenderedPrompt) -> str:
     return f"{head}\n{prompt.text or ' '.join(map(str, prompt.tokens))}"
 
 
-def _as_map(name: str, response: RenderSampleResponse) -> dict[str, Any]:
+def as_map(name: str, response: RenderSampleResponse) -> dict[str, Any]:
+    """The same, for programs."""
     named = {"evaluation": name} if name else {}
     return {**named, "sample_id": response.sample_id, "prompts": [_prompt_as_map(each) for each in response.prompts]}
 
