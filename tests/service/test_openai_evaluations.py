@@ -237,9 +237,8 @@ async def test_nll_where_the_server_gives_no_log_probabilities(tmp_path):
             model=MODEL, evaluators=["nll"], dataset=DATA, limits=Limits(concurrency=1)
         )
         results = await samples_of(bridge, evaluation.evaluation_id)
-    (failed,) = evaluation.results or [None]
+    (failed,) = evaluation.results
     assert (evaluation.state, results, len(server.asked)) == (EvaluationState.FAILED, [], 2)
-    assert failed is not None
     assert failed.problem is not None
     assert failed.problem.reason == "NO_PROMPT_LOGPROBS"
     assert "local:PATH" in failed.problem.message

@@ -32,6 +32,7 @@ from crucible_bridge.types import (
     EvaluatorKind,
     EvaluatorResult,
     EvaluatorSpec,
+    FewShot,
     HubDataset,
     ImageAssetChunk,
     ImageChunk,
@@ -45,6 +46,7 @@ from crucible_bridge.types import (
     OrchestratorModel,
     PlannedEvaluation,
     Problem,
+    Prompt,
     Ragged,
     Sample,
     SampleResult,
@@ -127,6 +129,14 @@ hub_datasets = st.builds(
         st.sampled_from(["input", "target", "choices", "id"]) | name.map("metadata.{}".format), name, max_size=3
     ),
 )
+prompts = st.builds(
+    Prompt,
+    system=text,
+    template=text,
+    prefix=optional(conversations),
+    suffix=optional(conversations),
+    few_shot=optional(st.builds(FewShot, source=name, count=st.integers(1, 64), seed=i64)),
+)
 datasets = st.builds(
     Dataset,
     source=st.builds(InlineDataset, several(samples))
@@ -136,6 +146,7 @@ datasets = st.builds(
     limit=optional(st.integers(1, 2**63 - 1)),
     shuffle_seed=optional(i64),
     skip_malformed=st.booleans(),
+    prompt=optional(prompts),
 )
 models = (
     st.builds(EmbeddedModel, name)

@@ -63,12 +63,21 @@ def test_what_cannot_be_read_is_refused_by_its_flag(flags, flag, says):
     assert caught.value.field == flag
 
 
-@rows("name", ["renderer", "system", "template", "few_shot", "few_shot_seed"])
-def test_a_suite_says_it_itself(name):
+@rows(
+    ("flags", "flag"),
+    [
+        ({"renderer": "raw"}, "--renderer"),
+        ({"system": "x"}, "--system"),
+        ({"template": "x"}, "--template"),
+        ({"few_shot": "1:x"}, "--few-shot"),
+        ({"few_shot_seed": 1}, "--few-shot-seed"),
+    ],
+)
+def test_a_suite_says_it_itself(flags, flag):
     """Its file has a place for each."""
     with pytest.raises(InvalidField, match="for the suite's file to say") as caught:
-        asked_of(Typed(models=("embedded:arithmetic@600",), suite="math", **{name: "x"}))
-    assert caught.value.field == f"--{name.replace('_', '-')}"
+        request_of(suite="math", data=None, evaluators=(), **flags)
+    assert caught.value.field == flag
 
 
 def test_a_renderer_is_of_every_evaluator():
