@@ -299,6 +299,7 @@ class Reason(enum.StrEnum):
         _CALL,
         "No data set, configuration or split has this name.",
     )
+    UNKNOWN_SAMPLE = "UNKNOWN_SAMPLE", Code.NOT_FOUND, False, _CALL, "The data set has no sample of this id."
     NOT_CACHED = (
         "NOT_CACHED",
         Code.NOT_FOUND,
@@ -828,6 +829,20 @@ class Reason(enum.StrEnum):
         False,
         _CALL | _ITEM,
         "The renderer raw takes text alone, and the conversation has roles.",
+    )
+    TEMPLATE_FAILED = (
+        "TEMPLATE_FAILED",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL | _ITEM,
+        "The template of a prompt cannot be read, names a column that the row lacks, or takes too much.",
+    )
+    FEW_SHOT_REFUSED = (
+        "FEW_SHOT_REFUSED",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL | _ITEM,
+        "The source of a prompt's examples has too few rows, or one without a target.",
     )
     CHAT_TEMPLATE_NOT_STABLE = (
         "CHAT_TEMPLATE_NOT_STABLE",

@@ -16,7 +16,18 @@ from typing import Any
 from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.codec.plans import evaluation_plan_from_v1, evaluation_plan_to_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, Limits, PlannedEvaluation, SamplingParams
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Dataset,
+    EvaluationPlan,
+    EvaluatorSpec,
+    FewShot,
+    Limits,
+    PlannedEvaluation,
+    Prompt,
+    SamplingParams,
+)
 
 __all__ = ["Suite", "SuiteMember", "load_suite", "parse_suite"]
 
@@ -210,6 +221,24 @@ def _source(value: Any, path: str) -> Dataset:
         raise InvalidField(path, f"{part} {error.message}".lstrip(), reason=error.reason) from None
 
 
+def _prompt(value: Any, path: str) -> Prompt:
+    return Prompt(**_fields(value, path, _PROMPT))
+
+
+def _conversation(value: Any, path: str) -> Conversation:
+    """A list of tables, a message each."""
+    tables = enumerate(_list(value, path))
+    return Conversation(tuple(_message(item, f"{path}[{index}]") for index, item in tables))
+
+
+def _message(value: Any, path: str) -> ChatMessage:
+    return ChatMessage(**_fields(value, path, _MESSAGE, needed=("role", "content")))
+
+
+def _few_shot(value: Any, path: str) -> FewShot:
+    return FewShot(**_fields(value, path, _FEW_SHOT, needed=("source", "count")))
+
+
 def _sampling(value: Any, path: str) -> SamplingParams:
     return SamplingParams(**_fields(value, path, _SAMPLING, needed=("max_tokens",)))
 
@@ -240,7 +269,17 @@ _DATASET: Mapping[str, _Reader] = {
     "shuffle_seed": _whole,
     "skip_malformed": _flag,
     "where": _labels,
+    "prompt": _prompt,
 }
+_PROMPT: Mapping[str, _Reader] = {
+    "system": _text,
+    "template": _text,
+    "prefix": _conversation,
+    "suffix": _conversation,
+    "few_shot": _few_shot,
+}
+_MESSAGE: Mapping[str, _Reader] = {"role": _text, "content": _text}
+_FEW_SHOT: Mapping[str, _Reader] = {"source": _text, "count": _whole, "seed": _whole}
 _SAMPLING: Mapping[str, _Reader] = {
     "max_tokens": _whole,
     "temperature": _number,

@@ -144,7 +144,7 @@ def _sent(given: Type, field: Field, types: dict[str, Type]) -> str:
     if field.kind == "enum":
         pair = conversions.pair_name(field.type_name)
         return f'{pair}.{"all_sent" if field.repeated else "sent"}({field.name}, "{field.name}")'
-    text = conversions.encoded_of(given, field, types)
+    text = _of_module(conversions.encoded_of(given, field, types), types)
     return re.sub(r'child\(field, ("\w+")\)', r"\1", re.sub(r"\bvalue\.", "", text))
 
 
@@ -159,14 +159,18 @@ def _answer(response: Message, types: dict[str, Type]) -> tuple[str, str]:
     shown = Type(response.name, needed=field.name)
     text = conversions.decoded_of(shown, response, field, types)
     text = re.sub(r'child\(field, ("\w+")\)', r"\1", re.sub(r"\bmessage\.", "reply.", text))
-    text = re.sub(r"\b(?=(?:" + "|".join(_generated(types)) + r")\b)", "generated.", text)
-    return annotation_of(shown, field, types), f"lambda reply: {text}"
+    return annotation_of(shown, field, types), f"lambda reply: {_of_module(text, types)}"
+
+
+def _of_module(text: str, types: dict[str, Type]) -> str:
+    """An expression with the module of generated conversions before each of them."""
+    return re.sub(r"\b(?=(?:" + "|".join(_generated(types)) + r")\b)", "generated.", text)
 
 
 def _generated(types: dict[str, Type]) -> Iterator[str]:
     for type_ in types.values():
         if type_.convert:
-            yield f"{conversions.snake(type_.python)}_from_v1"
+            yield from (f"{conversions.snake(type_.python)}_{way}_v1" for way in ("from", "to"))
 
 
 def _said(method: Method, fields: list[Field]) -> str:

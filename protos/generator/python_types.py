@@ -162,7 +162,7 @@ TYPES = (
         "Evaluation",
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
-        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem",
+        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem rendering",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},
@@ -174,6 +174,7 @@ TYPES = (
         asked=True,
         fields={"limits": _LIMITS},
     ),
+    Type("FewShot", needed="source count", asked=True),
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),
     Type("RankBy", needed="metric goal", asked=True),
     Type("CompareEvaluationsRequest", "CompareRequest", asked=True, check="compared"),

@@ -35,6 +35,7 @@ SAID = {
 """What a model thinks and says of a question."""
 THINKING = [Sample(id=name, input=name, targets=("2",)) for name in SAID]
 CHAT = Conversation((ChatMessage("user", "b"),))
+TOLD = Conversation((ChatMessage("system", "be"), *CHAT.messages))
 
 
 async def test_thoughts_are_recorded_and_not_graded():
@@ -85,7 +86,7 @@ async def test_a_renderer_is_part_of_what_is_asked():
 async def test_a_conversation_for_raw_is_refused_at_its_place(evaluator):
     """Nothing starts that could never be asked."""
     async with rig() as worker:
-        request = asked(evaluators=[evaluator], dataset=[Sample(input="a", targets=("A",)), Sample(input=CHAT)])
+        request = asked(evaluators=[evaluator], dataset=[Sample(input="a", targets=("A",)), Sample(input=TOLD)])
         await refused(
             worker.evaluation.evaluate(request),
             Code.INVALID_ARGUMENT,

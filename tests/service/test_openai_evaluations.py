@@ -228,7 +228,7 @@ async def test_nll_of_tokens(tmp_path, script):
 
 
 async def test_nll_where_the_server_gives_no_log_probabilities(tmp_path):
-    """The samples are errors with the reason; no number is made up, and the server is not asked over and over."""
+    """The evaluator fails with the reason and the cure, after one probe; no sample is run, and no number made up."""
     async with (
         ScriptedServer(lambda request: answer(request, "x") if request.body else refusal(404)).serving() as server,
         worker_on(server, tmp_path) as bridge,
@@ -237,9 +237,31 @@ async def test_nll_where_the_server_gives_no_log_probabilities(tmp_path):
             model=MODEL, evaluators=["nll"], dataset=DATA, limits=Limits(concurrency=1)
         )
         results = await samples_of(bridge, evaluation.evaluation_id)
-    assert reasons(results) == {(Verdict.ERROR, "NO_PROMPT_LOGPROBS")}
-    assert "nll" in evaluation.metrics.undefined
-    assert len(server.asked) == 2
+    (failed,) = evaluation.results
+    assert (evaluation.state, results, len(server.asked)) == (EvaluationState.FAILED, [], 2)
+    assert failed.problem is not None
+    assert failed.problem.reason == "NO_PROMPT_LOGPROBS"
+    assert "local:PATH" in failed.problem.message
+
+
+async def test_nll_where_the_echo_is_of_generated_tokens_alone(tmp_path):
+    """As llama.cpp answers: an evaluator of likelihood fails before its first sample, and others stand."""
+
+    def script(request):
+        return answer(request, "x", logprobs={"token_logprobs": [-0.5]}) if request.body else refusal(404)
+
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await bridge.evaluation.evaluate(
+            model=MODEL,
+            evaluators=["nll", "accuracy"],
+            dataset=DATA,
+            sampling=SamplingParams(max_tokens=1),
+        )
+        results = await samples_of(bridge, evaluation.evaluation_id)
+    failed, stands = evaluation.results
+    assert failed.problem is not None
+    assert (failed.problem.reason, {result.evaluator for result in results}) == ("NO_PROMPT_LOGPROBS", {"accuracy"})
+    assert (stands.problem, stands.n) == (None, len(DATA))
 
 
 async def test_nll_of_text_needs_a_tokenizer(tmp_path):

@@ -128,6 +128,7 @@ async def test_nll_is_refused_where_there_is_none(bridge, checkpoint: Path):
             Sample(input=Datum(model_input=[3, 4], loss_fn_inputs={"target_tokens": [4, 5], "weights": [1.0, 1.0]}))
         ],
     )
-    (result,) = await samples_of(bridge, evaluation.evaluation_id)
+    assert await samples_of(bridge, evaluation.evaluation_id) == []
+    (result,) = evaluation.results
     assert result.problem is not None
     assert result.problem.reason == "NO_PROMPT_LOGPROBS"

@@ -26,7 +26,6 @@ from crucible_bridge.types import (
     CodeGrades,
     CodeItem,
     CodeLimits,
-    EvaluateRequest,
     EvaluationComparison,
     EvaluationPlan,
     EvaluationState,
@@ -61,7 +60,14 @@ from crucible_bridge.types import (
     Verdict,
     bounds,
 )
-from crucible_bridge.types.generated import DrainReport, Evaluation, EvaluatorInfo, WorkerInfo
+from crucible_bridge.types.generated import (
+    DrainReport,
+    EvaluateRequest,
+    Evaluation,
+    EvaluatorInfo,
+    RenderSampleResponse,
+    WorkerInfo,
+)
 
 __all__ = [
     "BlockingBridge",
@@ -318,6 +324,24 @@ class BlockingEvaluationClient:
             BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
         return self._thread.run(self._client.cancel_evaluation(evaluation_id, reason, timeout=timeout))
+
+    def render_sample(
+        self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None
+    ) -> RenderSampleResponse:
+        """What the model would get of one sample, from each evaluator: before anything is asked.
+
+        The data set is read, and the model's tokenizer loaded; the model is not queried.
+
+        Args:
+            request: what would be evaluated, as StartEvaluation takes it; nothing is started.
+            sample_id: which sample; the first one of the data set if empty.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of StartEvaluation about evaluators, data set and model; and NOT_FOUND:
+                UNKNOWN_SAMPLE.
+        """
+        return self._thread.run(self._client.render_sample(request, sample_id, timeout=timeout))
 
     def compare_evaluations(
         self,

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec import generated
-from crucible_bridge.codec.fields import each_decoded, made
-from crucible_bridge.types.generated import DrainReport, Evaluation, EvaluatorInfo, WorkerInfo
+from crucible_bridge.codec.fields import each_decoded, encoded, made
+from crucible_bridge.types.generated import (
+    DrainReport,
+    EvaluateRequest,
+    Evaluation,
+    EvaluatorInfo,
+    RenderSampleResponse,
+    WorkerInfo,
+)
 from crucible_bridge.v1 import evaluation_pb2, worker_pb2
 
 __all__ = [
@@ -101,6 +108,35 @@ class PlainEvaluationCalls:
         return await self._calls.unary(
             call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
         )
+
+    async def render_sample(
+        self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None
+    ) -> RenderSampleResponse:
+        """What the model would get of one sample, from each evaluator: before anything is asked.
+
+        The data set is read, and the model's tokenizer loaded; the model is not queried.
+
+        Args:
+            request: what would be evaluated, as StartEvaluation takes it; nothing is started.
+            sample_id: which sample; the first one of the data set if empty.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of StartEvaluation about evaluators, data set and model; and NOT_FOUND:
+                UNKNOWN_SAMPLE.
+        """
+        message = made(
+            evaluation_pb2.RenderSampleRequest,
+            "",
+            request=encoded(generated.evaluate_request_to_v1, request, "request"),
+            sample_id=sample_id,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/RenderSample",
+            evaluation_pb2.RenderSampleRequest,
+            evaluation_pb2.RenderSampleResponse,
+        )
+        return await self._calls.unary(call, message, generated.render_sample_response_from_v1, timeout)
 
 
 class PlainTelemetryCalls:

@@ -257,6 +257,8 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
     Raises:
         InvalidField: a value cannot be sent (wrong type, width, text that is no Unicode).
     """
+    from crucible_bridge.codec import generated  # which needs this module
+
     message = made(
         evaluation_pb2.Dataset,
         field,
@@ -264,6 +266,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
         shuffle_seed=dataset.shuffle_seed,
         skip_malformed=dataset.skip_malformed,
         where=dataset.where,
+        prompt=None if dataset.prompt is None else generated.prompt_to_v1(dataset.prompt, child(field, "prompt")),
     )
     if isinstance(dataset.source, InlineDataset):
         message.inline.SetInParent()
@@ -289,6 +292,8 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
 
 def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
     """Decode a data set: some source, a limit of at least 1. That it has samples is for its reader to see."""
+    from crucible_bridge.codec import generated  # which needs this module
+
     match message.WhichOneof("source"):
         case "inline":
             path = child(field, "inline")
@@ -318,6 +323,7 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
         shuffle_seed=message.shuffle_seed if message.HasField("shuffle_seed") else None,
         skip_malformed=message.skip_malformed,
         where=dict(message.where),
+        prompt=generated.prompt_from_v1(message.prompt, child(field, "prompt")) if message.HasField("prompt") else None,
     )
 
 

@@ -6,7 +6,7 @@ import math
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
-from crucible_bridge.codec.data import dataset_from_v1, dataset_to_v1
+from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1, dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
     above_to,
@@ -59,9 +59,11 @@ from crucible_bridge.types import (
     EvaluationComparison,
     EvaluationPlan,
     EvaluatorInfo,
+    EvaluatorRendering,
     EvaluatorResult,
     ExtractedAnswer,
     ExtractedProgram,
+    FewShot,
     ForwardAnswer,
     ForwardOutput,
     Grade,
@@ -82,8 +84,12 @@ from crucible_bridge.types import (
     PairedComparison,
     PlannedEvaluation,
     ProblemCounts,
+    Prompt,
     RankBy,
     RegexScorer,
+    RenderedPrompt,
+    RenderSampleRequest,
+    RenderSampleResponse,
     RubricCriterion,
     RubricGrade,
     RubricGrades,
@@ -134,12 +140,16 @@ __all__ = [
     "evaluation_to_v1",
     "evaluator_info_from_v1",
     "evaluator_info_to_v1",
+    "evaluator_rendering_from_v1",
+    "evaluator_rendering_to_v1",
     "evaluator_result_from_v1",
     "evaluator_result_to_v1",
     "extracted_answer_from_v1",
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
+    "few_shot_from_v1",
+    "few_shot_to_v1",
     "forward_answer_from_v1",
     "forward_answer_to_v1",
     "forward_output_from_v1",
@@ -180,10 +190,18 @@ __all__ = [
     "planned_evaluation_to_v1",
     "problem_counts_from_v1",
     "problem_counts_to_v1",
+    "prompt_from_v1",
+    "prompt_to_v1",
     "rank_by_from_v1",
     "rank_by_to_v1",
     "regex_scorer_from_v1",
     "regex_scorer_to_v1",
+    "render_sample_request_from_v1",
+    "render_sample_request_to_v1",
+    "render_sample_response_from_v1",
+    "render_sample_response_to_v1",
+    "rendered_prompt_from_v1",
+    "rendered_prompt_to_v1",
     "rubric_criterion_from_v1",
     "rubric_criterion_to_v1",
     "rubric_grade_from_v1",
@@ -580,6 +598,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         usage=None if value.usage is None else usage_to_v1(value.usage),
         engine=None if value.engine is None else server_engine_to_v1(value.engine),
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        rendering=[evaluator_rendering_to_v1(item) for item in value.rendering],
     )
 
 
@@ -607,6 +626,7 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         engine=server_engine_from_v1(message.engine, child(field, "engine")) if message.HasField("engine") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        rendering=each_decoded(evaluator_rendering_from_v1, message.rendering, child(field, "rendering")),
     )
 
 
@@ -658,6 +678,38 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
         limits=limits_from_v1(message.limits, child(field, "limits")),
         metric_prefix=message.metric_prefix,
         labels=dict(message.labels),
+    )
+
+
+def few_shot_to_v1(value: FewShot, field: str = "") -> evaluation_pb2.FewShot:
+    """Encode: Examples of a prompt, rows of another split or file with their first targets as answers.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        evaluation_pb2.FewShot,
+        field,
+        source=value.source,
+        count=value.count,
+        seed=value.seed,
+    )
+
+
+def few_shot_from_v1(message: evaluation_pb2.FewShot, field: str = "") -> FewShot:
+    """Decode: Examples of a prompt, rows of another split or file with their first targets as answers.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.source:
+        raise InvalidField(child(field, "source"), "is empty")
+    at_most_bytes(message.source, bounds.FEW_SHOT_SOURCE_MAX_BYTES, child(field, "source"))
+    within(message.count, bounds.FEW_SHOT_COUNT_LEAST, bounds.FEW_SHOT_COUNT_MOST, child(field, "count"))
+    return FewShot(
+        source=message.source,
+        count=message.count,
+        seed=message.seed,
     )
 
 
@@ -1983,6 +2035,145 @@ def drain_report_from_v1(message: worker_pb2.DrainResponse, field: str = "") -> 
     """Decode: The answer to Drain; the process ends after it."""
     return DrainReport(
         interrupted=tuple(message.interrupted),
+    )
+
+
+def prompt_to_v1(value: Prompt, field: str = "") -> evaluation_pb2.Prompt:
+    """Encode: How a row of a data set becomes a prompt.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        evaluation_pb2.Prompt,
+        field,
+        system=value.system,
+        template=value.template,
+        prefix=None
+        if value.prefix is None
+        else encoded(lambda given, _: conversation_to_v1(given), value.prefix, child(field, "prefix")),
+        suffix=None
+        if value.suffix is None
+        else encoded(lambda given, _: conversation_to_v1(given), value.suffix, child(field, "suffix")),
+        few_shot=None if value.few_shot is None else encoded(few_shot_to_v1, value.few_shot, child(field, "few_shot")),
+    )
+
+
+def prompt_from_v1(message: evaluation_pb2.Prompt, field: str = "") -> Prompt:
+    """Decode: How a row of a data set becomes a prompt.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_bytes(message.system, bounds.PROMPT_SYSTEM_MAX_BYTES, child(field, "system"))
+    at_most_bytes(message.template, bounds.PROMPT_TEMPLATE_MAX_BYTES, child(field, "template"))
+    return Prompt(
+        system=message.system,
+        template=message.template,
+        prefix=conversation_from_v1(message.prefix, child(field, "prefix")) if message.HasField("prefix") else None,
+        suffix=conversation_from_v1(message.suffix, child(field, "suffix")) if message.HasField("suffix") else None,
+        few_shot=few_shot_from_v1(message.few_shot, child(field, "few_shot")) if message.HasField("few_shot") else None,
+    )
+
+
+def evaluator_rendering_to_v1(value: EvaluatorRendering) -> evaluation_pb2.EvaluatorRendering:
+    """Encode: How an evaluator renders what models get."""
+    return evaluation_pb2.EvaluatorRendering(
+        evaluator=unicode_text(value.evaluator),
+        renderer=unicode_text(value.renderer),
+        others={unicode_text(key): unicode_text(item) for key, item in value.others.items()},
+    )
+
+
+def evaluator_rendering_from_v1(message: evaluation_pb2.EvaluatorRendering, field: str = "") -> EvaluatorRendering:
+    """Decode: How an evaluator renders what models get."""
+    return EvaluatorRendering(
+        evaluator=message.evaluator,
+        renderer=message.renderer,
+        others=dict(sorted(message.others.items())),
+    )
+
+
+def render_sample_request_to_v1(value: RenderSampleRequest, field: str = "") -> evaluation_pb2.RenderSampleRequest:
+    """Encode: Asks what models would get of one sample.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        evaluation_pb2.RenderSampleRequest,
+        field,
+        request=encoded(evaluate_request_to_v1, value.request, child(field, "request")),
+        sample_id=value.sample_id,
+    )
+
+
+def render_sample_request_from_v1(message: evaluation_pb2.RenderSampleRequest, field: str = "") -> RenderSampleRequest:
+    """Decode: Asks what models would get of one sample.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_bytes(message.sample_id, bounds.RENDER_SAMPLE_REQUEST_SAMPLE_ID_MAX_BYTES, child(field, "sample_id"))
+    if not message.HasField("request"):
+        raise InvalidField(child(field, "request"), "is not given")
+    return RenderSampleRequest(
+        request=evaluate_request_from_v1(message.request, child(field, "request")),
+        sample_id=message.sample_id,
+    )
+
+
+def render_sample_response_to_v1(value: RenderSampleResponse) -> evaluation_pb2.RenderSampleResponse:
+    """Encode: What the model would get of one sample."""
+    return evaluation_pb2.RenderSampleResponse(
+        sample_id=unicode_text(value.sample_id),
+        prompts=[rendered_prompt_to_v1(item) for item in value.prompts],
+    )
+
+
+def render_sample_response_from_v1(
+    message: evaluation_pb2.RenderSampleResponse, field: str = ""
+) -> RenderSampleResponse:
+    """Decode: What the model would get of one sample.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return RenderSampleResponse(
+        sample_id=message.sample_id,
+        prompts=each_decoded(rendered_prompt_from_v1, message.prompts, child(field, "prompts")),
+    )
+
+
+def rendered_prompt_to_v1(value: RenderedPrompt) -> evaluation_pb2.RenderedPrompt:
+    """Encode: What the model would get from one evaluator, in its first call."""
+    return evaluation_pb2.RenderedPrompt(
+        evaluator=unicode_text(value.evaluator),
+        renderer=unicode_text(value.renderer),
+        conversation=None if value.conversation is None else conversation_to_v1(value.conversation),
+        text=unicode_text(value.text),
+        tokens=value.tokens,
+        stop=[unicode_text(item) for item in value.stop],
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def rendered_prompt_from_v1(message: evaluation_pb2.RenderedPrompt, field: str = "") -> RenderedPrompt:
+    """Decode: What the model would get from one evaluator, in its first call.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return RenderedPrompt(
+        evaluator=message.evaluator,
+        renderer=message.renderer,
+        conversation=conversation_from_v1(message.conversation, child(field, "conversation"))
+        if message.HasField("conversation")
+        else None,
+        text=message.text,
+        tokens=tuple(message.tokens),
+        stop=tuple(message.stop),
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
 

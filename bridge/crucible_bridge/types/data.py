@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types.files import FileDataset, FileFormat, JsonlDataset, parse_file
 from crucible_bridge.types.hub import HubDataset, parse_hub
+
+if TYPE_CHECKING:
+    from crucible_bridge.types.generated import Prompt
 
 __all__ = [
     "Array",
@@ -228,6 +231,8 @@ class Dataset:
     where: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Only samples whose metadata has these values, before shuffling and limit; all if empty. A sample without an id
     keeps the one that it has in the whole data set."""
+    prompt: Prompt | None = None
+    """How a row becomes what the model gets; if None, the row's input is that."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:

@@ -12,7 +12,7 @@ from crucible_bridge.types.results import Metrics
 if TYPE_CHECKING:
     import numpy as np
 
-    from crucible_bridge.types.data import Dataset
+    from crucible_bridge.types.data import Conversation, Dataset
     from crucible_bridge.types.grading import GradeItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
     from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec
@@ -35,9 +35,11 @@ __all__ = [
     "EvaluationComparison",
     "EvaluationPlan",
     "EvaluatorInfo",
+    "EvaluatorRendering",
     "EvaluatorResult",
     "ExtractedAnswer",
     "ExtractedProgram",
+    "FewShot",
     "ForwardAnswer",
     "ForwardOutput",
     "Grade",
@@ -61,8 +63,12 @@ __all__ = [
     "PlannedEvaluation",
     "Problem",
     "ProblemCounts",
+    "Prompt",
     "RankBy",
     "RegexScorer",
+    "RenderSampleRequest",
+    "RenderSampleResponse",
+    "RenderedPrompt",
     "RubricGrade",
     "RubricGrades",
     "SampleAnswer",
@@ -311,6 +317,22 @@ class Evaluation:
     """Why it FAILED (NO_EVALUATOR_FINISHED, STALLED, MODEL_REFUSED, NO_SUCH_FILE, DATASET_CHANGED, ...) or was
     CANCELLED (CANCELLED with the caller's reason as message, DEADLINE_EXCEEDED, RETENTION).
     """
+    rendering: tuple[EvaluatorRendering, ...] = ()
+    """How each evaluator renders what models get, as it was resolved at the start: later attempts render the same.
+    Empty until the model is loaded, and of an evaluation that began before this was recorded.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FewShot:
+    """Examples of a prompt, rows of another split or file with their first targets as answers."""
+
+    source: str
+    """Where they come from, as text: "jsonl:train.jsonl", "hub:OWNER/NAME?split=train&input=question&target=answer"."""
+    count: int
+    """How many. A row whose question reads like that of the row that is asked is never one of them."""
+    seed: int = 0
+    """Which ones: each row of the data set gets the same, drawn by this seed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -955,6 +977,84 @@ class DrainReport:
 
     interrupted: tuple[str, ...] = ()
     """Evaluations that this drain interrupts; StartEvaluation at another worker goes on with them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """How a row of a data set becomes a prompt.
+
+    Its messages are the system message, the prefix, the examples, the row and the suffix, in this order. A row whose
+    prompt is one message of the user is text. A model without a chat template, and the renderer "raw", get the parts
+    joined to one text: an empty line between messages, a space before an answer. docs/prompts.md shows both.
+    """
+
+    system: str = ""
+    """The system message; a row's own one goes. None if empty."""
+    template: str = ""
+    """The text of the user's message, made of the row's columns: "{input}", "{choices}", or Jinja2 where the text
+    has "{{" or "{%". Of a row that is a conversation, it takes the place of the last message. If empty, the row's
+    input.
+    """
+    prefix: Conversation | None = None
+    """Messages before the examples and the row."""
+    suffix: Conversation | None = None
+    """Messages after the row."""
+    few_shot: FewShot | None = None
+    """Rows with their answers, before the row that is asked."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorRendering:
+    """How an evaluator renders what models get."""
+
+    evaluator: str = ""
+    """The evaluator's name, or its kind where it has none."""
+    renderer: str = ""
+    """What its option renderer came to with this model: "chat_template", "raw", "role_colon", "tinker:NAME". "auto"
+    where an orchestrator renders, or a likelihood is measured of plain text.
+    """
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Likewise of its further models, by the option that names them: "judge", "grader_options.judge"."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RenderSampleRequest:
+    """Asks what models would get of one sample."""
+
+    request: EvaluateRequest
+    """What would be evaluated, as StartEvaluation takes it; nothing is started."""
+    sample_id: str = ""
+    """Which sample; the first one of the data set if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RenderSampleResponse:
+    """What the model would get of one sample."""
+
+    sample_id: str = ""
+    """The sample's id."""
+    prompts: tuple[RenderedPrompt, ...] = ()
+    """One for each evaluator, in the request's order."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedPrompt:
+    """What the model would get from one evaluator, in its first call."""
+
+    evaluator: str = ""
+    """The evaluator's name, or its kind where it has none."""
+    renderer: str = ""
+    """What its option renderer came to, as in EvaluatorRendering."""
+    conversation: Conversation | None = None
+    """Messages, where a server makes the prompt of them."""
+    text: str = ""
+    """The text that the model reads, special tokens included; empty where messages or tokens alone are known."""
+    tokens: tuple[int, ...] = ()
+    """The tokens that it gets; empty where a server makes them."""
+    stop: tuple[str, ...] = ()
+    """Where an answer ends, besides the end of the sequence."""
+    problem: Problem | None = None
+    """Why there is nothing to show: PROMPT_TOO_LONG, NO_TOKENIZER, TEMPLATE_FAILED, ..."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

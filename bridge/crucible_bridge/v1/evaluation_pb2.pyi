@@ -77,7 +77,7 @@ class EvaluatorSpec(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "where")
+    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "prompt", "where")
     class WhereEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class Dataset(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_SEED_FIELD_NUMBER: _ClassVar[int]
     SKIP_MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     inline: InlineDataset
     jsonl_path: str
@@ -102,8 +103,33 @@ class Dataset(_message.Message):
     limit: int
     shuffle_seed: int
     skip_malformed: bool
+    prompt: Prompt
     where: _containers.ScalarMap[str, str]
-    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., where: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Prompt(_message.Message):
+    __slots__ = ("system", "template", "prefix", "suffix", "few_shot")
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    SUFFIX_FIELD_NUMBER: _ClassVar[int]
+    FEW_SHOT_FIELD_NUMBER: _ClassVar[int]
+    system: str
+    template: str
+    prefix: _types_pb2.Conversation
+    suffix: _types_pb2.Conversation
+    few_shot: FewShot
+    def __init__(self, system: _Optional[str] = ..., template: _Optional[str] = ..., prefix: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., suffix: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., few_shot: _Optional[_Union[FewShot, _Mapping]] = ...) -> None: ...
+
+class FewShot(_message.Message):
+    __slots__ = ("source", "count", "seed")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    count: int
+    seed: int
+    def __init__(self, source: _Optional[str] = ..., count: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class FileDataset(_message.Message):
     __slots__ = ("path", "format", "columns")
@@ -278,7 +304,7 @@ class EvaluatorResult(_message.Message):
     def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "usage", "engine")
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +320,7 @@ class Evaluation(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    RENDERING_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
@@ -311,9 +338,27 @@ class Evaluation(_message.Message):
     problem: _types_pb2.Problem
     attempt: int
     model_fingerprint: str
+    rendering: _containers.RepeatedCompositeFieldContainer[EvaluatorRendering]
     usage: _types_pb2.Usage
     engine: _types_pb2.ServerEngine
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ...) -> None: ...
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ...) -> None: ...
+
+class EvaluatorRendering(_message.Message):
+    __slots__ = ("evaluator", "renderer", "others")
+    class OthersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    RENDERER_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    evaluator: str
+    renderer: str
+    others: _containers.ScalarMap[str, str]
+    def __init__(self, evaluator: _Optional[str] = ..., renderer: _Optional[str] = ..., others: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Transition(_message.Message):
     __slots__ = ("observation_tokens", "action_tokens", "reward", "metrics", "stop_reason", "observation", "action", "action_logprobs", "cached_observation_tokens")
@@ -552,6 +597,40 @@ class CancelEvaluationResponse(_message.Message):
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     evaluation: Evaluation
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
+
+class RenderSampleRequest(_message.Message):
+    __slots__ = ("request", "sample_id")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    request: EvaluateRequest
+    sample_id: str
+    def __init__(self, request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., sample_id: _Optional[str] = ...) -> None: ...
+
+class RenderSampleResponse(_message.Message):
+    __slots__ = ("sample_id", "prompts")
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    sample_id: str
+    prompts: _containers.RepeatedCompositeFieldContainer[RenderedPrompt]
+    def __init__(self, sample_id: _Optional[str] = ..., prompts: _Optional[_Iterable[_Union[RenderedPrompt, _Mapping]]] = ...) -> None: ...
+
+class RenderedPrompt(_message.Message):
+    __slots__ = ("evaluator", "renderer", "conversation", "text", "tokens", "stop", "problem")
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    RENDERER_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    evaluator: str
+    renderer: str
+    conversation: _types_pb2.Conversation
+    text: str
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    stop: _containers.RepeatedScalarFieldContainer[str]
+    problem: _types_pb2.Problem
+    def __init__(self, evaluator: _Optional[str] = ..., renderer: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., stop: _Optional[_Iterable[str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class GenerateReportRequest(_message.Message):
     __slots__ = ("evaluation_ids", "format")

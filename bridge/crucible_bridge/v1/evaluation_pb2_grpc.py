@@ -101,6 +101,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetResponse.FromString,
                 _registered_method=True)
+        self.RenderSample = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/RenderSample',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RenderSampleRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RenderSampleResponse.FromString,
+                _registered_method=True)
         self.CompareEvaluations = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/CompareEvaluations',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.SerializeToString,
@@ -159,7 +164,7 @@ class EvaluationServiceServicer(object):
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
         DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
-        AMBIGUOUS_COLUMNS (rows of two shapes).
+        AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
         NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -268,6 +273,17 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RenderSample(self, request, context):
+        """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+        model's tokenizer loaded; the model is not queried.
+
+        Errors: those of StartEvaluation about evaluators, data set and model; and
+        NOT_FOUND: UNKNOWN_SAMPLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompareEvaluations(self, request, context):
         """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
         regressions, every metric over the steps, and the best of them.
@@ -369,6 +385,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.ReadDataset,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetResponse.SerializeToString,
+            ),
+            'RenderSample': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenderSample,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RenderSampleRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RenderSampleResponse.SerializeToString,
             ),
             'CompareEvaluations': grpc.unary_unary_rpc_method_handler(
                     servicer.CompareEvaluations,
@@ -694,6 +715,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/ReadDataset',
             crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.ReadDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenderSample(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/RenderSample',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.RenderSampleRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.RenderSampleResponse.FromString,
             options,
             channel_credentials,
             insecure,

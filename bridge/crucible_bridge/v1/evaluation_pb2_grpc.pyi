@@ -63,7 +63,7 @@ class EvaluationServiceStub:
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
     DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
-    AMBIGUOUS_COLUMNS (rows of two shapes).
+    AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -135,6 +135,13 @@ class EvaluationServiceStub:
 
     Errors: those of StartEvaluation about the data set.
     """
+    RenderSample: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RenderSampleRequest, _evaluation_pb2.RenderSampleResponse]
+    """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+    model's tokenizer loaded; the model is not queried.
+
+    Errors: those of StartEvaluation about evaluators, data set and model; and
+    NOT_FOUND: UNKNOWN_SAMPLE.
+    """
     CompareEvaluations: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]
     """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
     regressions, every metric over the steps, and the best of them.
@@ -202,7 +209,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
     DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
-    AMBIGUOUS_COLUMNS (rows of two shapes).
+    AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -273,6 +280,13 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """The samples of a data set, batch by batch, as an evaluation would get them.
 
     Errors: those of StartEvaluation about the data set.
+    """
+    RenderSample: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RenderSampleRequest, _evaluation_pb2.RenderSampleResponse]  # type: ignore[assignment]
+    """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+    model's tokenizer loaded; the model is not queried.
+
+    Errors: those of StartEvaluation about evaluators, data set and model; and
+    NOT_FOUND: UNKNOWN_SAMPLE.
     """
     CompareEvaluations: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.CompareEvaluationsRequest, _evaluation_pb2.CompareEvaluationsResponse]  # type: ignore[assignment]
     """Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and
@@ -356,7 +370,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
         DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (CSV or Parquet that cannot be read), NO_SUCH_COLUMN,
-        AMBIGUOUS_COLUMNS (rows of two shapes).
+        AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
         NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -475,6 +489,19 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """The samples of a data set, batch by batch, as an evaluation would get them.
 
         Errors: those of StartEvaluation about the data set.
+        """
+
+    @_abc_1.abstractmethod
+    def RenderSample(
+        self,
+        request: _evaluation_pb2.RenderSampleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.RenderSampleResponse, _abc.Awaitable[_evaluation_pb2.RenderSampleResponse]]:
+        """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
+        model's tokenizer loaded; the model is not queried.
+
+        Errors: those of StartEvaluation about evaluators, data set and model; and
+        NOT_FOUND: UNKNOWN_SAMPLE.
         """
 
     @_abc_1.abstractmethod

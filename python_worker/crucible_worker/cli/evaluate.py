@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import importlib
-import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crucible_worker.cli.here import state_folder, with_roots
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -31,6 +28,19 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
+from crucible_worker.cli.request_options import (
+    Data,
+    Evaluators,
+    FewShot,
+    FewShotSeed,
+    Only,
+    Options,
+    Renderer,
+    SuiteFile,
+    System,
+    Tasks,
+    Template,
+)
 from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
@@ -46,51 +56,6 @@ _Model = Annotated[
         help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH or "
         "tinker:BASE; repeatable: each further one is compared with the first.",
     ),
-]
-_Data = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DATA",
-        help="builtin:NAME; jsonl:PATH, csv:PATH or parquet:PATH below a data root, where needed with "
-        "?input=COLUMN&target=COLUMN; or hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
-    ),
-]
-_Evaluators = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--evaluator",
-        metavar="[NAME=]KIND",
-        # Words, not the registry: help is there before anything is imported.
-        help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
-        "pass_at_k, perplexity, rl_test_set, rollout or rubric; NAME prefixes keys; repeatable.",
-    ),
-]
-_Tasks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--task",
-        metavar="TASK",
-        help="In place of --data: a task of Inspect, PACKAGE/TASK or FILE.py@TASK, which the evaluator inspect runs; "
-        "repeatable. Without --inspect-root or --inspect-package, what is named is allowed.",
-    ),
-]
-_Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="EVALUATOR.KEY=VALUE",
-        help="An evaluator's option; VALUE is JSON or text; KEY.KEY sets an option within an option; repeatable.",
-    ),
-]
-_Suite = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|NAME",
-        help="A suite's file (.toml), or one that ships: chat, code, math or tool_use; see `crucible-worker suites`.",
-    ),
-]
-_Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Of the suite, run this evaluation alone; repeatable.")
 ]
 _Samples = Annotated[
     int | None,
@@ -137,12 +102,17 @@ _State = Annotated[
 
 def evaluate(
     model: _Model,
-    data: _Data = None,
-    task: _Tasks = None,
-    evaluator: _Evaluators = None,
-    option: _Options = None,
-    suite: _Suite = None,
-    only: _Only = None,
+    data: Data = None,
+    task: Tasks = None,
+    evaluator: Evaluators = None,
+    option: Options = None,
+    renderer: Renderer = None,
+    system: System = None,
+    template: Template = None,
+    few_shot: FewShot = None,
+    few_shot_seed: FewShotSeed = None,
+    suite: SuiteFile = None,
+    only: Only = None,
     samples: _Samples = None,
     where: _Where = None,
     shuffle_seed: _ShuffleSeed = None,
@@ -181,7 +151,7 @@ def evaluate(
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
     from crucible_worker.cli.requests import Typed
-    from crucible_worker.cli.tasks import evaluators_of
+    from crucible_worker.cli.tasks import allowing, evaluators_of
 
     importlib.import_module("crucible_worker.cli.outcome")
     # All is loaded, and from here on there is something to clean up.
@@ -192,6 +162,11 @@ def evaluate(
         tasks=task or (),
         evaluators=evaluators_of(evaluator or (), task or ()),
         options=option or (),
+        renderer=renderer,
+        system=system,
+        template=template,
+        few_shot=few_shot,
+        few_shot_seed=few_shot_seed,
         suite=suite,
         only=only or (),
         samples=samples,
@@ -207,22 +182,24 @@ def evaluate(
         kept=state_dir is not None,
     )
     try:
-        with _state(state_dir) as folder:
-            settings = _allowing(
+        with state_folder(state_dir) as folder:
+            settings = allowing(
                 typed.tasks,
-                settings_or_exit(
-                    config,
-                    state_dir=folder,
-                    device=device,
-                    model_roots=model_root,
-                    data_roots=data_root,
-                    hub_network=hub_network,
-                    inspect_roots=inspect_root,
-                    inspect_packages=inspect_package,
-                    environment_variables=environment_variable,
-                    openai_servers=openai_server,
-                    tinker_services=tinker_service,
-                    prices=price,
+                with_roots(
+                    settings_or_exit(
+                        config,
+                        state_dir=folder,
+                        device=device,
+                        model_roots=model_root,
+                        data_roots=data_root,
+                        hub_network=hub_network,
+                        inspect_roots=inspect_root,
+                        inspect_packages=inspect_package,
+                        environment_variables=environment_variable,
+                        openai_servers=openai_server,
+                        tinker_services=tinker_service,
+                        prices=price,
+                    )
                 ),
             )
             raise typer.Exit(_run(settings, typed, as_json=as_json))
@@ -260,23 +237,3 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
         return EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED
     outcome.write(as_json=as_json)
     return outcome.exit_code()
-
-
-@contextlib.contextmanager
-def _state(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given
-        return
-    with tempfile.TemporaryDirectory(prefix="crucible-evaluate-") as folder:
-        yield Path(folder)
-
-
-def _allowing(tasks: Sequence[str], settings: Settings) -> Settings:
-    """Whoever types a command here may name what lies here, and have run what is typed."""
-    from crucible_worker.cli.tasks import allowing
-
-    here = (Path.cwd(),)
-    settings = dataclasses.replace(
-        settings, model_roots=settings.model_roots or here, data_roots=settings.data_roots or here
-    )
-    return allowing(tasks, settings)

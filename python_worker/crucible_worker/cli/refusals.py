@@ -26,6 +26,10 @@ _FLAGS = {
     "dataset.limit": "--samples",
     "dataset.where": "--where",
     "dataset.shuffle_seed": "--shuffle-seed",
+    "dataset.prompt.system": "--system",
+    "dataset.prompt.template": "--template",
+    "dataset.prompt.few_shot.seed": "--few-shot-seed",
+    "dataset.prompt.few_shot": "--few-shot",
     "dataset": "--data",
     "option": "--option",
     "sampling.max_tokens": "--max-tokens",
@@ -36,6 +40,7 @@ _FLAGS = {
     "limits.concurrency": "--concurrency",
     "suite": "--suite",
     "evaluation_id": "--id",
+    "sample_id": "--sample",
     "evaluators": "--evaluator",
 }
 """By the beginning of a field's path; the first that fits."""
@@ -129,8 +134,9 @@ def _place(error: BridgeError, path: str) -> str:
     field = error.field.partition(".")[0]
     if field in _OF_NO_SUITE or error.reason in _REASON_FLAGS:
         return _flag(error, ())
-    # A data set's source is one text in a file.
-    return f"{path}.{field if field == 'dataset' else error.field}" if field else path
+    # A data set's source is one text in a file; its prompt is a table.
+    whole = field != "dataset" or error.field.startswith("dataset.prompt")
+    return f"{path}.{error.field if whole else field}" if field else path
 
 
 def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:

@@ -18,9 +18,11 @@ from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
     EvaluatorSpec,
+    FewShot,
     FileFormat,
     Limits,
     ModelRef,
+    Prompt,
     SamplingParams,
     parse_model,
 )
@@ -31,7 +33,7 @@ from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.preparation import keys_of
 from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
 
-__all__ = ["DEFAULT_MAX_TOKENS", "Asked", "Typed", "asked_of", "read_evaluators"]
+__all__ = ["DEFAULT_MAX_TOKENS", "Asked", "Typed", "asked_of", "read_evaluators", "read_prompt"]
 
 DEFAULT_MAX_TOKENS = 256
 """Of a sample, where neither a flag nor a suite says."""
@@ -40,8 +42,8 @@ _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
 _SUITES_SAY = (
-    *("data", "where", "shuffle_seed", "tasks", "evaluators", "options", "max_tokens", "temperature", "seed", "stop"),
-    "max_unscored",
+    *("data", "where", "shuffle_seed", "tasks", "evaluators", "options", "renderer", "system", "template", "few_shot"),
+    *("few_shot_seed", "max_tokens", "temperature", "seed", "stop", "max_unscored"),
 )
 
 
@@ -55,6 +57,11 @@ class Typed:
     tasks: Sequence[str] = ()
     evaluators: Sequence[str] = ()
     options: Sequence[str] = ()
+    renderer: str | None = None
+    system: str | None = None
+    template: str | None = None
+    few_shot: str | None = None
+    few_shot_seed: int | None = None
     suite: str | None = None
     only: Sequence[str] = ()
     samples: int | None = None
@@ -173,13 +180,15 @@ def _asked(typed: Typed, model: str) -> Asked:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
         raise InvalidField("--task", "stands in place of --data: give one of them")
-    for option, given in (("--where", bool(typed.where)), ("--shuffle-seed", typed.shuffle_seed is not None)):
-        if typed.tasks and given:
-            raise InvalidField(option, "is for --data: a task of Inspect chooses its own questions")
+    for option in ("where", "shuffle_seed", "renderer", "system", "template", "few_shot", "few_shot_seed"):
+        if typed.tasks and getattr(typed, option) not in (None, (), []):
+            raise InvalidField(
+                f"--{option.replace('_', '-')}", "is for --data: a task of Inspect makes its questions itself"
+            )
     if not typed.tasks and (typed.data is None or not typed.evaluators):
         missing = "--data" if typed.data is None else "--evaluator"
         raise InvalidField(missing, "is needed, unless --suite or --task says what is evaluated")
-    evaluators = read_evaluators(typed.evaluators, typed.options)
+    evaluators = _rendering(read_evaluators(typed.evaluators, typed.options), typed.renderer)
     if not typed.kept and any(keeps_log(spec) for spec in evaluators):
         raise InvalidField("--state-dir", "is needed to keep Inspect's logs: without it all goes with the evaluation")
     sampling = SamplingParams(
@@ -207,13 +216,56 @@ def _samples(typed: Typed) -> Dataset:
         return dataset_of(typed.tasks)
     assert typed.data is not None  # looked at before
     return dataclasses.replace(
-        _dataset(typed.data), limit=typed.samples, shuffle_seed=typed.shuffle_seed, where=_filter(typed.where)
+        _dataset(typed.data),
+        limit=typed.samples,
+        shuffle_seed=typed.shuffle_seed,
+        where=_filter(typed.where),
+        prompt=read_prompt(typed),
     )
 
 
 def _says_how_to_sample(typed: Typed) -> bool:
     """Whether a flag says how the model is sampled; a task of Inspect says so itself otherwise."""
     return bool(typed.stop) or not (typed.max_tokens is typed.temperature is typed.seed is None)
+
+
+def read_prompt(typed: Typed) -> Prompt | None:
+    """The prompt that flags ask for; None where there is none.
+
+    Raises:
+        InvalidField: a file cannot be read, or the examples are not "COUNT:SOURCE".
+    """
+    if typed.few_shot is None and typed.few_shot_seed is not None:
+        raise InvalidField("--few-shot-seed", "draws examples, and --few-shot is not given")
+    system, template = (_text_of(getattr(typed, name), f"--{name}") for name in ("system", "template"))
+    few_shot = None
+    if typed.few_shot is not None:
+        count, separator, source = typed.few_shot.partition(":")
+        if not (separator and source and count.isascii() and count.isdigit() and len(count) < 6):
+            raise InvalidField("--few-shot", f"is {typed.few_shot[:60]!r}, not COUNT:SOURCE, as 5:jsonl:train.jsonl")
+        few_shot = FewShot(source=source, count=int(count), seed=typed.few_shot_seed or 0)
+    prompt = Prompt(system=system, template=template, few_shot=few_shot)
+    return None if prompt == Prompt() else prompt
+
+
+def _text_of(given: str | None, flag: str) -> str:
+    """A text as it was typed, or that of the file that it names, as @FILE."""
+    if given is None or not given.startswith("@"):
+        return given or ""
+    path = Path(given[1:])
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise InvalidField(flag, f"names the file {str(path)[:200]!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidField(flag, f"names the file {str(path)[:200]!r}, which is not UTF-8") from error
+
+
+def _rendering(specs: tuple[EvaluatorSpec, ...], renderer: str | None) -> tuple[EvaluatorSpec, ...]:
+    """Evaluators with --renderer, where an option of their own says nothing else."""
+    if renderer is None:
+        return specs
+    return tuple(dataclasses.replace(spec, options={"renderer": renderer, **spec.options}) for spec in specs)
 
 
 def _model(text: str) -> ModelRef:

@@ -14,12 +14,12 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict
 from crucible_worker.cli.compared import Compared, compared
+from crucible_worker.cli.here import opened
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import Asked
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.server.parts import build
 from crucible_worker.telemetry.logging import configure_logging
 
 __all__ = ["NotRun", "Ran", "run"]
@@ -92,9 +92,7 @@ async def run(
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             show.phase(asked[0].label, "starting")
-            # A command evaluates; it removes nothing that others left in the journal.
-            parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()))
-            try:
+            async with opened(settings) as parts:
                 for each in asked:
                     found = await _one(parts.evaluations, settings, each, evaluators, show)
                     ended.append(found)
@@ -102,10 +100,6 @@ async def run(
                     parts.evaluations.comparisons,
                     [(each.name, each.evaluation) for each in ended if isinstance(each, Ran)],
                 )
-            finally:
-                await parts.evaluations.drain()
-                await parts.aclose_children()
-                await parts.evaluations.aclose()
     finally:
         log_writer.close(1.0)
 

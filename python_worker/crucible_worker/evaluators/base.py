@@ -34,6 +34,7 @@ __all__ = [
     "Outcome",
     "SampleContext",
     "as_asked",
+    "measures_likelihoods",
     "stops_itself",
     "wants_answers",
 ]
@@ -208,6 +209,11 @@ def as_asked(sample: Sample) -> Sample:
     if last.role != "assistant" or not asked:
         return sample
     return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=(last.content,))
+
+
+def measures_likelihoods(evaluator: Evaluator) -> bool:
+    """Whether it measures what is there, and has the model answer nothing: it asks for log-probabilities of prompts."""
+    return getattr(evaluator, "measures_likelihoods", False)
 
 
 class EvaluatorType(Protocol):

@@ -148,6 +148,11 @@ class Classification:
     """The label that precision, recall and f1 are of; means over the labels if None."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """Unless the labels are generated."""
+        return isinstance(self.asking, MultipleChoice)
+
+    @property
     def repeats(self) -> int:
         """One."""
         return 1

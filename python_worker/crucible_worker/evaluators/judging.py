@@ -6,6 +6,7 @@ import re
 
 from crucible_bridge.types import ChatMessage, Conversation
 from crucible_worker.grading.judge.fence import Fence, digest_mark, readable
+from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.prompts import messages_of
 
 __all__ = ["DEFAULT_CRITERION", "judgement", "preference_prompt", "question"]
@@ -48,6 +49,7 @@ def preference_prompt(asked: str | Conversation, a: str, b: str) -> Conversation
     """
     parts = [("Completion A", a), ("Completion B", b)]
     turns = [turn for title, text in parts for turn in (_heading(title), ChatMessage("assistant", readable(text)))]
+    asked = asked.question if isinstance(asked, Prompted) else asked
     question = (ChatMessage(message.role, readable(message.content)) for message in messages_of(asked))
     return Conversation((*question, *turns, _heading("Preference")))
 

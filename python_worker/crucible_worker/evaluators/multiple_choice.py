@@ -157,6 +157,11 @@ class MultipleChoice:
     """Whether tokens and log-probabilities are kept."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1

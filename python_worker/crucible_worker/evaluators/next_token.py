@@ -131,6 +131,11 @@ class NextToken:
     """Whether tokens are kept."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1

@@ -116,6 +116,11 @@ class NLL:
     """Who measures, for errors."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1

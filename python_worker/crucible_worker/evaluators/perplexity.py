@@ -36,6 +36,7 @@ from crucible_worker.evaluators.targets import ROLLING, TRAIN_ON_OPTION, WINDOWS
 from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.whole import is_whole, render_behind, render_whole
 
 __all__ = ["BitsPerByte", "BitsPerByteType", "Perplexity", "PerplexityType"]
@@ -142,6 +143,11 @@ class Perplexity:
     """Whether tokens and log-probabilities are kept."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1
@@ -209,6 +215,11 @@ class BitsPerByte:
     """Whether tokens and log-probabilities are kept."""
 
     @property
+    def measures_likelihoods(self) -> bool:
+        """It asks for log-probabilities of what is there."""
+        return True
+
+    @property
     def repeats(self) -> int:
         """One: there is nothing random in it."""
         return 1
@@ -229,7 +240,9 @@ class BitsPerByte:
         """
         check_input(sample.input, self.nll.renderer)
         for kind, field in ((Conversation, "conversation"), (Datum, "datum")):
-            if isinstance(sample.input, kind):
+            # Before what a prompt makes of a row, the bytes of its target can be counted.
+            counted = isinstance(sample.input, Prompted) and bool(sample.targets)
+            if isinstance(sample.input, kind) and not counted:
                 raise InvalidField(field, "is no text, the bytes of which could be counted")
         if not _measured(sample):
             raise InvalidField("targets[0]" if sample.targets else "text", "is empty: there is nothing to measure")
@@ -246,10 +259,10 @@ class BitsPerByte:
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
         self.check_sample(sample)
-        assert isinstance(sample.input, str)  # nothing else passes the check
         if sample.targets:
             datum = await render_behind(context.model.tokenizer, sample, self.nll.renderer)
         else:
+            assert isinstance(sample.input, str)  # nothing else passes the check
             datum = await render_whole(context.model.tokenizer, sample.input)
         rolling = self.rolling and not sample.targets
         outcome, logprobs = await self.nll.measure_each(datum, context.model, rolling=rolling)

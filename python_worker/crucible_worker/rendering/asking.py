@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeGuard
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model, SamplingClient, TextSamplingClient
+from crucible_worker.backends.base import Model, TextSamplingClient, takes_words
 from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.prompted import plain_text, stops_of
 from crucible_worker.rendering.prompts import messages_of, render_question
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, check_input
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, SERVED, check_input
+from crucible_worker.rendering.resolving import resolved
 
 __all__ = ["Asked", "ask", "sample_answers"]
 
@@ -50,8 +51,8 @@ async def ask(
     """Have a model answer an input.
 
     Tokens are sent as they are. Text and conversations are rendered here where the model has a tokenizer; where its
-    sampling side takes words, they are left to its server, but for what `role_colon` and `raw` make of them: that is
-    text to go on from. Stop sequences that the renderer brings come behind those of the parameters.
+    sampling side takes words, its server gets messages, or for what `role_colon` and `raw` make of them text to go on
+    from. Stop sequences that the renderer brings come behind those of the parameters.
 
     Args:
         model: who is asked.
@@ -70,10 +71,14 @@ async def ask(
         raise FailedPrecondition("the model has no sampling client", reason=Reason.MISSING_CLIENT)
     if isinstance(input, ModelInput | Datum):
         prompt = input.model_input if isinstance(input, Datum) else input
-    elif model.tokenizer is None and _takes_words(client):
-        return Asked(prompt=None, answers=await _in_words(client, input, params, num_samples, renderer))
+    elif model.tokenizer is None and takes_words(client):
+        chosen = resolved(model, renderer)
+        if renderer == AUTO and chosen == RAW and plain_text(input) is None:
+            chosen = CHAT_TEMPLATE  # what settings say of text says nothing of roles
+        return Asked(prompt=None, answers=await _in_words(client, input, params, num_samples, chosen))
     else:
-        rendered = await render_question(model.tokenizer, input, renderer)
+        begun = getattr(model, "renderer", None) == SERVED
+        rendered = await render_question(model.tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
         prompt, params = ModelInput.of(rendered.tokens), _stopped(params, rendered.stop)
     return Asked(prompt=prompt, answers=await client.sample(prompt, params, num_samples))
 
@@ -82,25 +87,20 @@ async def _in_words(
     client: TextSamplingClient, input: str | Conversation, params: SamplingParams, num_samples: int, renderer: str
 ) -> Sequence[SampledSequence]:
     check_input(input, renderer)
-    if renderer == AUTO:
+    if renderer in (AUTO, SERVED):
         return await client.sample_text(input, params, num_samples)
     if renderer == CHAT_TEMPLATE:
         return await client.sample_text(Conversation(tuple(messages_of(input))), params, num_samples)
     if renderer == ROLE_COLON:
         text = role_colon.prompt_text(messages_of(input))
         return await client.sample_text(text, _stopped(params, (role_colon.STOP,)), num_samples, plain=True)
-    if renderer == RAW:
-        return await client.sample_text(input, params, num_samples, plain=True)
+    if renderer == RAW and (text := plain_text(input)) is not None:
+        return await client.sample_text(text, _stopped(params, stops_of(input)), num_samples, plain=True)
     raise FailedPrecondition(
         "the model's tokenizer lies with its server, and tinker-cookbook's renderers need one at hand, as local models "
         "have it",
         reason=Reason.NO_COOKBOOK_TOKENIZER,
     )
-
-
-def _takes_words(client: SamplingClient) -> TypeGuard[TextSamplingClient]:
-    # isinstance() of a protocol takes a tenth of a sample's time before Python 3.12.
-    return hasattr(client, "sample_text")
 
 
 def _stopped(params: SamplingParams, stop: Sequence[str]) -> SamplingParams:

@@ -18,8 +18,9 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.backends.encoding import encode_all
-from crucible_worker.rendering.prompts import render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, RAW, before_answer
+from crucible_worker.rendering.prompted import Prompted, before_next
+from crucible_worker.rendering.prompts import plain_of, render_question, require_tokenizer
+from crucible_worker.rendering.renderers import AUTO, before_answer
 
 __all__ = ["MAX_CHOICES", "ChoiceForm", "Question", "check_choices", "named_choice", "render_choices"]
 
@@ -112,12 +113,14 @@ async def render_choices(
         return Question(prompt=prompt, continuations=tokens, texts=[None] * len(tokens))
     known = require_tokenizer(tokenizer)
     asked, texts = _asked(sample.input, sample.choices, form)
-    plain = isinstance(asked, str) and (renderer == RAW or (renderer == AUTO and not known.has_chat_template))
+    plain = plain_of(known, asked, renderer)
     # Letters stand behind "Answer:" as a text would go on there; in an answer of its own nothing comes before them.
-    before = (" " if plain else "") if form is ChoiceForm.LETTERS else delimiter
+    before = ("" if plain is None else " ") if form is ChoiceForm.LETTERS else delimiter
+    if plain is not None and isinstance(asked, Prompted) and not before:
+        before = before_next(plain, "")
     behind = [f"{before_answer(renderer)}{before}{text}" for text in texts]
-    if plain and isinstance(asked, str):
-        prompt, continuations = await _encoded_together(known, asked, behind)
+    if plain is not None:
+        prompt, continuations = await _encoded_together(known, plain, behind)
     else:
         prompt = (await render_question(known, asked, renderer)).tokens
         continuations = await encode_all(known, behind, continuations=True)
@@ -138,7 +141,8 @@ def _asked(
     if isinstance(input, str):
         return f"{input}{listed}", letters
     *before, last = input.messages
-    return Conversation((*before, ChatMessage(last.role, f"{last.content}{listed}"))), letters
+    messages = (*before, ChatMessage(last.role, f"{last.content}{listed}"))
+    return dataclasses.replace(input, messages=messages), letters
 
 
 async def _encoded_together(

@@ -9,12 +9,23 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
 from crucible_worker.backends.base import CookbookTokenizer, Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, check_input
+from crucible_worker.rendering.prompted import Prompted, before_next, plain_text, stops_of
+from crucible_worker.rendering.renderers import (
+    AUTO,
+    COOKBOOK,
+    RAW,
+    ROLE_COLON,
+    SERVED,
+    before_answer,
+    check_input,
+)
 
 __all__ = [
     "encode_conversation",
     "encode_text",
     "messages_of",
+    "opening_of",
+    "plain_of",
     "render_prompt",
     "render_question",
     "require_cookbook",
@@ -39,13 +50,14 @@ async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation |
     """
     if isinstance(input, Datum):
         return input.model_input
-    return ModelInput.of((await render_question(tokenizer, input, AUTO)).tokens)
+    return ModelInput.of((await render_question(tokenizer, input, SERVED)).tokens)
 
 
 async def render_question(tokenizer: Tokenizer | None, input: str | Conversation, renderer: str) -> Rendered:
     """Render text or a conversation as a prompt, with the stop sequences that the renderer brings.
 
-    Text is one user message to every renderer but `raw`, and to `auto` where the model has no chat template.
+    Text is one user message to every renderer but `raw`, and to `auto` where the model has no chat template. What a
+    prompt makes of a row is text to these, too.
 
     Args:
         tokenizer: the model's, where it has one.
@@ -66,9 +78,25 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
         if not messages:
             raise InvalidField("input.messages", "is empty")
         return await require_cookbook(known).render_cookbook(renderer.removeprefix(COOKBOOK), messages)
-    if isinstance(input, Conversation) or renderer == CHAT_TEMPLATE:
-        return Rendered(tokens=await encode_conversation(known, messages_of(input), generation_prompt=True))
-    return Rendered(tokens=await encode_text(known, input, plain=renderer == RAW))
+    if (text := plain_of(known, input, renderer)) is not None:
+        return Rendered(tokens=await encode_text(known, text, plain=True), stop=stops_of(input))
+    return Rendered(tokens=await encode_conversation(known, messages_of(input), generation_prompt=True))
+
+
+def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> str | None:
+    """The text that a model gets as it stands; None where a template makes the prompt of messages."""
+    if renderer == RAW or (renderer == AUTO and not tokenizer.has_chat_template):
+        return plain_text(input)
+    if renderer == SERVED and isinstance(input, str) and not tokenizer.has_chat_template:
+        return input
+    return None
+
+
+def opening_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str, answer: str) -> str:
+    """What stands between a prompt and an answer that is measured behind it."""
+    if isinstance(input, Prompted) and (text := plain_of(tokenizer, input, renderer)) is not None:
+        return before_next(text, answer)
+    return before_answer(renderer)
 
 
 def messages_of(input: str | Conversation) -> Sequence[ChatMessage]:

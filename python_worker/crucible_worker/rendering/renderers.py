@@ -10,6 +10,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum
 from crucible_worker.rendering import role_colon, tinker_cookbook
+from crucible_worker.rendering.prompted import plain_text
 
 __all__ = [
     "AUTO",
@@ -19,6 +20,7 @@ __all__ = [
     "RENDERER_OPTION",
     "ROLE_COLON",
     "ROLE_COLONS",
+    "SERVED",
     "answer_of",
     "before_answer",
     "check_input",
@@ -26,13 +28,15 @@ __all__ = [
 ]
 
 AUTO = "auto"
-"""The chat template where the model has one; else plain text."""
+"""The chat template where the model has one, or its server; else plain text."""
+SERVED = "served"
+"""As `auto`, and text is left to a server as it stands: of ModelService and of evaluations that began so. No option."""
 CHAT_TEMPLATE = "chat_template"
 """The model's own chat template, never plain text."""
 ROLE_COLON = "role_colon"
 """A role and a colon before each message, see `role_colon.py`."""
 RAW = "raw"
-"""Text as it stands; no conversations."""
+"""Text as it stands, and what a prompt makes joined to one text; no other conversations."""
 COOKBOOK = "tinker:"
 """Before the name of one of tinker-cookbook's renderers."""
 
@@ -51,10 +55,10 @@ RENDERER_OPTION: Mapping[str, Any] = MappingProxyType(
         "default": AUTO,
         "examples": [AUTO, CHAT_TEMPLATE, ROLE_COLON, RAW, f"{COOKBOOK}qwen3"],
         "description": (
-            "How text and conversations become what the model gets. auto: its chat template where it has one, else "
+            "How text and conversations become what the model gets. auto: its chat template, or its server's, else "
             "plain text. chat_template: that template, and no plain text. role_colon: 'User: ...', 'Assistant:', ended "
-            "by the user's next turn. raw: text as it stands, and no conversations. tinker:NAME: a renderer of "
-            "tinker-cookbook, where that is installed and the model's tokenizer is at hand."
+            "by the user's next turn. raw: text as it stands, a completion; no conversations with roles. tinker:NAME: "
+            "a renderer of tinker-cookbook, where that is installed and the model's tokenizer is at hand."
         ),
     }
 )
@@ -75,9 +79,9 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
     """Refuse an input that a renderer can do nothing with, whatever the model.
 
     Raises:
-        InvalidField: a conversation for `raw` (RAW_CONVERSATION).
+        InvalidField: a conversation with roles for `raw` (RAW_CONVERSATION).
     """
-    if renderer == RAW and isinstance(input, Conversation):
+    if renderer == RAW and isinstance(input, Conversation) and plain_text(input) is None:
         raise InvalidField(
             "conversation", "has roles, and the renderer raw takes text alone", reason=Reason.RAW_CONVERSATION
         )

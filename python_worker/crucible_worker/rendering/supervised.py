@@ -16,10 +16,12 @@ from crucible_worker.rendering.prompts import (
     encode_conversation,
     encode_text,
     messages_of,
+    opening_of,
+    plain_of,
     require_cookbook,
     require_tokenizer,
 )
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, check_input
+from crucible_worker.rendering.renderers import AUTO, COOKBOOK, RAW, ROLE_COLON, check_input
 
 __all__ = ["TrainOn", "render_supervised"]
 
@@ -65,7 +67,7 @@ async def render_supervised(
     known = require_tokenizer(tokenizer)
     if renderer == ROLE_COLON or renderer.startswith(COOKBOOK):
         tokens, weights = await _messages(known, sample.input, sample.targets, train_on, renderer)
-    elif isinstance(sample.input, Conversation):
+    elif isinstance(sample.input, Conversation) and plain_of(known, sample.input, renderer) is None:
         tokens, weights = await _conversation(known, _answered(sample.input.messages, sample.targets), train_on)
     else:
         tokens, weights = await _text(known, sample.input, sample.targets, renderer)
@@ -75,16 +77,16 @@ async def render_supervised(
 
 
 async def _text(
-    tokenizer: Tokenizer, text: str, targets: Sequence[str], renderer: str
+    tokenizer: Tokenizer, input: str | Conversation, targets: Sequence[str], renderer: str
 ) -> tuple[np.ndarray, np.ndarray]:
     _check_targets(targets)
-    # Also where there is none: the error says so.
-    chat = tokenizer.has_chat_template or renderer == CHAT_TEMPLATE
-    if chat and renderer != RAW:
-        prompt = list(await encode_conversation(tokenizer, messages_of(text), generation_prompt=True))
+    text = plain_of(tokenizer, input, renderer)
+    if text is None:  # also for a model without a chat template where that is wanted: the error says so
+        prompt = list(await encode_conversation(tokenizer, messages_of(input), generation_prompt=True))
     else:
         prompt = list(await encode_text(tokenizer, text, plain=True))
-    answer = list(await tokenizer.encode_continuation(targets[0]))
+    opening = opening_of(tokenizer, input, renderer, targets[0])
+    answer = list(await tokenizer.encode_continuation(f"{opening}{targets[0]}"))
     if tokenizer.eos_token_id is not None and renderer != RAW:
         answer.append(tokenizer.eos_token_id)
     if not answer:

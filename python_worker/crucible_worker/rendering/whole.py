@@ -11,8 +11,8 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, Sample
 from crucible_worker.backends.base import Tokenizer
-from crucible_worker.rendering.prompts import render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, before_answer
+from crucible_worker.rendering.prompts import opening_of, render_question, require_tokenizer
+from crucible_worker.rendering.renderers import AUTO
 
 __all__ = ["is_whole", "render_behind", "render_whole"]
 
@@ -50,16 +50,17 @@ async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
 async def render_behind(tokenizer: Tokenizer | None, sample: Sample, renderer: str = AUTO) -> Datum:
     """Render text with a target (the first of several) of which the target's tokens count, and nothing behind it.
 
-    To `role_colon` they are those of the target with the space before it.
+    To `role_colon`, and where a prompt is joined to one text, they are those of the target with the space before it.
 
     Raises:
         FailedPrecondition: the model has no tokenizer, or the renderer cannot be used with it.
         InvalidField: the target has no tokens.
     """
-    assert isinstance(sample.input, str)  # looked at by whoever measures bytes
+    assert not isinstance(sample.input, Datum)  # looked at by whoever measures bytes
     known = require_tokenizer(tokenizer)
     question = await render_question(known, sample.input, renderer)
-    tokens = list(await known.encode_continuation(f"{before_answer(renderer)}{sample.targets[0]}"))
+    opening = opening_of(known, sample.input, renderer, sample.targets[0])
+    tokens = list(await known.encode_continuation(f"{opening}{sample.targets[0]}"))
     if not tokens:
         raise InvalidField("targets[0]", "has no tokens")
     return _counted(list(question.tokens), tokens)

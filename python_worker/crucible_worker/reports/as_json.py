@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,8 @@ def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dic
         "model_fingerprint": evaluation.model_fingerprint,
         "dataset": format_dataset(request.dataset),
         "dataset_fingerprint": evaluation.dataset_fingerprint,
+        "prompt": None if request.dataset.prompt is None else dataclasses.asdict(request.dataset.prompt),
+        "rendering": [dataclasses.asdict(one) for one in evaluation.rendering],
         "sampling": _sampling(request.sampling),
         "limits": _limits(request.limits),
         "metric_prefix": request.metric_prefix,

@@ -10,10 +10,12 @@ from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
     Evaluation,
+    EvaluatorRendering,
     FileDataset,
     HubDataset,
     InlineDataset,
     JsonlDataset,
+    Prompt,
     SampleResult,
     ServerEngine,
     Usage,
@@ -50,6 +52,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "model": format_model(request.model),
         "model fingerprint": evaluation.model_fingerprint,
         "data set": format_dataset(request.dataset),
+        **{f"renderer of {one.evaluator}": _format_rendering(one) for one in evaluation.rendering},
         "data set fingerprint": evaluation.dataset_fingerprint,
         # Those of a data set that was not read are not counted.
         "samples done": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
@@ -88,6 +91,11 @@ def engine_as_data(engine: ServerEngine | None) -> dict[str, Any] | None:
     return {"name": engine.name, "version": engine.version, "fingerprint": engine.fingerprint}
 
 
+def _format_rendering(rendering: EvaluatorRendering) -> str:
+    """How models are asked: "chat_template, judge: raw"."""
+    return ", ".join([rendering.renderer, *(f"{name}: {other}" for name, other in sorted(rendering.others.items()))])
+
+
 def format_dataset(dataset: Dataset) -> str:
     """A data set in a few words: "builtin:arithmetic, limit 100, shuffled by seed 7"."""
     match dataset.source:
@@ -106,7 +114,23 @@ def format_dataset(dataset: Dataset) -> str:
         words.append(f"shuffled by seed {dataset.shuffle_seed}")
     if dataset.skip_malformed:
         words.append("malformed lines skipped")
+    if dataset.prompt is not None:
+        words.append(f"prompt with {_format_prompt(dataset.prompt)}")
     return ", ".join(words)
+
+
+def _format_prompt(prompt: Prompt) -> str:
+    """The parts of a prompt in a few words: "system message, 5 examples of jsonl:train.jsonl"."""
+    given = {
+        "system message": prompt.system,
+        "template": prompt.template,
+        "prefix": prompt.prefix,
+        "suffix": prompt.suffix,
+    }
+    words = [word for word, part in given.items() if part]
+    if (few_shot := prompt.few_shot) is not None:
+        words.append(f"{few_shot.count} examples of {few_shot.source} by seed {few_shot.seed}")
+    return " and ".join(words)
 
 
 def columns_of(evaluations: Sequence[Evaluation]) -> Sequence[str]:

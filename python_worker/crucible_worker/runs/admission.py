@@ -21,7 +21,15 @@ from crucible_bridge.errors import (
 )
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Dataset, EvaluateRequest, EvaluatorSpec, ModelUsage, PlannedEvaluation, Problem
+from crucible_bridge.types import (
+    Dataset,
+    EvaluateRequest,
+    EvaluatorSpec,
+    ModelUsage,
+    PlannedEvaluation,
+    Problem,
+    RenderSampleResponse,
+)
 from crucible_worker.backends.base import HeldModel, Model
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
@@ -35,6 +43,7 @@ from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.resume import Orphans
+from crucible_worker.runs.showing import render_sample
 from crucible_worker.runs.usage import Spending
 
 __all__ = [
@@ -138,6 +147,15 @@ class Admission:
             if self.draining:
                 raise draining_error() from None
             raise
+
+    async def render(self, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
+        """Show what the model would get of a sample; see `render_sample`.
+
+        Raises:
+            BridgeError: the request could not be run, or has no such sample.
+        """
+        self.refuse_if_unable(request.evaluation_id)
+        return await render_sample(self._preparer, request, sample_id)
 
     async def admit(
         self, request: EvaluateRequest, *, waited: bool = False, model: HeldModel | None = None

@@ -26,6 +26,7 @@ from crucible_worker.backends.base import (
     Tokenizer,
     TrainingClient,
     context_length,
+    renderer_of,
 )
 from crucible_worker.backends.continuations import measures_continuations, measures_targets
 from crucible_worker.backends.encoding import encode_all
@@ -111,10 +112,19 @@ def _backoff(attempt: int) -> float:
 class GatedModel:
     """A model as one sample sees it: each call passes the gate, and is counted with what it took."""
 
-    __slots__ = ("_answered", "_gate", "_model", "calls", "counted", "meter", "sampling", "tokenizer", "training")
+    __slots__ = (
+        *("_answered", "_gate", "_model", "calls", "counted", "meter", "renderer", "sampling", "tokenizer"),
+        "training",
+    )
 
-    def __init__(self, model: Model, gate: CallGate, answered: Callable[[], None] | None = None) -> None:
-        """Of a model; `answered` is called after each call that succeeds."""
+    def __init__(
+        self,
+        model: Model,
+        gate: CallGate,
+        answered: Callable[[], None] | None = None,
+        renderer: str | None = None,
+    ) -> None:
+        """Of a model; `answered` is called after each call that succeeds, `renderer` is what `auto` came to before."""
         self.meter = Meter()
         """What the answered calls took, those of failed tries included."""
         self.counted: Meter | None = self.meter
@@ -122,6 +132,7 @@ class GatedModel:
         if is_metered(model):
             model, self.counted = model.metered(self.meter), None
         self._model = model
+        self.renderer = renderer
         self._gate = gate
         self._answered = answered
         self.calls = 0
@@ -155,10 +166,14 @@ class GatedModel:
 
 
 def gated_models(
-    models: Mapping[str, Model], gate: CallGate, answered: Callable[[], None] | None = None
+    models: Mapping[str, Model],
+    gate: CallGate,
+    answered: Callable[[], None] | None = None,
+    renderers: Mapping[str, str] | None = None,
 ) -> Mapping[str, GatedModel]:
     """Further models as one sample sees them, by name."""
-    return {name: GatedModel(model, gate, answered) for name, model in models.items()}
+    known = renderers or {}
+    return {name: GatedModel(model, gate, answered, known.get(name)) for name, model in models.items()}
 
 
 def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:
@@ -233,11 +248,12 @@ class _Sampling:
 
 
 class _TextSampling(_Sampling):
-    __slots__ = ("_text_client",)
+    __slots__ = ("_text_client", "renderer")
 
     def __init__(self, gated: GatedModel, client: TextSamplingClient) -> None:
         super().__init__(gated, client)
         self._text_client = client
+        self.renderer = renderer_of(client)
 
     async def sample_text(
         self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False

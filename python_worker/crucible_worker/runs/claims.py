@@ -14,8 +14,14 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.runs import lifecycle, run_events
 from crucible_worker.runs.journal import Transaction
-from crucible_worker.runs.journal.queries import Row, find, find_by_number
-from crucible_worker.runs.journal.records import apart_to_record, request_from_record, request_to_record
+from crucible_worker.runs.journal.queries import Row, find, find_by_number, find_rendering
+from crucible_worker.runs.journal.records import (
+    Renderings,
+    apart_to_record,
+    renderings_to_record,
+    request_from_record,
+    request_to_record,
+)
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.specification import differing_fields
 
@@ -36,6 +42,10 @@ class Contents:
     """Content of the checkpoint, and of those that judge."""
     total: int
     """Runs of samples."""
+    examples_fingerprint: str = ""
+    """Content of the examples that prompts show."""
+    served_fingerprint: str = ""
+    """What `model_fingerprint` was in evaluations that kept no rendering; the same as it if empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +152,7 @@ def _create(
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
     transaction.if_undone(lambda: locks.release(number))
     _keep_apart(transaction, number, request)
+    _keep_rendering(transaction, number, Renderings())
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
@@ -150,15 +161,29 @@ def _create(
 
 def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
     """Write down what an evaluation is made of, or compare it with what is known of that."""
+    rendering = find_rendering(transaction, row.number)
+    examples = "" if rendering is None else rendering.examples_fingerprint
+    model = contents.model_fingerprint if rendering is not None else contents.served_fingerprint
+    model = model or contents.model_fingerprint
     if not row.contents_known:
         transaction.execute(
             "UPDATE evaluations SET dataset_fingerprint = ?, model_fingerprint = ?, total = ? WHERE number = ?",
-            (contents.dataset_fingerprint, contents.model_fingerprint, contents.total, row.number),
+            (contents.dataset_fingerprint, model, contents.total, row.number),
         )
+        if contents.examples_fingerprint:
+            _keep_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
     elif contents.dataset_fingerprint != row.dataset_fingerprint:
         raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
-    elif contents.model_fingerprint != row.model_fingerprint:
-        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, contents.model_fingerprint)
+    elif model != row.model_fingerprint:
+        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, model)
+    elif contents.examples_fingerprint != examples:
+        raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
+
+
+def _keep_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:
+    """Keep how models are asked, as far as that is known."""
+    record = renderings_to_record(renderings)
+    transaction.execute("INSERT OR REPLACE INTO evaluation_renderings VALUES (?, ?)", (number, record))
 
 
 def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest) -> None:

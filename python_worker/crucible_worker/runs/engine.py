@@ -24,6 +24,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
+    EvaluatorRendering,
     EvaluatorResult,
     Metrics,
     ModelRef,
@@ -65,7 +66,9 @@ from crucible_worker.runs.others import Unloaded, load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
+from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
+from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.usage import Spent, judged_usage
@@ -123,6 +126,7 @@ class Attempt:
         self._journal, self._locks, self._request = journal, locks, request
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._runs: EvaluatorRuns  # once the model is loaded
+        self._renderings: Sequence[EvaluatorRendering]  # likewise
         self._prepare: Prepare | None = None
         if isinstance(plan, Plan):
             self._plan, self.model = plan, plan.model
@@ -221,7 +225,9 @@ class Attempt:
             await self._gate.call(self._plan.model.load)
             if isinstance(self._plan.model, EngineModel):
                 await self._plan.model.find_engine()
-            plan = self._plan = await load_others(self._plan, self._gate)
+            plan = await load_others(self._plan, self._gate)
+            plan = self._plan = await probe_likelihoods(plan, self._gate)
+            self._renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
             for evaluator in self._holding():
                 await evaluator.get_ready()
             told = await self._journal.read(told_of, number)
@@ -278,8 +284,9 @@ class Attempt:
         if wants_answers(evaluator) and isinstance(sample, Sample):
             sample = as_asked(sample)
         patience, stops = self._patience(), stops_itself(evaluator)
-        model = GatedModel(self._plan.model, self._gate, patience.answered)
-        others = others_of(self._plan, place.evaluator, self._gate, patience.answered)
+        rendering = self._renderings[place.evaluator]
+        model = GatedModel(self._plan.model, self._gate, patience.answered, of_auto(spec, rendering))
+        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, rendering.others)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -340,7 +347,7 @@ class Attempt:
     ) -> Outcome:
         try:
             with contextlib.nullcontext() if stops else patience:
-                outcome = await evaluator.run(sample, context)
+                outcome = await evaluator.run(await self._prompted(sample), context)
         except BridgeError as error:
             return _error(problem_of(error))
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
@@ -362,6 +369,11 @@ class Attempt:
             return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
+
+    async def _prompted(self, sample: Sample) -> Sample:
+        """The sample as evaluators get it."""
+        prompter = self._plan.prompter
+        return sample if prompter is None else await prompter.apply(sample)
 
     def _patience(self) -> Patience:
         wanted = self._request.limits.sample_timeout_ms

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluationState,
     ModelUsage,
+    RenderSampleResponse,
     ReportFormat,
     SampleResult,
     Verdict,
@@ -219,6 +220,14 @@ class Evaluations:
         request = _identified(request)
         structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
         return await hold(self._admission, self._journal, self._locks, request, model)
+
+    async def render(self, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
+        """Show what the model would get of one sample, the first one if no id is given; nothing is started.
+
+        Raises:
+            BridgeError: the request could not be run, or has no such sample.
+        """
+        return await self._admission.render(request, sample_id)
 
     async def get(self, evaluation_id: str) -> Evaluation:
         """An evaluation as it stands.

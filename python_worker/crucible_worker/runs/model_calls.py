@@ -41,7 +41,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend, Model, TextSamplingClient, TrainingClient
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.nll import nll_parts
-from crucible_worker.rendering import render_prompt, sample_answers
+from crucible_worker.rendering import SERVED, render_prompt, sample_answers
 from crucible_worker.runs.batches import Ask, Bounds, ask_all
 from crucible_worker.runs.specification import sample_seed
 
@@ -178,7 +178,7 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
 
 async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> SampledItem:
     prompt = await _prompt(model, item.prompt)
-    sequences = tuple(await sample_answers(model, prompt, params, item.num_samples))
+    sequences = tuple(await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED))
     if len(sequences) != item.num_samples:
         raise _nonsense(f"sample was asked for {item.num_samples:,} continuations and gave {len(sequences):,}")
     for sequence in sequences:

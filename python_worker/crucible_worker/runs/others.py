@@ -90,12 +90,12 @@ async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeEr
 
 
 def others_of(
-    plan: Plan, index: int, gate: CallGate, answered: Callable[[], None]
+    plan: Plan, index: int, gate: CallGate, answered: Callable[[], None], renderers: Mapping[str, str]
 ) -> Mapping[str, GatedModel | Unloaded]:
-    """The further models of an evaluator as one sample sees them, by name."""
+    """The further models of an evaluator as one sample sees them, by name; so are what their renderers came to."""
     models = plan.others.get(index)
     if not models:  # as a rule, and for every sample
         return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
-    return {**unloaded, **gated_models(loaded, gate, answered)}
+    return {**unloaded, **gated_models(loaded, gate, answered, renderers)}

@@ -29,15 +29,17 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model
+from crucible_worker.backends.base import Backend, Model, evaluated_fingerprint
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, wants_answers
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, stops_itself, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.options import load_checker
+from crucible_worker.grading.pool import GradingPool
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.files_at_hand import FilesAtHand
 from crucible_worker.runs.precedence import Precedence
+from crucible_worker.runs.prompting import Prompter, prompter_of
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
 
 __all__ = [
@@ -78,6 +80,8 @@ class Sources:
     """What tokens cost."""
     hub_network: bool = False
     """Whether data sets may be fetched from the Hugging Face hub, or only those in its cache here are read."""
+    templates: GradingPool | None = None
+    """Processes in which templates of prompts run. None if none may."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,8 @@ class Plan:
     """By index, the further models of an evaluator, by name."""
     prices: tuple[ModelPrice, ...] = ()
     """What tokens cost."""
+    prompter: Prompter | None = None
+    """How samples become what evaluators get; None where they get them as they are."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -107,6 +113,11 @@ class Plan:
     @property
     def model_fingerprint(self) -> str:
         """That of the model; where judges have a say in the results, theirs behind it."""
+        return "+".join(map(evaluated_fingerprint, self.models))
+
+    @property
+    def served_fingerprint(self) -> str:
+        """The same as evaluations kept it that began before answers of servers were asked for as a chat."""
         return "+".join(model.fingerprint for model in self.models)
 
     @property
@@ -119,7 +130,11 @@ class Plan:
     def contents(self) -> Contents:
         """What later attempts must find again."""
         return Contents(
-            dataset_fingerprint=self.dataset_fingerprint, model_fingerprint=self.model_fingerprint, total=self.total
+            dataset_fingerprint=self.dataset_fingerprint,
+            model_fingerprint=self.model_fingerprint,
+            served_fingerprint=self.served_fingerprint,
+            total=self.total,
+            examples_fingerprint="" if self.prompter is None else self.prompter.examples_fingerprint,
         )
 
 
@@ -214,6 +229,7 @@ class Preparer:
         """
         backend = self._backend(request.model, "model")
         loaded = await self.load(request.dataset, evaluators)
+        prompter = await self.prompter(request, evaluators, loaded)
         model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
         others: dict[int, Mapping[str, Model]] = {}
@@ -235,6 +251,7 @@ class Preparer:
             model=model,
             others={index: models for index, models in others.items() if index not in refused},
             prices=self._sources.prices,
+            prompter=prompter,
         )
 
     async def load(
@@ -246,6 +263,7 @@ class Preparer:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
         threads = self._threads[type(dataset.source)]
+        dataset = dataclasses.replace(dataset, prompt=None)  # what is at hand serves every prompt
         wanted = True
 
         def go_on() -> None:
@@ -267,6 +285,30 @@ class Preparer:
             return await self._by(threads, self._files.load, dataset, read)
         finally:
             wanted = False
+
+    async def prompter(
+        self,
+        request: EvaluateRequest | PlannedEvaluation,
+        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
+        loaded: LoadedDataset,
+    ) -> Prompter | None:
+        """Make the prompt of a request's data set ready, where it has one; gives up like `prepare`.
+
+        Raises:
+            InvalidField: an evaluator takes none.
+            BridgeError: see `prompting.prompter_of`.
+        """
+        dataset = request.dataset
+        if dataset.prompt is None:
+            return None
+        _refuse_prompt(evaluators)
+        return await prompter_of(
+            dataset.prompt,
+            loaded.samples,
+            read=self.load,
+            pool=self._sources.templates,
+            skip_malformed=dataset.skip_malformed,
+        )
 
     def close(self) -> None:
         """Have whatever is being loaded, or waits for that, give up."""
@@ -304,6 +346,13 @@ class Preparer:
         if self._closed:
             raise Cancelled("nothing is prepared any more")
         return await asyncio.get_running_loop().run_in_executor(threads, functools.partial(function, *arguments))
+
+
+def _refuse_prompt(evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]) -> None:
+    for spec, evaluator in evaluators:
+        if stops_itself(evaluator):
+            message = f"is for rows, and {spec.label} runs tasks that make their own prompts: leave it out"
+            raise InvalidField("dataset.prompt", message)
 
 
 def _check_data(

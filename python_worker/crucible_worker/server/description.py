@@ -8,7 +8,7 @@ import platform
 from collections.abc import Mapping
 
 from crucible_bridge.codec.maps import MAX_MAP_ENTRIES
-from crucible_bridge.types import MAX_GROUP_BYTES, WorkerInfo
+from crucible_bridge.types import MAX_GROUP_BYTES, WorkerInfo, bounds
 from crucible_worker.config import Settings
 from crucible_worker.grading import choice, direct, format, patterns, pool
 from crucible_worker.grading.math import grader
@@ -50,6 +50,7 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.grading.math.numerals import MAX_DIGITS
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
     from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
+    from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
     from crucible_worker.runs.specification import MAX_OPTIONS_BYTES
 
     return {
@@ -73,6 +74,8 @@ def fixed_limits() -> Mapping[str, float]:
         "max_judged_chars": MAX_JUDGED_CHARS,
         "max_rubric_criteria": MAX_CRITERIA,
         "max_options_bytes": MAX_OPTIONS_BYTES,
+        "max_prompt_chars": MAX_PROMPT_CHARS,
+        "max_few_shot": bounds.FEW_SHOT_COUNT_MOST,
         "max_map_entries": MAX_MAP_ENTRIES,
         "max_trajectory_keys": MAX_KEYS,
         "max_metric_name_chars": MAX_NAME_CHARS,

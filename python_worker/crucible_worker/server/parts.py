@@ -31,10 +31,11 @@ from crucible_worker.evaluators.inspect.allowed import Allowed
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.parts import GradingParts
-from crucible_worker.grading.pool import GradingPool
+from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources
+from crucible_worker.runs.prompting import TEMPLATE_MODULE
 
 __all__ = ["Build", "Parts", "build", "build_with"]
 
@@ -59,14 +60,16 @@ class Parts:
     """Where models are opened, by the kind of reference to them."""
     grading: GradingPool | None = None
     """Where math is graded; started and closed by the worker. None where it grades none."""
+    templates: GradingPool | None = None
+    """Where templates of prompts run; may be the one before. None where none do."""
     code: Places | None = None
     """Where programs are run; nothing is started before the first. None where none are."""
 
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
         closing: list[Awaitable[None]] = [backend.aclose() for backend in self.backends]
-        if self.grading is not None:
-            closing.append(self.grading.aclose())
+        pools = dict.fromkeys(pool for pool in (self.grading, self.templates) if pool is not None)
+        closing += [pool.aclose() for pool in pools]
         if self.code is not None:
             closing.append(self.code.aclose())
         return asyncio.gather(*closing)
@@ -120,6 +123,8 @@ async def build_with(
         inspect=_inspect(settings),
         environments=Environments(settings.environment_variables),
     )
+    # Its processes load what they need with the first template, unless they grade as well.
+    templates = GradingPool(MIN_CHILDREN, modules=(TEMPLATE_MODULE,)) if grading is None else grading
     sources = Sources(
         backends=backends,
         data_roots=settings.data_roots,
@@ -128,6 +133,7 @@ async def build_with(
         spool_dir=settings.state_dir,
         hub_network=settings.hub_network,
         prices=settings.prices,
+        templates=templates,
     )
     evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
     return Parts(
@@ -139,6 +145,7 @@ async def build_with(
         datasets=tuple(BUILTIN_DATASETS),
         models=backends,
         grading=grading,
+        templates=templates,
         code=code,
     )
 

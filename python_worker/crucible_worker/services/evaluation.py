@@ -11,7 +11,13 @@ from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluateRequest, EvaluatorInfo, bounds
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluatorInfo,
+    RenderSampleRequest,
+    RenderSampleResponse,
+    bounds,
+)
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
@@ -62,6 +68,7 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
                 "GetSamples": registration.over_messages(self._get_samples),
                 "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
                 "GenerateReport": registration.over_messages(self._generate_report),
+                "RenderSample": registration.over_types(self._render_sample),
                 "CompareEvaluations": registration.over_messages(self._compare_evaluations),
                 "RegisterPlan": registration.over_messages(self._register_plan),
                 "NotifyStep": registration.over_messages(self._notify_step),
@@ -153,6 +160,10 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
             raise InvalidField("evaluation_ids", "is empty, at least one is needed")
         report_format = report_format_from_v1(request.format, "format")
         return pb.GenerateReportResponse(report=await self._evaluations.report(request.evaluation_ids, report_format))
+
+    async def _render_sample(self, request: RenderSampleRequest) -> RenderSampleResponse:
+        """Show what the model would get."""
+        return await self._evaluations.render(request.request, request.sample_id)
 
 
 async def _decoded(message: pb.EvaluateRequest) -> EvaluateRequest:

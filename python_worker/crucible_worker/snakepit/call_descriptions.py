@@ -22,6 +22,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/CancelEvaluation": "Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.",
     "/crucible_bridge.v1.EvaluationService/GenerateReport": "A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.",
     "/crucible_bridge.v1.EvaluationService/ReadDataset": "The samples of a data set, batch by batch, as an evaluation would get them.",
+    "/crucible_bridge.v1.EvaluationService/RenderSample": "What the model would get of one sample, from each evaluator: before anything is asked.",
     "/crucible_bridge.v1.EvaluationService/CompareEvaluations": "Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and regressions, every metric over the steps, and the best of them.",
     "/crucible_bridge.v1.EvaluationService/RegisterPlan": "Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.",
     "/crucible_bridge.v1.EvaluationService/NotifyStep": "Starts the evaluations of a plan that are due at a step.",

@@ -173,6 +173,10 @@ class ScriptedModel:
         """The characters of code points."""
         return "".join(map(chr, tokens))
 
+    async def show(self, tokens: Sequence[int]) -> str:
+        """The characters of code points."""
+        return await self.decode(tokens)
+
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         """The script's log-probabilities of the targets."""
         results: list[np.ndarray] = []

@@ -41,7 +41,7 @@ def test_the_file_says_everything(tmp_path: Path, secret: Path):
         name="vllm",
         base_url=URL,
         key_file=secret,
-        text="chat",
+        renderer="chat_template",
         logprobs=True,
         max_connections=8,
         stall_seconds=5.0,
@@ -50,6 +50,23 @@ def test_the_file_says_everything(tmp_path: Path, secret: Path):
         proxy="http://u:p@x:1",
     )
     assert server.key() == KEY
+
+
+@pytest.mark.parametrize(
+    ("line", "renderer"),
+    [
+        ("", "auto"),
+        ('renderer = "auto"', "auto"),
+        ('renderer = "raw"', "raw"),
+        ('renderer = "chat_template"', "chat_template"),
+        ('text = "completion"', "raw"),
+        ('text = "chat"', "chat_template"),
+    ],
+)
+def test_how_text_is_asked_has_one_setting(tmp_path: Path, line: str, renderer: str):
+    """`text`, as files of releases before have it, is another spelling of `renderer`."""
+    (server,) = from_file(tmp_path, f'[openai_servers.a]\nbase_url = "{URL}"\n{line}\n')
+    assert server.renderer == renderer
 
 
 def test_flags_and_variables_name_servers_without_keys():
@@ -86,6 +103,8 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ('[openai_servers.a]\nbase_url = "http://x/v1?key=canary"', "a key belongs into key_file"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nkey = "canary"', "there is no 'key'"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\ntext = "words"', "one of completion, chat"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nrenderer = "words"', "one of auto, chat_template, raw"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nrenderer = "raw"\ntext = "chat"', "text is its former name"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nlogprobs = 1', "true or false"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nmax_connections = 0', "at least 1"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nmax_connections = 1.5', "a whole number"),

@@ -32,6 +32,7 @@ from crucible_bridge.types import (
     EvaluatorKind,
     EvaluatorResult,
     EvaluatorSpec,
+    FewShot,
     FileDataset,
     FileFormat,
     HubDataset,
@@ -49,6 +50,7 @@ from crucible_bridge.types import (
     OrchestratorModel,
     PlannedEvaluation,
     Problem,
+    Prompt,
     Ragged,
     Sample,
     SampleResult,
@@ -137,6 +139,14 @@ hub_datasets = st.builds(
     revision=optional(st.text("0123456789abcdef", min_size=40, max_size=40)),
     columns=columns,
 )
+prompts = st.builds(
+    Prompt,
+    system=text,
+    template=text,
+    prefix=optional(conversations),
+    suffix=optional(conversations),
+    few_shot=optional(st.builds(FewShot, source=name, count=st.integers(1, 64), seed=i64)),
+)
 datasets = st.builds(
     Dataset,
     source=st.builds(InlineDataset, several(samples))
@@ -148,6 +158,7 @@ datasets = st.builds(
     shuffle_seed=optional(i64),
     skip_malformed=st.booleans(),
     where=labels,
+    prompt=optional(prompts),
 )
 models = (
     st.builds(EmbeddedModel, name)

@@ -114,6 +114,19 @@ def test_everything_that_a_file_can_say_is_read():
         ('"jsonl:a"', "{ limit = 1 }", "evaluations[0].dataset.source", "is missing"),
         ('"jsonl:a"', "{ source = 3 }", "evaluations[0].dataset.source", "is 3, not a text"),
         ('"jsonl:a"', '{ source = "jsonl:a", skip_malformed = 1 }', "evaluations[0].dataset.skip_malformed", "is 1"),
+        *(
+            ('"jsonl:a"', f'{{ source = "jsonl:a", prompt = {prompt} }}', f"evaluations[0].dataset.prompt{path}", told)
+            for prompt, path, told in (
+                ('"x"', "", "is 'x', not a table"),
+                ("{ role = 1 }", ".role", "is unknown; there are system, template, prefix, suffix, few_shot"),
+                ("{ system = 1 }", ".system", "is 1, not a text"),
+                ('{ prefix = "x" }', ".prefix", "is 'x', not a list"),
+                ('{ prefix = [{ role = "user" }] }', ".prefix[0].content", "is missing"),
+                ('{ few_shot = { source = "jsonl:t" } }', ".few_shot.count", "is missing"),
+                ('{ few_shot = { source = "jsonl:t", count = 0 } }', ".few_shot.count", "is 0"),
+                ('{ few_shot = { source = "", count = 1 } }', ".few_shot.source", "is empty"),
+            )
+        ),
         ('["nll"]', "[]", "evaluations[0].evaluators", "is empty"),
         ('["nll"]', '"nll"', "evaluations[0].evaluators", "is 'nll', not a list"),
         ('["nll"]', '["nll", 3]', "evaluations[0].evaluators[1]", "is 3, not a table"),

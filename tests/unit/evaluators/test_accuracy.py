@@ -178,8 +178,8 @@ async def test_the_renderer_says_how_to_ask_and_what_the_answer_is() -> None:
 
 
 def test_a_conversation_that_is_never_asked_is_refused_at_the_start() -> None:
-    """The renderer raw takes text alone, whatever the model."""
-    sample = Sample(id="a", input=Conversation((ChatMessage("user", "hi"),)))
+    """The renderer raw takes no roles, whatever the model."""
+    sample = Sample(id="a", input=Conversation((ChatMessage("system", "be"), ChatMessage("user", "hi"))))
 
     _accuracy().check_sample(sample)
     with pytest.raises(InvalidField, match=r"^conversation"):

@@ -101,6 +101,7 @@ async def test_a_model_that_generates_nothing_is_refused():
         ("role_colon", "hi", "plain: User: hi\n\nAssistant:", (STOP,)),
         ("role_colon", CONVERSATION, "plain: User: hi\n\nAssistant:", (STOP,)),
         ("raw", "hi", "plain: hi", ()),
+        ("raw", CONVERSATION, "plain: hi", ()),
     ],
 )
 async def test_renderers_in_words(gated, renderer, input, asked, stop):
@@ -115,9 +116,10 @@ async def test_renderers_in_words(gated, renderer, input, asked, stop):
 
 
 async def test_what_words_cannot_say_is_refused():
-    """A conversation has no raw text, and tinker-cookbook's renderers need a tokenizer."""
+    """A conversation with roles has no raw text, and tinker-cookbook's renderers need a tokenizer."""
+    told = Conversation((ChatMessage("system", "be"), *CONVERSATION.messages))
     with pytest.raises(InvalidField, match=r"^conversation") as caught:
-        await sample_answers(WordyModel(), CONVERSATION, PARAMS, renderer="raw")
+        await sample_answers(WordyModel(), told, PARAMS, renderer="raw")
     assert caught.value.reason == "RAW_CONVERSATION"
     with pytest.raises(FailedPrecondition, match="at hand") as refused:
         await sample_answers(WordyModel(), "hi", PARAMS, renderer="tinker:qwen3")

@@ -129,15 +129,26 @@ async def test_a_chat_template_that_is_asked_for_must_be_there():
         assert caught.value.reason == "NO_CHAT_TEMPLATE"
 
 
-async def test_raw_takes_no_conversation():
+async def test_raw_takes_no_conversation_with_roles():
     """Roles have no place in text as it stands."""
     for work in (
-        render_question(CharacterTokenizer(), conversation(("user", "hi")), "raw"),
+        render_question(CharacterTokenizer(), conversation(("system", "be"), ("user", "hi")), "raw"),
         render_supervised(CharacterTokenizer(), Sample(input=conversation(("assistant", "hi"))), renderer="raw"),
     ):
         with pytest.raises(InvalidField, match=r"^conversation has roles") as caught:
             await work
         assert caught.value.reason == "RAW_CONVERSATION"
+
+
+@pytest.mark.parametrize(("renderer", "template"), [("raw", False), ("raw", True), ("auto", False)])
+async def test_one_message_of_the_user_is_its_text(renderer, template):
+    """Where no template is, or none is wanted, the one role says nothing."""
+    tokenizer = CharacterTokenizer(has_chat_template=template)
+
+    rendered = await render_question(tokenizer, conversation(("user", "hi")), renderer)
+
+    assert list(rendered.tokens) == [BOS, *map(ord, "hi")]
+    assert rendered.stop == ()
 
 
 async def test_a_raw_target_stands_alone():

@@ -16,12 +16,15 @@ from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
     EvaluationState,
+    EvaluatorRendering,
     EvaluatorResult,
     EvaluatorSpec,
+    FewShot,
     Limits,
     Metrics,
     ModelUsage,
     Problem,
+    Prompt,
     SampleResult,
     SamplingParams,
     ServerEngine,
@@ -71,6 +74,25 @@ def _failure(output: str = "no idea", **changes: Any) -> SampleResult:
 def _cells(markdown: str) -> list[list[str]]:
     rows = [line for line in markdown.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def test_reports_say_how_models_were_asked() -> None:
+    """The prompt of the data set, and what each evaluator's renderer came to, with that of its judge."""
+    rendering = EvaluatorRendering(evaluator="strict", renderer="chat_template", others={"judge": "raw"})
+    evaluation = _evaluation(rendering=(rendering,))
+    few_shot = FewShot(source="jsonl:train.jsonl", count=5)
+    prompt = Prompt(system="Be brief.", template="{input}", few_shot=few_shot)
+    dataset = dataclasses.replace(evaluation.request.dataset, prompt=prompt)
+    evaluation = dataclasses.replace(evaluation, request=dataclasses.replace(evaluation.request, dataset=dataset))
+
+    cells = _cells(render_markdown([evaluation], {}))
+    (found,) = json.loads(render_json([evaluation], {}))["evaluations"]
+
+    words = "prompt with system message and template and 5 examples of jsonl:train.jsonl by seed 0"
+    assert ["data set", f"builtin:arithmetic, {words}"] in cells
+    assert ["renderer of strict", "chat_template, judge: raw"] in cells
+    assert found["prompt"]["few_shot"] == {"source": "jsonl:train.jsonl", "count": 5, "seed": 0}
+    assert found["rendering"] == [{"evaluator": "strict", "renderer": "chat_template", "others": {"judge": "raw"}}]
 
 
 def test_markdown_says_what_was_found() -> None:

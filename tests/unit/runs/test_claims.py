@@ -88,7 +88,11 @@ async def test_going_on_finds_what_it_is_made_of(journal, locks, contents):
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
-    [({"dataset_fingerprint": "x"}, "DATASET_CHANGED"), ({"model_fingerprint": "x"}, "MODEL_CHANGED")],
+    [
+        ({"dataset_fingerprint": "x"}, "DATASET_CHANGED"),
+        ({"model_fingerprint": "x"}, "MODEL_CHANGED"),
+        ({"examples_fingerprint": "x"}, "DATASET_CHANGED"),
+    ],
 )
 async def test_what_was_found_stands(journal, locks, changed, reason):
     """Another data set or checkpoint is refused, who asks with it or has found it, and changes nothing."""

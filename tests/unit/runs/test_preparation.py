@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from crucible_bridge.types import Dataset, EvaluatorSpec, PlannedEvaluation, Sample
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Dataset, EvaluatorSpec, InlineDataset, PlannedEvaluation, Prompt, Sample
 from crucible_worker.runs import preparation
+from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.preparation import Preparer, Sources
 
 
@@ -46,3 +48,24 @@ async def test_checking_inline_samples_is_given_up_when_nobody_waits(monkeypatch
         preparer.close()
     assert checker.checked == ["s0"]
     assert len(loaded.samples) == len(samples)
+
+
+async def test_tasks_take_no_prompt() -> None:
+    """What runs tasks of its own would never show it to a model."""
+
+    class Tasks:
+        stops_itself = True
+
+    samples = (Sample(id="a", input="task"),)
+    spec = EvaluatorSpec(kind="inspect")
+    dataset = Dataset(source=InlineDataset(samples), prompt=Prompt(system="be"))
+    planned = PlannedEvaluation(evaluators=(spec,), dataset=dataset)
+    preparer = Preparer(Sources(backends={}, data_roots=(), builtins={}))
+    try:
+        with pytest.raises(InvalidField, match="inspect runs tasks") as caught:
+            await preparer.prompter(
+                planned, cast(Any, ((spec, Tasks()),)), LoadedDataset(samples=samples, fingerprint="f")
+            )
+    finally:
+        preparer.close()
+    assert caught.value.field == "dataset.prompt"

@@ -62,6 +62,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :extra_not_installed
           | :failed_fast
           | :failed_precondition
+          | :few_shot_refused
           | :file_reader_died
           | :grader_failed
           | :grading_closed
@@ -163,6 +164,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :taken_over
           | :task_not_allowed
           | :task_not_found
+          | :template_failed
           | :tests_failed
           | :too_few_rollouts
           | :too_many_calls
@@ -190,6 +192,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :unknown_plan
           | :unknown_renderer
           | :unknown_run
+          | :unknown_sample
           | :unknown_server
           | :unknown_service
           | :unknown_session
@@ -210,8 +213,8 @@ defmodule CrucibleBridge.Error.Reason do
     dataset_not_read deadline_exceeded device_not_found different_datasets draining
     duplicate_sample_id empty_dataset environments_closed environment_ended environment_not_started
     environment_protocol equal_keys error evaluators_differ evaluator_failed extra_not_installed
-    failed_fast failed_precondition file_reader_died grader_failed grading_closed grading_pool
-    group_too_large held_by_orchestrator held_elsewhere host_died host_not_started
+    failed_fast failed_precondition few_shot_refused file_reader_died grader_failed grading_closed
+    grading_pool group_too_large held_by_orchestrator held_elsewhere host_died host_not_started
     hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob inspect_ended
     inspect_failed inspect_not_started inspect_protocol inspect_samples_failed internal
     invalid_field invalid_judgement invalid_schema item_timeout journal_damaged journal_unreadable
@@ -227,14 +230,14 @@ defmodule CrucibleBridge.Error.Reason do
     permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
     rendering_limit request_too_slow resource_exhausted response_too_long retention rollout_failed
     samples_missing sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable
-    stream_ended taken_over task_not_allowed task_not_found tests_failed too_few_rollouts
-    too_many_calls too_many_metrics too_many_request_bytes too_many_samples too_many_streams
-    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
-    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
-    unknown_evaluation unknown_evaluator unknown_grader unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_server unknown_service
-    unknown_session unknown_tool unreadable weights_not_saved worker_not_ready wrong_token
-    wrong_type
+    stream_ended taken_over task_not_allowed task_not_found template_failed tests_failed
+    too_few_rollouts too_many_calls too_many_metrics too_many_request_bytes too_many_samples
+    too_many_streams too_many_streams_of_peer too_many_unscored transport unauthenticated
+    unavailable undecided unimplemented unknown unknown_dataset unknown_embedded_model
+    unknown_environment unknown_evaluation unknown_evaluator unknown_grader unknown_model
+    unknown_option unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample
+    unknown_server unknown_service unknown_session unknown_tool unreadable weights_not_saved
+    worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -290,6 +293,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A package that this needs is not installed; the message names the extra.
   yes The sample was not begun, because another one had failed.
   no The request is well formed, but something that it needs is missing.
+  no The source of a prompt's examples has too few rows, or one without a target.
   yes The process that reads a CSV or Parquet file died.
   no The grader failed; the worker's log has the traceback under the error id of the message.
   - The worker stops and grades no more.
@@ -391,6 +395,7 @@ defmodule CrucibleBridge.Error.Reason do
   no Another stream took the evaluation over.
   no The operator does not allow this Inspect task.
   no The Inspect task does not exist.
+  no The template of a prompt cannot be read, names a column that the row lacks, or takes too much.
   no The tests ended before they were through.
   no Too few rollouts of the group are left to be scored.
   yes The service has too many open calls; come again after the error's delay.
@@ -418,6 +423,7 @@ defmodule CrucibleBridge.Error.Reason do
   no No plan has this id, or it is no longer retained.
   no tinker-cookbook has no such renderer for this tokenizer.
   no The run has no completed evaluation of this data set.
+  no The data set has no sample of this id.
   no The worker knows no server of this name; add it by --openai-server.
   no The worker has no such service; add it to the settings, or correct the name.
   no There is no such session.

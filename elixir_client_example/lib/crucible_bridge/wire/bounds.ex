@@ -104,6 +104,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       names: %{not_empty: true},
       language: %{one_of: ["python3", ""]}
     },
+    V1.FewShot => %{
+      source: %{max_bytes: 4_096, required: true},
+      count: %{least: 1, most: 64}
+    },
     V1.FileDataset => %{
       path: %{required: true},
       format: %{required: true}
@@ -226,6 +230,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       metric_prefix: %{max_bytes: 200},
       labels: %{max_bytes: 1_000, max_count: 64}
     },
+    V1.Prompt => %{
+      system: %{max_bytes: 65_536},
+      template: %{max_bytes: 65_536}
+    },
     V1.RankBy => %{
       metric: %{required: true},
       goal: %{required: true}
@@ -237,6 +245,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.RegisterPlanRequest => %{
       plan: %{required: true}
+    },
+    V1.RenderSampleRequest => %{
+      request: %{required: true},
+      sample_id: %{max_bytes: 1_000}
     },
     V1.RubricCriterion => %{
       name: %{max_chars: 100, required: true},

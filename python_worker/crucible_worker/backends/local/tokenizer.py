@@ -61,7 +61,11 @@ class HostedTokenizer:
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without the special ones."""
-        return await self.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)))
+        return await self.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=False)
+
+    async def show(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        return await self.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=True)
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None

@@ -47,6 +47,13 @@ _BUSY = frozenset({408, 409, 423, 425, 500, 502, 503, 504, 520, 521, 522, 523, 5
 _MAX_HEADER_CHARS = 128
 """Of Retry-After, which is a number or a date."""
 
+_CURES = {
+    "/chat/completions": ' (of a model without a chat template ask completions: --renderer raw, or renderer = "raw" in '
+    "the server's settings)",
+    "/completions": " (of a server that only chats leave the renderer at auto, or take chat_template; tokens and "
+    "likelihoods need completions)",
+}
+"""By what was called."""
 _TOO_LONG = re.compile(
     r"context.?(length|window|size)|maximum context|max_model_len|prompt is too long|too many tokens|input is too long",
     re.IGNORECASE,
@@ -97,7 +104,7 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
             retry_after=wait,
         )
     if status == 404:
-        message = f"is {asked.model!r}, which {where} does not have, or not at {asked.path}: {told}"
+        message = f"is {asked.model!r}, which {where} does not have, or not at {asked.path}{_cure(asked)}: {told}"
         return NotFound(message, reason=Reason.UNKNOWN_MODEL, field="model")
     if status in (400, 413, 422) and _TOO_LONG.search(f"{code} {told}"):
         return InvalidField("prompt", f"is longer than {where} takes: {told}", reason=Reason.PROMPT_TOO_LONG)
@@ -105,7 +112,12 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
         return BackendError(f"{where} answered {status}: {told}", reason=Reason.BACKEND_FAILED, retry_after=wait)
     if 300 <= status < 400:
         return final(f"{where} answered {status}, and redirects are not followed", Reason.BACKEND_REDIRECT)
-    return final(f"{where} answered {status}: {told}", Reason.BACKEND_REFUSED)
+    return final(f"{where} answered {status}{_cure(asked)}: {told}", Reason.BACKEND_REFUSED)
+
+
+def _cure(asked: Asked) -> str:
+    """What helps where a server has one of the two ways to ask for text, and not the other."""
+    return _CURES.get(asked.path, "")
 
 
 def of_connection(asked: Asked, silence: Silence, kind: str, *, stall_seconds: float) -> BackendError:

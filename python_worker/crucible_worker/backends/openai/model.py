@@ -17,6 +17,7 @@ from crucible_worker.backends.openai.bodies import chat_body, completion_body, s
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.scoring import Scorer
 from crucible_worker.backends.openai.served import Served
+from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW
 
 __all__ = ["RemoteModel"]
 
@@ -44,7 +45,16 @@ class RemoteModel:
 
         No server tells the content of its weights: another model under the same name goes unnoticed.
         """
-        identity = ("openai", self._server.name, self._name, self._server.text)
+        # In the words that settings once had for it: evaluations that began then go on.
+        return self._identity("chat" if self._server.renderer == CHAT_TEMPLATE else "completion")
+
+    @property
+    def evaluated_fingerprint(self) -> str:
+        """Likewise of how evaluators ask for answers. A release that knew no such thing refuses to go on with it."""
+        return self._identity(self.renderer)
+
+    def _identity(self, asked: str) -> str:
+        identity = ("openai", self._server.name, self._name, asked)
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     async def load(self) -> None:
@@ -108,7 +118,8 @@ class RemoteModel:
             return await self._several(input, params, num_samples, chat=True)
         if not input:
             raise InvalidField("input", "is empty: a model needs at least one token")
-        return await self._several(input, params, num_samples, chat=not plain and self._server.text == "chat")
+        chat = not plain and self._server.renderer == CHAT_TEMPLATE
+        return await self._several(input, params, num_samples, chat=chat)
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
         """Log-probability of every token of a prompt given those before it, nats; the first is None.
@@ -119,6 +130,20 @@ class RemoteModel:
             BackendError: there is no answer, or none that makes sense.
         """
         return await self._scorer.score(_tokens(prompt), self._scored)
+
+    @property
+    def renderer(self) -> str:
+        """How an evaluator's text is asked where its option is `auto`: as its server's settings say, else as a chat."""
+        return RAW if self._server.renderer == RAW else CHAT_TEMPLATE
+
+    async def probe_logprobs(self, prompt: ModelInput) -> None:
+        """Ask for log-probabilities of a prompt, and see that they cover it.
+
+        Raises:
+            FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
+            BackendError: there is no answer.
+        """
+        await self._scorer.probe(_tokens(prompt))
 
     async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None.

@@ -14,7 +14,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.base import UNKNOWN_TOKEN
 from crucible_worker.backends.openai.answers import float_or_garbage, only_choice
@@ -26,6 +26,11 @@ __all__ = ["Scorer"]
 
 _IMPOSSIBLE = -9999.0
 """What vLLM writes for minus infinity, which JSON has no word for."""
+
+_CURE = (
+    "likelihoods need a server that echoes those of a prompt (vLLM does, llama.cpp gives those of generated tokens "
+    "alone), or the checkpoint as local:PATH"
+)
 
 _BYTES_TO_READ = 256
 """About what an answer has to say of a token."""
@@ -92,6 +97,20 @@ class Scorer:
         """
         return (await self._told(tokens, ask or self._ask))[-1]
 
+    async def probe(self, tokens: Sequence[int]) -> None:
+        """See that log-probabilities cover a prompt.
+
+        Raises:
+            FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
+            BridgeError: the server could not be asked.
+        """
+        try:
+            await self.score(tokens)
+        except BackendError as error:
+            if error.reason != Reason.BACKEND_ANSWER:
+                raise
+            raise FailedPrecondition(f"{error.message}; {_CURE}", reason=Reason.NO_PROMPT_LOGPROBS) from error
+
     async def _told(self, tokens: Sequence[int], ask: _Ask) -> tuple[_Way, dict[str, Any], _Logprobs]:
         """The way that works, its answer, and the log-probabilities in that."""
         refusal: BridgeError | None = None
@@ -112,7 +131,8 @@ class Scorer:
             self._ways = ()  # it has answered every way without them: no need to ask again
         words = "" if refusal is None else f": {refusal.message}"
         raise FailedPrecondition(
-            f"server {self._server!r} gives no log-probabilities of a prompt{words}", reason=Reason.NO_PROMPT_LOGPROBS
+            f"server {self._server!r} gives no log-probabilities of a prompt{words}; {_CURE}",
+            reason=Reason.NO_PROMPT_LOGPROBS,
         )
 
 

@@ -27,12 +27,16 @@ from crucible_worker.backends.endpoints import (
     read_whole,
 )
 
-__all__ = ["MAX_STALL_SECONDS", "OpenAIServer", "Text", "read_servers"]
+__all__ = ["CHAT_TEMPLATE", "MAX_STALL_SECONDS", "RAW", "OpenAIServer", "Renderer", "read_servers"]
 
 MAX_STALL_SECONDS = 3600.0
 """What `stall_seconds` may be at most."""
 
-Text = Literal["completion", "chat"]
+Renderer = Literal["auto", "chat_template", "raw"]
+CHAT_TEMPLATE: Renderer = "chat_template"
+RAW: Renderer = "raw"
+_TEXT: Mapping[str, Renderer] = {"completion": RAW, "chat": CHAT_TEMPLATE}
+"""What settings said as `text` before."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +51,11 @@ class OpenAIServer:
     """File with the key (mode 0600); without one, and without `key_env`, no key is shown."""
     key_env: str | None = None
     """Environment variable with the key, in place of a file."""
-    text: Text = "completion"
-    """How text of a data set is asked: "completion", as it stands, or "chat", as one message of a user.
+    renderer: Renderer = "auto"
+    """How text is asked where a request leaves it open: "chat_template", as one message of a user, or "raw", as it
+    stands, a completion. "auto" asks as a chat for the answers of evaluators, and completes text of ModelService.
 
-    Conversations are always asked as a chat, tokens always as a completion.
+    Conversations are asked as a chat, unless a request's renderer is raw; tokens always as a completion.
     """
     logprobs: bool = False
     """Whether answers are asked for with the log-probabilities of their tokens; some servers refuse that."""
@@ -109,22 +114,39 @@ def read_servers(value: Any, base: Path) -> tuple[OpenAIServer, ...]:
     return read_endpoints(_KIND, value, base)
 
 
-def _kind_of_text(value: Any, base: Path) -> Text:
-    if value not in get_args(Text):
-        raise ValueError(f"one of {', '.join(get_args(Text))}")
-    return cast("Text", value)
+def _made(**fields: Any) -> OpenAIServer:
+    if (text := fields.pop("text", None)) is not None:
+        if "renderer" in fields:
+            raise ValueError(
+                f"{_KIND.where(fields['name'])}: renderer says how text is asked, and text is its former name"
+            )
+        fields["renderer"] = text
+    return OpenAIServer(**fields)
+
+
+def _renderer(value: Any, base: Path) -> Renderer:
+    if value not in get_args(Renderer):
+        raise ValueError(f"one of {', '.join(get_args(Renderer))}")
+    return cast("Renderer", value)
+
+
+def _text(value: Any, base: Path) -> Renderer:
+    if value not in _TEXT:
+        raise ValueError(f"one of {', '.join(_TEXT)}; renderer says the same, as one of {', '.join(_TEXT.values())}")
+    return _TEXT[value]
 
 
 _KIND = Kind(
     setting="openai_servers",
     noun="OpenAI-compatible server",
     article="an",
-    make=OpenAIServer,
+    make=_made,
     readers={
         "base_url": read_text,
         "key_file": read_path,
         "key_env": read_text,
-        "text": _kind_of_text,
+        "renderer": _renderer,
+        "text": _text,
         "logprobs": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,

@@ -184,6 +184,10 @@ class ServedTokenizer:
         """The text of tokens, without the special ones."""
         return await self.there().decode(tokens)
 
+    async def show(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        return await self.there().show(tokens)
+
     def there(self) -> HostedTokenizer:
         """The tokenizer itself.
 

@@ -18,6 +18,7 @@ from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import check_renderer
+from crucible_worker.rendering.prompted import Prompted
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.places import Places
@@ -136,7 +137,9 @@ def rubric_of(options: Mapping[str, Any], *, pool: GradingPool | None, places: P
 
 
 def question_text(question: str | Conversation) -> str:
-    """A question as a judge is shown it: of a conversation every message, with its role."""
+    """A question as a judge is shown it: of a conversation every message, with its role; of a prompt the row's part."""
+    if isinstance(question, Prompted):
+        return question.question
     if isinstance(question, Conversation):
         return "\n\n".join(f"{message.role}: {message.content}" for message in question.messages)
     return question

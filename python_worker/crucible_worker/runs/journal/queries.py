@@ -14,6 +14,8 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
 from crucible_worker.runs.journal.records import (
     Ended,
+    Renderings,
+    renderings_from_record,
     request_from_record,
     result_from_record,
     sample_from_record,
@@ -31,6 +33,7 @@ __all__ = [
     "extent_of",
     "find",
     "find_by_number",
+    "find_rendering",
     "head",
     "list_rows",
     "read_events",
@@ -108,6 +111,8 @@ class Row:
     result: bytes | None
     apart: bytes | None = None
     """Of the request what is kept apart from this row."""
+    rendering: bytes | None = None
+    """How models are asked, as far as that is known."""
 
     @property
     def contents_known(self) -> bool:
@@ -116,7 +121,9 @@ class Row:
 
 
 _APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evaluations.number)"
-_COLUMNS = ", ".join(_APART if field.name == "apart" else field.name for field in dataclasses.fields(Row))
+_RENDERING = "(SELECT record FROM evaluation_renderings AS kept WHERE kept.number = evaluations.number)"
+_ELSEWHERE = {"apart": _APART, "rendering": _RENDERING}
+_COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
 
 
 def head(source: Reads) -> Head:
@@ -154,6 +161,12 @@ def find_by_number(source: Reads, number: int) -> Row:
     if row is None:
         raise _removed()
     return _row(row)
+
+
+def find_rendering(source: Reads, number: int) -> Renderings | None:
+    """How the models of an evaluation are asked; None where it began before that was kept."""
+    row = source.execute("SELECT record FROM evaluation_renderings WHERE number = ?", (number,)).fetchone()
+    return None if row is None else renderings_from_record(row[0])
 
 
 def _removed() -> NotFound:
@@ -232,6 +245,7 @@ def evaluation_of(row: Row) -> Evaluation:
         usage=ended.usage,
         engine=ended.engine,
         problem=ended.problem,
+        rendering=() if row.rendering is None else renderings_from_record(row.rendering).evaluators,
     )
 
 

@@ -4,7 +4,8 @@ A record is a map with the field names as keys, so that a later version can add 
 they come with the request, and the fingerprint tells whether they are the same.
 
 SQLite writes a row as a whole, and that of an evaluation is written with each batch of samples. Large options and
-labels are therefore kept apart from it, once: the row has a digest in place of such options, and no labels.
+labels, and the prompt of the data set, are therefore kept apart from it, once: the row has a digest in place of such
+options, and no labels.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import msgpack
 
 from crucible_bridge.types import (
     BuiltinDataset,
+    ChatMessage,
+    Conversation,
     Dataset,
     DatasetSource,
     EvaluateRequest,
+    EvaluatorRendering,
     EvaluatorResult,
     EvaluatorSpec,
+    FewShot,
     FileDataset,
     FileFormat,
     HubDataset,
@@ -33,6 +38,7 @@ from crucible_bridge.types import (
     Metrics,
     ModelUsage,
     Problem,
+    Prompt,
     SampleResult,
     SamplingParams,
     ServerEngine,
@@ -51,10 +57,13 @@ from crucible_worker.runs.journal.group_records import group_from_record, group_
 __all__ = [
     "MAX_ROW_BYTES",
     "Ended",
+    "Renderings",
     "apart_to_record",
     "evaluator_result_from_record",
     "evaluator_result_to_record",
     "pack",
+    "renderings_from_record",
+    "renderings_to_record",
     "request_from_record",
     "request_to_record",
     "result_from_record",
@@ -101,7 +110,10 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
         if (digest := _digest_if_large(spec.options)) is not None
     }
     labels = dict(request.labels) if _digest_if_large(request.labels) is not None else {}
-    return pack({"options": options, "labels": labels}) if options or labels else None
+    prompt = _prompt_to_map(request.dataset.prompt)
+    if not (options or labels or prompt):
+        return None
+    return pack({"options": options, "labels": labels, **({"prompt": prompt} if prompt else {})})
 
 
 def request_to_record(request: EvaluateRequest) -> bytes:
@@ -137,11 +149,42 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     kept = _kept_apart(apart)
     data["labels"] = data["labels"] or kept["labels"]
     data["evaluators"] = tuple(_spec_from_map(spec, kept["options"]) for spec in data["evaluators"])
-    data["dataset"] = Dataset(**{**data["dataset"], "source": _source_from_pair(data["dataset"]["source"])})
+    data["dataset"] = Dataset(
+        **{
+            **data["dataset"],
+            "source": _source_from_pair(data["dataset"]["source"]),
+            "prompt": _prompt_from_map(kept.get("prompt")),
+        }
+    )
     if data["sampling"] is not None:
         data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
     data["limits"] = Limits(**data["limits"])
     return EvaluateRequest(**data)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Renderings:
+    """How the models of an evaluation are asked."""
+
+    examples_fingerprint: str = ""
+    """Content of the examples of its prompt; empty where there are none, and until they have been read."""
+    evaluators: tuple[EvaluatorRendering, ...] = ()
+    """As it was resolved, in the request's order; empty until the model is loaded."""
+
+
+def renderings_to_record(renderings: Renderings) -> bytes:
+    """Pack how models are asked."""
+    evaluators = [{**_fields(one), "others": dict(one.others)} for one in renderings.evaluators]
+    return pack({"examples_fingerprint": renderings.examples_fingerprint, "evaluators": evaluators})
+
+
+def renderings_from_record(record: bytes) -> Renderings:
+    """Unpack how models are asked."""
+    data = msgpack.unpackb(record)
+    return Renderings(
+        examples_fingerprint=data["examples_fingerprint"],
+        evaluators=tuple(EvaluatorRendering(**one) for one in data["evaluators"]),
+    )
 
 
 def sample_to_record(sample: SampleResult, took: Usage | Meter | None = None) -> bytes:
@@ -302,6 +345,30 @@ def _digest_if_large(values: Mapping[str, Any]) -> str | None:
     if not values or len(record := pack(dict(values))) <= MAX_ROW_BYTES:
         return None
     return hashlib.sha256(record).hexdigest()
+
+
+def _prompt_to_map(prompt: Prompt | None) -> dict[str, Any] | None:
+    if prompt is None:
+        return None
+    few_shot = None if prompt.few_shot is None else _fields(prompt.few_shot)
+    turns = {"prefix": _turns(prompt.prefix), "suffix": _turns(prompt.suffix)}
+    return {**_fields(prompt), **turns, "few_shot": few_shot}
+
+
+def _prompt_from_map(data: Mapping[str, Any] | None) -> Prompt | None:
+    if data is None:
+        return None
+    few_shot = None if data["few_shot"] is None else FewShot(**data["few_shot"])
+    turns = {name: _conversation(data[name]) for name in ("prefix", "suffix")}
+    return Prompt(**{**data, **turns, "few_shot": few_shot})
+
+
+def _turns(conversation: Conversation | None) -> list[list[str]] | None:
+    return None if conversation is None else [[message.role, message.content] for message in conversation.messages]
+
+
+def _conversation(turns: Sequence[Sequence[str]] | None) -> Conversation | None:
+    return None if turns is None else Conversation(tuple(ChatMessage(role, content) for role, content in turns))
 
 
 def _metrics_to_map(metrics: Metrics) -> dict[str, Any]:

@@ -153,6 +153,12 @@ CREATE TRIGGER IF NOT EXISTS evaluator_spans_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM evaluator_spans WHERE number = OLD.number;
 END;
+-- How models are asked: a row from the evaluation's beginning on; none where that was before this table.
+CREATE TABLE IF NOT EXISTS evaluation_renderings (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TRIGGER IF NOT EXISTS evaluation_renderings_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM evaluation_renderings WHERE number = OLD.number;
+END;
 """
 """What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
 

@@ -54,7 +54,7 @@ class Texts:
                 return _packed(self._encode_chat(message["messages"], prompted=message["generation_prompt"]))
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
-                return self._decoded(tokens)
+                return self._decoded(tokens, special=message["special"])
             case _:
                 messages = [ChatMessage(**plain) for plain in message["messages"]]
                 rendered = tinker_cookbook.render(
@@ -98,8 +98,8 @@ class Texts:
                 raise _beyond(f"the tokenizer makes {len(tokens):,} tokens of {len(text):,} characters", most)
         return found
 
-    def _decoded(self, tokens: list[int]) -> str:
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    def _decoded(self, tokens: list[int], *, special: bool) -> str:
+        text = self._tokenizer.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False)
         most = max(self._max_rendered_chars, 2 * MAX_TEXT_BYTES)
         if len(text) > most:
             raise _beyond(f"the tokenizer makes {len(text):,} characters of {len(tokens):,} tokens", most)

@@ -1,0 +1,53 @@
+"""A worker inside of a command: where it keeps what it evaluates, what it may read, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crucible_worker.config import Settings
+    from crucible_worker.server.parts import Parts
+
+__all__ = ["opened", "state_folder", "with_roots"]
+
+
+@contextlib.contextmanager
+def state_folder(given: Path | None) -> Iterator[Path]:
+    """The folder of the journal: the one that is given, or one that goes with the command."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="crucible-evaluate-") as folder:
+        yield Path(folder)
+
+
+def with_roots(settings: Settings) -> Settings:
+    """Whoever types a command here may name what lies here."""
+    here = (Path.cwd(),)
+    return dataclasses.replace(
+        settings, model_roots=settings.model_roots or here, data_roots=settings.data_roots or here
+    )
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Parts]:
+    """The parts of a worker, whose children end with the block.
+
+    Raises:
+        FailedPrecondition: the state directory cannot be used.
+    """
+    from crucible_worker.server.parts import build
+
+    # A command evaluates; it removes nothing that others left in the journal.
+    parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()))
+    try:
+        yield parts
+    finally:
+        await parts.evaluations.drain()
+        await parts.aclose_children()
+        await parts.evaluations.aclose()

@@ -1,0 +1,232 @@
+"""`crucible-worker prompt`: what a model would get of one sample, before anything is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crucible_worker.cli.here import opened, state_folder, with_roots
+from crucible_worker.cli.options import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Config,
+    DataRoot,
+    Device,
+    EnvironmentVariable,
+    HubNetwork,
+    Json,
+    ModelRoot,
+    OpenAIServer,
+    TinkerService,
+    settings_or_exit,
+)
+from crucible_worker.cli.request_options import (
+    Data,
+    Evaluators,
+    FewShot,
+    FewShotSeed,
+    Only,
+    Options,
+    Renderer,
+    SuiteFile,
+    System,
+    Template,
+)
+from crucible_worker.interrupts import raise_interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
+    from crucible_worker.cli.requests import Asked, Typed
+    from crucible_worker.config import Settings
+
+__all__ = ["as_map", "as_text", "prompt"]
+
+_Model = Annotated[
+    str, typer.Option(metavar="MODEL", help="As of `crucible-worker evaluate`; one behind a server is not asked.")
+]
+_Sample = Annotated[str, typer.Option("--sample", metavar="ID", help="Which sample. [default: the first]")]
+_Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Have the worker there show it, with its models, roots and servers. [default: this process]",
+    ),
+]
+
+
+def prompt(
+    model: _Model,
+    data: Data = None,
+    evaluator: Evaluators = None,
+    option: Options = None,
+    renderer: Renderer = None,
+    system: System = None,
+    template: Template = None,
+    few_shot: FewShot = None,
+    few_shot_seed: FewShotSeed = None,
+    suite: SuiteFile = None,
+    only: Only = None,
+    sample: _Sample = "",
+    address: _Address = None,
+    config: Config = None,
+    model_root: ModelRoot = None,
+    data_root: DataRoot = None,
+    hub_network: HubNetwork = None,
+    environment_variable: EnvironmentVariable = None,
+    device: Device = None,
+    openai_server: OpenAIServer = None,
+    tinker_service: TinkerService = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a model would get of one sample, from each evaluator. Nothing is asked.
+
+    Takes what `crucible-worker evaluate` takes. Of a model with a tokenizer here it shows the text with special tokens,
+    of one behind a server the messages or the text that are sent.
+
+    Exits with 0 where every evaluator has a prompt, 1 where one has none, 2 when the request is refused.
+
+    Example: crucible-worker prompt --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator accuracy
+    """
+    from crucible_worker.cli.requests import Typed
+
+    importlib.import_module("crucible_worker.cli.outcome")
+    # All is loaded, and from here on there is something to clean up.
+    raise_interrupts()
+    typed = Typed(
+        models=(model,),
+        data=data,
+        evaluators=evaluator or (),
+        options=option or (),
+        renderer=renderer,
+        system=system,
+        template=template,
+        few_shot=few_shot,
+        few_shot_seed=few_shot_seed,
+        suite=suite,
+        only=only or (),
+    )
+    try:
+        with state_folder(None) as folder:
+            settings = with_roots(
+                settings_or_exit(
+                    config,
+                    state_dir=folder,
+                    device=device,
+                    model_roots=model_root,
+                    data_roots=data_root,
+                    hub_network=hub_network,
+                    environment_variables=environment_variable,
+                    openai_servers=openai_server,
+                    tinker_services=tinker_service,
+                )
+            )
+            raise typer.Exit(_run(settings, typed, sample, address, as_json=as_json))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, as_json: bool) -> int:
+    """Show what was asked for; the exit status."""
+    from crucible_bridge.errors import BridgeError
+    from crucible_worker.cli.outcome import write_error
+    from crucible_worker.cli.refusals import Refused, refusing
+    from crucible_worker.cli.requests import asked_of
+    from crucible_worker.telemetry.logging import configure_logging
+
+    shown: list[tuple[str, RenderSampleResponse]] = []
+    log_writer = configure_logging("console", "warning")
+    try:
+        with refusing(settings, typed.evaluators):
+            _, asked = asked_of(typed)
+        found = (
+            _of_worker(address, settings, typed, asked, sample)
+            if address
+            else asyncio.run(_here(settings, typed, asked, sample))
+        )
+        shown = [(each.name, response) for each, response in zip(asked, found)]
+    except Refused as refused:
+        write_error(refused.error, str(refused), as_json=as_json)
+        return EXIT_USAGE
+    except BridgeError as error:
+        write_error(error, str(error), as_json=as_json)
+        return EXIT_FAILED
+    finally:
+        log_writer.close(1.0)
+    if as_json:
+        typer.echo(json.dumps([as_map(name, response) for name, response in shown]))
+    else:
+        typer.echo("\n\n".join(as_text(name, response) for name, response in shown))
+    problems = [prompt.problem for _, response in shown for prompt in response.prompts]
+    return 0 if all(problem is None for problem in problems) else EXIT_FAILED
+
+
+async def _here(settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str) -> list[RenderSampleResponse]:
+    from crucible_worker.cli.refusals import refusing
+
+    found: list[RenderSampleResponse] = []
+    async with opened(settings) as parts:
+        for each in asked:
+            with refusing(settings, typed.evaluators, each.path, model=each.model):
+                found.append(await parts.evaluations.render(each.request, sample))
+    return found
+
+
+def _of_worker(
+    address: str, settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str
+) -> list[RenderSampleResponse]:
+    import crucible_bridge
+    from crucible_worker.cli.refusals import refusing
+
+    found: list[RenderSampleResponse] = []
+    with crucible_bridge.connect_sync(address) as bridge:
+        for each in asked:
+            with refusing(settings, typed.evaluators, each.path, model=each.model):
+                found.append(bridge.evaluation.render_sample(each.request, sample))
+    return found
+
+
+def as_text(name: str, response: RenderSampleResponse) -> str:
+    """What a model would get, for people; the name is that of a suite's member, or empty."""
+    title = f"{name}: sample {response.sample_id}" if name else f"sample {response.sample_id}"
+    return "\n\n".join([title, *map(_prompt_as_text, response.prompts)])
+
+
+def _prompt_as_text(prompt: RenderedPrompt) -> str:
+    said = [f"renderer {prompt.renderer}"]
+    if prompt.tokens:
+        said.append(f"{len(prompt.tokens):,} tokens")
+    said += [f"stops at {json.dumps(stop)}" for stop in prompt.stop]
+    head = f"--- {prompt.evaluator}: {', '.join(said)}"
+    if prompt.problem is not None:
+        return f"{head}\n{prompt.problem.reason}: {prompt.problem.message}"
+    if prompt.conversation is not None:
+        turns = (f"[{message.role}]\n{message.content}" for message in prompt.conversation.messages)
+        return "\n".join([head, *turns])
+    return f"{head}\n{prompt.text or ' '.join(map(str, prompt.tokens))}"
+
+
+def as_map(name: str, response: RenderSampleResponse) -> dict[str, Any]:
+    """The same, for programs."""
+    named = {"evaluation": name} if name else {}
+    return {**named, "sample_id": response.sample_id, "prompts": [_prompt_as_map(each) for each in response.prompts]}
+
+
+def _prompt_as_map(prompt: RenderedPrompt) -> dict[str, Any]:
+    messages = prompt.conversation.messages if prompt.conversation is not None else ()
+    problem = prompt.problem
+    return {
+        "evaluator": prompt.evaluator,
+        "renderer": prompt.renderer,
+        "messages": [{"role": message.role, "content": message.content} for message in messages],
+        "text": prompt.text,
+        "tokens": list(prompt.tokens),
+        "stop": list(prompt.stop),
+        "problem": None if problem is None else {"reason": problem.reason, "message": problem.message},
+    }

@@ -1,0 +1,73 @@
+"""The conversation that a prompt makes of a row, and the one text that it is without a chat template.
+
+    system message        Add the numbers.
+                          (an empty line between messages)
+    example               12+34=? 46
+                          (a space before an answer)
+    row                   13+29=?
+
+The text ends with the question, so that a model's tokenizer can put the space into the first token of the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from crucible_bridge.types import ChatMessage, Conversation
+
+__all__ = ["MESSAGE_SEPARATOR", "Prompted", "before_next", "joined", "plain_text", "stops_of"]
+
+MESSAGE_SEPARATOR = "\n\n"
+"""Between two messages: an empty line."""
+ANSWER_SEPARATOR = " "
+"""Between a message and the assistant's that answers it, unless white space stands there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prompted(Conversation):
+    """A conversation that can be joined to one text, other than those of data sets: roles say nothing in it."""
+
+    question: str
+    """What the row asks, without what the prompt adds to it: what a judge reads."""
+
+
+def plain_text(input: str | Conversation) -> str | None:
+    """The text that an input is without a chat template; None for a conversation of a data set, which has roles.
+
+    A conversation of one user message is its text.
+    """
+    if isinstance(input, str):
+        return input
+    if isinstance(input, Prompted):
+        return joined(input.messages)
+    messages = input.messages
+    return messages[0].content if len(messages) == 1 and messages[0].role == "user" else None
+
+
+def joined(messages: Sequence[ChatMessage]) -> str:
+    """Messages as one text."""
+    text = ""
+    for index, message in enumerate(messages):
+        if index:
+            answers = message.role == "assistant" and messages[index - 1].role != "assistant"
+            text += before_next(text, message.content) if answers else MESSAGE_SEPARATOR
+        text += message.content
+    return text
+
+
+def before_next(question: str, answer: str) -> str:
+    """What stands between a question and its answer."""
+    return "" if question[-1:].isspace() or answer[:1].isspace() else ANSWER_SEPARATOR
+
+
+def stops_of(input: str | Conversation) -> tuple[str, ...]:
+    """Texts that end an answer to a joined text.
+
+    Where answers came before, a model goes on with the next question: the empty line before that ends its answer,
+    unless an answer before holds one itself.
+    """
+    if not isinstance(input, Prompted):
+        return ()
+    answers = [message.content for message in input.messages[:-1] if message.role == "assistant"]
+    return (MESSAGE_SEPARATOR,) if answers and not any(MESSAGE_SEPARATOR in answer for answer in answers) else ()

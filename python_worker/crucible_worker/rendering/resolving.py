@@ -1,0 +1,23 @@
+"""What the renderer `auto` comes to with a model: at the start of an evaluation, and wherever a model answers."""
+
+from __future__ import annotations
+
+from crucible_worker.backends.base import Model, renderer_of
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW
+
+__all__ = ["resolved"]
+
+
+def resolved(model: Model, renderer: str) -> str:
+    """How a model that is to answer is asked, once it is loaded.
+
+    `auto` is what was resolved before, where the evaluation brings that; the chat template of the model or of its
+    server; or plain text. It stays `auto` where an orchestrator renders.
+    """
+    if renderer != AUTO:
+        return renderer
+    if (before := getattr(model, "renderer", None)) is not None:
+        return before
+    if model.tokenizer is not None:
+        return CHAT_TEMPLATE if model.tokenizer.has_chat_template else RAW
+    return renderer_of(model.sampling)

@@ -1,0 +1,124 @@
+r"""Templates of prompts: text with the columns of a row in it.
+
+    {question} (one of {choices})             names in braces, taken here
+    {{ question | upper }}                    Jinja2, where the text has "{{", "{%" or "{#": run where it can be killed
+
+A name in braces that is no column is an error if it looks like one; any other brace is text, as of \boxed{}.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from crucible_bridge.types import Conversation, Datum, Sample
+
+__all__ = [
+    "MAX_PROMPT_CHARS",
+    "BadTemplate",
+    "columns_of",
+    "fill",
+    "is_jinja",
+]
+
+MAX_PROMPT_CHARS = 1_000_000
+"""Of what a template makes of a row."""
+
+_JINJA = re.compile(r"\{[{%#]")
+_NAME = re.compile(r"\{([^{}\n]{1,200})\}")
+_LIKE_A_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_METADATA = "metadata."
+_LETTERS = string.ascii_uppercase
+
+
+class BadTemplate(ValueError):
+    """A template cannot be used; the message goes on a sentence about it."""
+
+
+def is_jinja(template: str) -> bool:
+    """Whether a template is one of Jinja2, and no text with names in braces."""
+    return _JINJA.search(template) is not None
+
+
+def columns_of(sample: Sample) -> dict[str, Any]:
+    """What a template can name of a row: its metadata by their keys, then what every row has.
+
+    `metadata` holds a column that is called as one of those.
+
+    Raises:
+        BadTemplate: the row is tokens.
+    """
+    columns: dict[str, Any] = dict(sample.metadata)
+    columns |= {
+        "id": sample.id,
+        "input": _question(sample.input),
+        "targets": list(sample.targets),
+        "choices": list(sample.choices),
+        "metadata": dict(sample.metadata),
+    }
+    if sample.targets:
+        columns["target"] = sample.targets[0]
+    else:
+        columns.pop("target", None)
+    return columns
+
+
+def fill(template: str, columns: Mapping[str, Any]) -> str:
+    """Put columns into a text that has their names in braces; in linear time.
+
+    Choices are lettered, a line each; targets are a line each.
+
+    Raises:
+        BadTemplate: a name is that of no column, or the text becomes too long.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        found = columns["metadata"].get(name.removeprefix(_METADATA)) if name.startswith(_METADATA) else None
+        found = columns.get(name) if found is None and name != "metadata" else found
+        if found is not None:
+            return _shown(name, found)
+        if _LIKE_A_NAME.fullmatch(name):
+            raise BadTemplate(
+                f"names the column {name!r}, and the row has {', '.join(sorted(columns))}: for braces that are text, "
+                "write the template in Jinja2, with {{ input }}"
+            )
+        return match[0]
+
+    # Measured before it is made: one column may be named many times.
+    parts: list[str] = []
+    length = end = 0
+    for match in _NAME.finditer(template):
+        parts += (template[end : match.start()], value(match))
+        end = match.end()
+        length += len(parts[-2]) + len(parts[-1])
+        if length > MAX_PROMPT_CHARS:
+            raise too_long()
+    parts.append(template[end:])
+    if length + len(parts[-1]) > MAX_PROMPT_CHARS:
+        raise too_long()
+    return "".join(parts)
+
+
+def too_long() -> BadTemplate:
+    """What is raised where a template makes more than `MAX_PROMPT_CHARS`."""
+    return BadTemplate(f"makes more than {MAX_PROMPT_CHARS:,} characters of the row")
+
+
+def _shown(name: str, value: Any) -> str:
+    if not isinstance(value, list):
+        return value
+    if name == "choices":
+        letters = (_LETTERS[index] if index < len(_LETTERS) else str(index + 1) for index in range(len(value)))
+        return "\n".join(f"{letter}. {choice}" for letter, choice in zip(letters, value))
+    return "\n".join(value)
+
+
+def _question(input: str | Conversation | Datum) -> str:
+    if isinstance(input, str):
+        return input
+    if isinstance(input, Datum):
+        raise BadTemplate("is for text, and the row is tokens")
+    return input.messages[-1].content if input.messages else ""

@@ -1,0 +1,224 @@
+"""How rows become what the model gets: the prompt of a data set, applied to one sample at a time.
+
+    system message, prefix, examples, the row with its template, suffix
+
+Templates of Jinja2 run in the processes that also grade mathematics, where they can be killed. Examples are drawn once,
+before anything starts; each sample is rendered when its turn comes, so that a data set may have any size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.problems import at_field
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import ChatMessage, Conversation, Dataset, FewShot, Prompt, Sample
+from crucible_worker.grading.pool import GradingPool
+from crucible_worker.rendering import jinja_work
+from crucible_worker.rendering.prompted import Prompted
+from crucible_worker.rendering.templates import BadTemplate, columns_of, fill, is_jinja
+from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
+from crucible_worker.runs.journal.records import pack
+
+__all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of"]
+
+TEMPLATE_MODULE = jinja_work.__name__
+"""What processes for templates alone load before their first one."""
+
+_PROMPT = "dataset.prompt"
+_TEMPLATE = f"{_PROMPT}.template"
+_SOURCE = f"{_PROMPT}.few_shot.source"
+
+Read = Callable[[Dataset], Awaitable[LoadedDataset]]
+"""Loads a data set; raises as `runs.datasets.load` does."""
+
+_Turns = tuple[ChatMessage, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """A row with its answer."""
+
+    asked: _Turns
+    """The row, without the answer: what makes it this row and no other."""
+    answered: _Turns
+    """All of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prompter:
+    """A prompt that can be applied. Made by `prompter_of`."""
+
+    prompt: Prompt
+    """The prompt."""
+    examples: Sequence[Example]
+    """One more than are shown, if there are as many: none is the row that is asked."""
+    pool: GradingPool | None
+    """Where templates of Jinja2 run."""
+
+    @property
+    def examples_fingerprint(self) -> str:
+        """SHA-256 of the examples, in hexadecimal; empty where there are none."""
+        turns = [[[message.role, message.content] for message in example.answered] for example in self.examples]
+        return hashlib.sha256(pack(turns)).hexdigest() if turns else ""
+
+    async def apply(self, sample: Sample) -> Sample:
+        """The sample as evaluators get it.
+
+        Raises:
+            InvalidField: the template cannot be filled for this row (TEMPLATE_FAILED), or too few rows are left as its
+                examples (FEW_SHOT_REFUSED).
+        """
+        row = await self._row(sample)
+        system, asked = _parted(row)
+        if self.prompt.system:
+            system = (ChatMessage("system", self.prompt.system),)
+        before, behind = _messages(self.prompt.prefix), _messages(self.prompt.suffix)
+        shown = tuple(message for example in self._shown(asked) for message in example.answered)
+        if isinstance(sample.input, str) and not (system or before or shown or behind):
+            return dataclasses.replace(sample, input=asked[0].content)
+        messages = (*system, *before, *shown, *asked, *behind)
+        single = len(asked) == 1 and asked[0].role == "user"
+        made = Prompted(messages, question=asked[0].content) if single else Conversation(messages)
+        return dataclasses.replace(sample, input=made)
+
+    async def _row(self, sample: Sample) -> _Turns:
+        """The row's own messages, by its template."""
+        try:
+            columns = columns_of(sample)
+            text = await self._filled(columns)
+        except BadTemplate as error:
+            raise InvalidField(
+                _TEMPLATE, f"{error} (sample {sample.id[:200]!r})", reason=Reason.TEMPLATE_FAILED
+            ) from error
+        if isinstance(sample.input, Conversation):
+            *earlier, last = sample.input.messages or (ChatMessage("user", ""),)
+            return (*earlier, ChatMessage(last.role, text))
+        return (ChatMessage("user", text),)
+
+    async def _filled(self, columns: dict[str, Any]) -> str:
+        template = self.prompt.template
+        if not template:
+            return columns["input"]
+        if not is_jinja(template):
+            return fill(template, columns)
+        if self.pool is None:
+            raise FailedPrecondition(
+                "this worker runs no templates of Jinja2: write columns as {input}",
+                reason=Reason.NO_GRADING_POOL,
+                field=_TEMPLATE,
+            )
+        (answer,) = await self.pool.map(jinja_work.rendered, [(template, columns)])
+        if answer.lost in ("timeout", "memory"):
+            raise BadTemplate("takes more time or memory than a template may")
+        if answer.lost:
+            raise Unavailable("the process that fills templates ended", reason=Reason.GRADING_POOL, field=_TEMPLATE)
+        if answer.error:
+            raise BadTemplate(f"cannot be filled: {answer.error}")
+        worked, text = answer.value
+        if not worked:
+            raise BadTemplate(text)
+        return text
+
+    def _shown(self, asked: _Turns) -> Sequence[Example]:
+        few_shot = self.prompt.few_shot
+        if few_shot is None:
+            return ()
+        found = [example for example in self.examples if example.asked != asked][: few_shot.count]
+        if len(found) < few_shot.count:
+            raise _too_few(few_shot, len(found))
+        return found
+
+    async def example(self, sample: Sample) -> Example:
+        """A row with its answer, the first target, or its last message where the assistant said that.
+
+        Raises:
+            InvalidField: it has none (FEW_SHOT_REFUSED), or the template cannot be filled (TEMPLATE_FAILED).
+        """
+        if isinstance(sample.input, Conversation) and sample.input.messages[-1:] != ():
+            *earlier, last = sample.input.messages
+            if last.role == "assistant" and earlier:
+                asked = dataclasses.replace(sample, input=Conversation(tuple(earlier)))
+                _, turns = _parted(await self._row(asked))
+                return Example(turns, (*turns, last))
+        _, turns = _parted(await self._row(sample))
+        if not sample.targets:
+            message = f"has the row {sample.id[:200]!r} without a target: an example needs an answer"
+            raise InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
+        return Example(turns, (*turns, ChatMessage("assistant", sample.targets[0])))
+
+
+async def prompter_of(
+    prompt: Prompt,
+    samples: Sequence[Sample | MalformedSample],
+    *,
+    read: Read,
+    pool: GradingPool | None,
+    skip_malformed: bool,
+) -> Prompter:
+    """Make a prompt ready: its examples are drawn, and it is tried on the first sample.
+
+    Args:
+        prompt: of the request.
+        samples: of the data set, at least one.
+        read: loads the source of the examples.
+        pool: where templates of Jinja2 run.
+        skip_malformed: whether malformed rows of the source are left out.
+
+    Raises:
+        InvalidField: the template cannot be filled (TEMPLATE_FAILED), or the examples are too few, or without targets
+            (FEW_SHOT_REFUSED).
+        BridgeError: the source of the examples cannot be loaded.
+    """
+    made = Prompter(prompt, (), pool)
+    if (few_shot := prompt.few_shot) is not None:
+        made = dataclasses.replace(made, examples=await _drawn(made, few_shot, read, skip_malformed))
+    first = next((sample for sample in samples if isinstance(sample, Sample)), None)
+    if first is not None:
+        await made.apply(first)
+    return made
+
+
+async def _drawn(made: Prompter, few_shot: FewShot, read: Read, skip_malformed: bool) -> Sequence[Example]:
+    try:
+        source = Dataset.of(few_shot.source)
+        loaded = await read(dataclasses.replace(source, shuffle_seed=few_shot.seed, skip_malformed=skip_malformed))
+    except BridgeError as error:
+        raise _at_source(error) from error
+    found: dict[_Turns, Example] = {}
+    for sample in loaded.samples:
+        if isinstance(sample, MalformedSample):
+            continue
+        example = await made.example(sample)
+        found.setdefault(example.asked, example)
+        if len(found) > few_shot.count:
+            break
+    if len(found) < few_shot.count:
+        raise _too_few(few_shot, len(found))
+    return tuple(found.values())
+
+
+def _at_source(error: BridgeError) -> BridgeError:
+    """What is wrong with the source, at its place in the request."""
+    if error.field.startswith("dataset"):
+        error = at_field(error, "dataset", own=error.field)
+    return at_field(error, _SOURCE, own="dataset")
+
+
+def _too_few(few_shot: FewShot, found: int) -> InvalidField:
+    message = f"has {found} other questions, and {few_shot.count} examples are asked for: take fewer, or another source"
+    return InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
+
+
+def _parted(messages: _Turns) -> tuple[_Turns, _Turns]:
+    """The system message that a row begins with, and the rest."""
+    own = messages[:1] if messages[0].role == "system" and len(messages) > 1 else ()
+    return own, messages[len(own) :]
+
+
+def _messages(conversation: Conversation | None) -> _Turns:
+    return () if conversation is None else conversation.messages

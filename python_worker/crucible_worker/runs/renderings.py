@@ -1,0 +1,80 @@
+"""How the models of an evaluation are asked: resolved once they are loaded, kept, and pinned for later attempts.
+
+An evaluation that began under a release that kept nothing of this goes on as that release rendered: see `SERVED`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import EvaluatorRendering, EvaluatorSpec
+from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.base import Evaluator, measures_likelihoods
+from crucible_worker.rendering import SERVED
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE
+from crucible_worker.rendering.resolving import resolved
+from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.queries import find_rendering
+from crucible_worker.runs.journal.records import renderings_to_record
+from crucible_worker.runs.others import Unloaded
+from crucible_worker.runs.preparation import Plan
+
+__all__ = ["of_auto", "pinned", "resolve"]
+
+_JUDGE = "judge"
+
+
+def resolve(plan: Plan) -> tuple[EvaluatorRendering, ...]:
+    """How each evaluator of a plan renders, whose models are loaded."""
+    return tuple(
+        EvaluatorRendering(
+            evaluator=spec.label,
+            renderer=_of_model(plan.model, spec, evaluator),
+            others={
+                name: resolved(model, _option(spec, f"{name.removesuffix(_JUDGE)}judge_renderer"))
+                for name, model in plan.others.get(index, {}).items()
+                if not isinstance(model, Unloaded)
+            },
+        )
+        for index, (spec, evaluator) in enumerate(plan.evaluators)
+    )
+
+
+def pinned(transaction: Transaction, number: int, plan: Plan) -> Sequence[EvaluatorRendering]:
+    """What holds for an attempt: what the first one wrote down, or writes down now."""
+    kept = find_rendering(transaction, number)
+    if kept is None:
+        return [_served(plan, index, spec) for index, (spec, _) in enumerate(plan.evaluators)]
+    if kept.evaluators:
+        return kept.evaluators
+    found = resolve(plan)
+    record = renderings_to_record(dataclasses.replace(kept, evaluators=found))
+    transaction.execute("UPDATE evaluation_renderings SET record = ? WHERE number = ?", (record, number))
+    return found
+
+
+def of_auto(spec: EvaluatorSpec, rendering: EvaluatorRendering) -> str | None:
+    """What `auto` comes to with the model of an evaluator; None where its option says something else."""
+    return rendering.renderer if _option(spec, "renderer") == AUTO else None
+
+
+def _served(plan: Plan, index: int, spec: EvaluatorSpec) -> EvaluatorRendering:
+    others = dict.fromkeys(plan.others.get(index, {}), SERVED)
+    return EvaluatorRendering(evaluator=spec.label, renderer=SERVED, others=others)
+
+
+def _of_model(model: Model, spec: EvaluatorSpec, evaluator: Evaluator) -> str:
+    renderer = _option(spec, "renderer")
+    if renderer != AUTO or not measures_likelihoods(evaluator):
+        return resolved(model, renderer)
+    return CHAT_TEMPLATE if model.tokenizer is not None and model.tokenizer.has_chat_template else AUTO
+
+
+def _option(spec: EvaluatorSpec, path: str) -> str:
+    """An option that names a renderer, also "grader_options.judge_renderer"; `auto` if it is not given."""
+    found: Any = spec.options
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) else AUTO

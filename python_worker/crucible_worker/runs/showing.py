@@ -1,0 +1,221 @@
+"""What a model would get of one sample: each evaluator runs on a model that keeps its first question, and answers none.
+
+The prompt is that of the evaluator itself, by the same way, so that what is shown is what will be sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError, BridgeError, NotFound
+from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    Conversation,
+    Datum,
+    EvaluateRequest,
+    EvaluatorRendering,
+    ModelInput,
+    Problem,
+    RenderedPrompt,
+    RenderSampleResponse,
+    Sample,
+    SampledSequence,
+    SamplingParams,
+)
+from crucible_worker.backends.base import Model, ShowingTokenizer, Tokenizer, context_length, renderer_of, takes_words
+from crucible_worker.evaluators.base import (
+    Evaluator,
+    HoldsProcesses,
+    SampleContext,
+    as_asked,
+    stops_itself,
+    wants_answers,
+)
+from crucible_worker.runs.datasets import MalformedSample
+from crucible_worker.runs.preparation import Plan, Preparer
+from crucible_worker.runs.renderings import resolve
+from crucible_worker.runs.specification import sample_seed
+
+__all__ = ["render_sample"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What was to be asked first."""
+
+    asked: str | Conversation | ModelInput
+    """Text, messages, or tokens."""
+    stop: tuple[str, ...] = ()
+    """Where an answer would end."""
+
+
+class _Shown(BackendError):
+    """The question is kept; there is no answer."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is asked", reason=Reason.BACKEND_FAILED, retryable=False)
+
+
+class _Asked:
+    """A model that keeps its first question."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.renderer: str | None = None
+        """As of a model whose renderer was not resolved before."""
+        self.question: _Question | None = None
+        """The first one."""
+        client = model.sampling
+        self.sampling: _Sampling | None = None
+        if client is not None:
+            self.sampling = _TextSampling(self, renderer_of(client)) if takes_words(client) else _Sampling(self)
+        self.training: _Training | None = None if model.training is None else _Training(self)
+
+    @property
+    def fingerprint(self) -> str:
+        """The model's."""
+        return self._model.fingerprint
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The model's."""
+        return self._model.tokenizer
+
+    @property
+    def context_length(self) -> int | None:
+        """The model's."""
+        return context_length(self._model)
+
+    async def load(self) -> None:
+        """It is loaded."""
+
+    def keep(self, question: _Question) -> _Shown:
+        """Keep a question, unless there was one; the error that is its answer."""
+        self.question = self.question or question
+        return _Shown()
+
+
+class _Sampling:
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        raise self._asked.keep(_Question(asked=prompt, stop=params.stop))
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        raise self._asked.keep(_Question(asked=prompt))
+
+    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+        raise self._asked.keep(_Question(asked=prompt))
+
+
+class _TextSampling(_Sampling):
+    def __init__(self, asked: _Asked, renderer: str) -> None:
+        super().__init__(asked)
+        self.renderer = renderer
+
+    async def sample_text(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
+    ) -> Sequence[SampledSequence]:
+        raise self._asked.keep(_Question(asked=input, stop=params.stop))
+
+
+class _Training:
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        # What is measured behind the input is a part of what the model reads.
+        inputs, targets = data[0].model_input, np.asarray(data[0].loss_fn_inputs["target_tokens"])
+        tokens = [*inputs.tokens().tolist(), *targets[-1:].tolist()]
+        raise self._asked.keep(_Question(asked=ModelInput.of(tokens)))
+
+
+async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
+    """Show what the model would get of a sample, from each evaluator.
+
+    Args:
+        preparer: finds data set and model.
+        request: what would be evaluated.
+        sample_id: which sample; the first one if empty.
+
+    Raises:
+        NotFound: there is no such sample (UNKNOWN_SAMPLE).
+        BridgeError: the request could not be run.
+    """
+    plan = await preparer.prepare(request, await preparer.evaluators(request))
+    sample = _found(plan, sample_id)
+    if plan.model.sampling is None or not takes_words(plan.model.sampling):  # else no server has to be there
+        await plan.model.load()
+    prompts = [await _prompt(plan, index, sample, rendering) for index, rendering in enumerate(resolve(plan))]
+    return RenderSampleResponse(sample_id=sample.id, prompts=tuple(prompts))
+
+
+def _found(plan: Plan, sample_id: str) -> Sample | MalformedSample:
+    if not sample_id:
+        return plan.samples[0]
+    for sample in plan.samples:
+        if sample.id == sample_id:
+            return sample
+    raise NotFound(f"is {sample_id[:200]!r}, which the data set lacks", reason=Reason.UNKNOWN_SAMPLE, field="sample_id")
+
+
+async def _prompt(
+    plan: Plan, index: int, sample: Sample | MalformedSample, rendering: EvaluatorRendering
+) -> RenderedPrompt:
+    _, evaluator = plan.evaluators[index]
+    shown = RenderedPrompt(evaluator=rendering.evaluator, renderer=rendering.renderer)
+    problem = plan.refused.get(index) or (sample.problem if isinstance(sample, MalformedSample) else None)
+    if problem is None and stops_itself(evaluator):
+        problem = Problem(reason=Reason.UNIMPLEMENTED, message="its tasks make their own prompts")
+    if problem is not None or isinstance(sample, MalformedSample):
+        return dataclasses.replace(shown, problem=problem)
+    found = await _question(plan, index, sample)
+    if isinstance(found, Problem):
+        return dataclasses.replace(shown, problem=found)
+    match found.asked:
+        case str():
+            return dataclasses.replace(shown, text=found.asked, stop=found.stop)
+        case Conversation():
+            return dataclasses.replace(shown, conversation=Conversation(found.asked.messages), stop=found.stop)
+        case prompt:
+            tokens = tuple(prompt.tokens().tolist())
+            text = await _text(plan.model.tokenizer, tokens)
+            return dataclasses.replace(shown, tokens=tokens, text=text, stop=found.stop)
+
+
+async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Problem:
+    _, evaluator = plan.evaluators[index]
+    asked = _Asked(plan.model)
+    others: Mapping[str, Model] = {name: _Asked(model) for name, model in plan.others.get(index, {}).items()}
+    context = SampleContext(model=asked, repeat=0, seed=sample_seed(0, sample.id, 0), others=others)
+    if wants_answers(evaluator):
+        sample = as_asked(sample)
+    try:
+        await _run(evaluator, sample if plan.prompter is None else await plan.prompter.apply(sample), context)
+    except BridgeError as error:
+        if asked.question is None:
+            return problem_of(error)
+    return asked.question or Problem(reason=Reason.UNIMPLEMENTED, message="it asks the model nothing of this sample")
+
+
+async def _run(evaluator: Evaluator, sample: Sample, context: SampleContext) -> None:
+    if not isinstance(evaluator, HoldsProcesses):
+        await evaluator.run(sample, context)
+        return
+    try:
+        await evaluator.get_ready()
+        await evaluator.run(sample, context)
+    finally:
+        evaluator.close()
+
+
+async def _text(tokenizer: Tokenizer | None, tokens: Sequence[int]) -> str:
+    """The text of tokens; empty where nobody knows it."""
+    return await tokenizer.show(tokens) if isinstance(tokenizer, ShowingTokenizer) else ""

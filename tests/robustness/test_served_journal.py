@@ -1,0 +1,125 @@
+"""An evaluation that began while servers were asked for answers in completions goes on so, to the last byte.
+
+`tests/cases/journals/version_2_served.sqlite3.gz` is of a worker that kept nothing of how models are asked. `whole` has
+completed there, and `interrupted` was drained after 4 of its 12 results. `version_2_served.json` has what `whole` asked
+the server, in order.
+"""
+
+import contextlib
+import gzip
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.client import request_of
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorSpec,
+    Limits,
+    Sample,
+    SamplingParams,
+)
+from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from tests.robustness.evidence import bits
+from tests.service.openai_kit import Fault, ScriptedServer, answer, refusal, worker_on
+
+pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+
+JOURNALS = Path(__file__).parent.parent / "cases" / "journals"
+DONE = 4
+
+
+def _sample(index: int) -> Sample:
+    text = f"question {index}"
+    asked = Conversation((ChatMessage("user", text),)) if index == 5 else text
+    return Sample(id=f"s{index}", input=asked, targets=(text.upper(),))
+
+
+def _request(evaluation_id: str) -> EvaluateRequest:
+    return request_of(
+        evaluation_id=evaluation_id,
+        run_id="run",
+        step=7,
+        model="openai:s/org/name",
+        evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
+        dataset=[_sample(index) for index in range(12)],
+        sampling=SamplingParams(max_tokens=32, temperature=1.0, seed=11),
+        limits=Limits(concurrency=1),
+    )
+
+
+def _shouting(request):
+    return answer(request, request.text.upper()) if request.method == "POST" else refusal(404)
+
+
+def _asked(server: ScriptedServer) -> list[dict[str, object]]:
+    return [{"path": request.path, "body": request.body} for request in server.asked]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder whose state directory has the journal of the release before."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    content = gzip.decompress((JOURNALS / "version_2_served.sqlite3.gz").read_bytes())
+    (state / JOURNAL_FILE).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize("settings", [{}, {"renderer": "raw"}])
+async def test_what_began_with_completions_goes_on_with_them(folder, settings):
+    """What is left is asked as it would have been, and ends the same; what begins now is asked as settings say."""
+    recorded = json.loads((JOURNALS / "version_2_served.json").read_text())
+    async with (
+        ScriptedServer(_shouting).serving() as server,
+        worker_on(server, folder, **settings) as bridge,
+    ):
+        ended = await bridge.evaluation.evaluate(_request("interrupted"))
+        resumed = _asked(server)
+        whole = await bridge.evaluation.get_evaluation("whole")
+        server.requests.clear()
+        await bridge.evaluation.evaluate(_request("new"))
+        fresh = _asked(server)
+
+    assert json.dumps(resumed) == json.dumps(recorded[DONE:])
+    assert (ended.state, ended.attempt, ended.rendering) == (EvaluationState.COMPLETED, 2, ())
+    assert bits(ended.metrics) == bits(whole.metrics)
+    assert {request["path"] for request in fresh} == {"/completions" if settings else "/chat/completions"}
+
+
+async def test_it_goes_on_so_however_often_it_is_interrupted(folder):
+    """Another attempt of this release is no new beginning."""
+    recorded = json.loads((JOURNALS / "version_2_served.json").read_text())
+
+    def until_one_more(request):
+        if request.method == "GET":
+            return refusal(404)
+        return answer(request, request.text.upper()) if len(server.asked) == 1 else Fault.STALL
+
+    async with ScriptedServer(until_one_more).serving() as server:
+        async with worker_on(server, folder) as bridge:
+            await bridge.evaluation.start_evaluation(_request("interrupted"))
+            await server.stalled.wait()
+        first = _asked(server)
+        server.requests.clear()
+        server.script = _shouting
+        async with worker_on(server, folder) as bridge:
+            ended = await bridge.evaluation.evaluate(_request("interrupted"))
+        second = _asked(server)
+
+    assert json.dumps(first[:1] + second) == json.dumps(recorded[DONE:])
+    assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 3)
+
+
+async def test_what_begins_now_is_refused_by_the_release_before(folder):
+    """That one compares the model with what it knows: it cannot go on with completions amid a chat."""
+    async with ScriptedServer(_shouting).serving() as server, worker_on(server, folder) as bridge:
+        await bridge.evaluation.evaluate(_request("new"))
+    with contextlib.closing(sqlite3.connect(folder / "state" / JOURNAL_FILE)) as journal:
+        kept = dict(journal.execute("SELECT evaluation_id, model_fingerprint FROM evaluations"))
+    assert kept["interrupted"] == kept["whole"] != kept["new"]
