@@ -55,6 +55,7 @@ def test_no_text_makes_it_fail_otherwise(text):
         except InvalidField as error:
             assert error.field.startswith("dataset")  # noqa: PT017 - most texts are none
         else:
+            assert isinstance(source, FileDataset | JsonlDataset)
             assert Dataset.of(format_file(source)).source == source
 
 
