@@ -26,6 +26,19 @@ defmodule CrucibleBridge.V1.EvaluationState do
   field :EVALUATION_STATE_INTERRUPTED, 6
 end
 
+defmodule CrucibleBridge.V1.FileFormat do
+  @moduledoc """
+  How a file holds rows.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :FILE_FORMAT_UNSPECIFIED, 0
+  field :FILE_FORMAT_JSONL, 1
+  field :FILE_FORMAT_CSV, 2
+  field :FILE_FORMAT_PARQUET, 3
+end
+
 defmodule CrucibleBridge.V1.ReportFormat do
   @moduledoc """
   Format of a report.
@@ -62,6 +75,13 @@ defmodule CrucibleBridge.V1.EvaluatorSpec do
   field :options, 3, type: Google.Protobuf.Struct
 end
 
+defmodule CrucibleBridge.V1.Dataset.WhereEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
 defmodule CrucibleBridge.V1.Dataset do
   @moduledoc """
   Samples to evaluate on.
@@ -75,9 +95,64 @@ defmodule CrucibleBridge.V1.Dataset do
   field :jsonl_path, 2, type: :string, json_name: "jsonlPath", oneof: 0
   field :builtin, 3, type: :string, oneof: 0
   field :hub, 4, type: CrucibleBridge.V1.HubDataset, oneof: 0
+  field :file, 10, type: CrucibleBridge.V1.FileDataset, oneof: 0
   field :limit, 5, proto3_optional: true, type: :int64
   field :shuffle_seed, 6, proto3_optional: true, type: :int64, json_name: "shuffleSeed"
   field :skip_malformed, 7, type: :bool, json_name: "skipMalformed"
+  field :prompt, 8, type: CrucibleBridge.V1.Prompt
+  field :where, 9, repeated: true, type: CrucibleBridge.V1.Dataset.WhereEntry, map: true
+end
+
+defmodule CrucibleBridge.V1.Prompt do
+  @moduledoc """
+  How a row of a data set becomes a prompt.
+
+  Its messages are the system message, the prefix, the examples, the row and the suffix, in this order. A row whose prompt
+  is one message of the user is text. A model without a chat template, and the renderer "raw", get the
+  parts joined to one text: an empty line between messages, a space before an answer. docs/prompts.md shows both.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :system, 1, type: :string
+  field :template, 2, type: :string
+  field :prefix, 3, type: CrucibleBridge.V1.Conversation
+  field :suffix, 4, type: CrucibleBridge.V1.Conversation
+  field :few_shot, 5, type: CrucibleBridge.V1.FewShot, json_name: "fewShot"
+end
+
+defmodule CrucibleBridge.V1.FewShot do
+  @moduledoc """
+  Examples of a prompt, rows of another split or file with their first targets as answers.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :source, 1, type: :string
+  field :count, 2, type: :int32
+  field :seed, 3, type: :int64
+end
+
+defmodule CrucibleBridge.V1.FileDataset.ColumnsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.FileDataset do
+  @moduledoc """
+  A file of rows on the worker's disk. Without columns, its rows have one of these shapes: {input, target | output |
+  targets}, {question, answer}, {prompt, completion}, {messages}; or {text}, if none of the others fits. If two of the
+  others fit, the file is refused. "choices", "id" and "metadata" count with each shape. Every other column becomes
+  metadata.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :path, 1, type: :string
+  field :format, 2, type: CrucibleBridge.V1.FileFormat, enum: true
+  field :columns, 3, repeated: true, type: CrucibleBridge.V1.FileDataset.ColumnsEntry, map: true
 end
 
 defmodule CrucibleBridge.V1.HubDataset.ColumnsEntry do
@@ -196,6 +271,43 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
   field :correlation_id, 11, type: :string, json_name: "correlationId"
 end
 
+defmodule CrucibleBridge.V1.ReadDatasetRequest do
+  @moduledoc """
+  Asks for the samples of a data set.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :dataset, 1, type: CrucibleBridge.V1.Dataset
+  field :offset, 2, type: :int64
+  field :limit, 3, proto3_optional: true, type: :int64
+end
+
+defmodule CrucibleBridge.V1.ReadDatasetResponse do
+  @moduledoc """
+  Some samples of a data set, in order: at most 1,000, and fewer from 8 MiB on. Sent at least once.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :samples, 1, repeated: true, type: CrucibleBridge.V1.Sample
+  field :skipped, 2, repeated: true, type: CrucibleBridge.V1.SkippedLine
+  field :total, 3, type: :int64
+  field :dataset_fingerprint, 4, type: :string, json_name: "datasetFingerprint"
+end
+
+defmodule CrucibleBridge.V1.SkippedLine do
+  @moduledoc """
+  A malformed line, in place of its sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :id, 1, type: :string
+  field :index, 2, type: :int64
+  field :problem, 3, type: CrucibleBridge.V1.Problem
+end
+
 defmodule CrucibleBridge.V1.EvaluatorResult do
   @moduledoc """
   The result of one evaluator.
@@ -236,8 +348,32 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :problem, 13, type: CrucibleBridge.V1.Problem
   field :attempt, 14, type: :int32
   field :model_fingerprint, 15, type: :string, json_name: "modelFingerprint"
+  field :rendering, 17, repeated: true, type: CrucibleBridge.V1.EvaluatorRendering
   field :usage, 16, type: CrucibleBridge.V1.Usage
   field :engine, 18, type: CrucibleBridge.V1.ServerEngine
+end
+
+defmodule CrucibleBridge.V1.EvaluatorRendering.OthersEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.EvaluatorRendering do
+  @moduledoc """
+  How an evaluator renders what models get.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluator, 1, type: :string
+  field :renderer, 2, type: :string
+
+  field :others, 3,
+    repeated: true,
+    type: CrucibleBridge.V1.EvaluatorRendering.OthersEntry,
+    map: true
 end
 
 defmodule CrucibleBridge.V1.Transition.MetricsEntry do
@@ -512,6 +648,44 @@ defmodule CrucibleBridge.V1.CancelEvaluationResponse do
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.RenderSampleRequest do
+  @moduledoc """
+  Asks what models would get of one sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :request, 1, type: CrucibleBridge.V1.EvaluateRequest
+  field :sample_id, 2, type: :string, json_name: "sampleId"
+end
+
+defmodule CrucibleBridge.V1.RenderSampleResponse do
+  @moduledoc """
+  What the model would get of one sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :sample_id, 1, type: :string, json_name: "sampleId"
+  field :prompts, 2, repeated: true, type: CrucibleBridge.V1.RenderedPrompt
+end
+
+defmodule CrucibleBridge.V1.RenderedPrompt do
+  @moduledoc """
+  What the model would get from one evaluator, in its first call.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluator, 1, type: :string
+  field :renderer, 2, type: :string
+  field :conversation, 3, type: CrucibleBridge.V1.Conversation
+  field :text, 4, type: :string
+  field :tokens, 5, repeated: true, type: :int32
+  field :stop, 6, repeated: true, type: :string
+  field :problem, 7, type: CrucibleBridge.V1.Problem
 end
 
 defmodule CrucibleBridge.V1.GenerateReportRequest do
@@ -843,6 +1017,12 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :GenerateReport,
       CrucibleBridge.V1.GenerateReportRequest,
       CrucibleBridge.V1.GenerateReportResponse
+
+  rpc :ReadDataset,
+      CrucibleBridge.V1.ReadDatasetRequest,
+      stream(CrucibleBridge.V1.ReadDatasetResponse)
+
+  rpc :RenderSample, CrucibleBridge.V1.RenderSampleRequest, CrucibleBridge.V1.RenderSampleResponse
 
   rpc :CompareEvaluations,
       CrucibleBridge.V1.CompareEvaluationsRequest,

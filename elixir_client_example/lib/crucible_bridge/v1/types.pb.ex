@@ -173,6 +173,7 @@ defmodule CrucibleBridge.V1.ModelRef do
   field :tinker, 3, type: CrucibleBridge.V1.TinkerModel, oneof: 0
   field :openai, 4, type: CrucibleBridge.V1.OpenAIModel, oneof: 0
   field :orchestrator, 5, type: CrucibleBridge.V1.OrchestratorModel, oneof: 0
+  field :hub, 6, type: CrucibleBridge.V1.HubModel, oneof: 0
 end
 
 defmodule CrucibleBridge.V1.LocalModel do
@@ -193,6 +194,25 @@ defmodule CrucibleBridge.V1.LocalModel do
   field :adapter_path, 2, proto3_optional: true, type: :string, json_name: "adapterPath"
   field :device, 3, proto3_optional: true, type: :string
   field :dtype, 4, proto3_optional: true, type: :string
+end
+
+defmodule CrucibleBridge.V1.HubModel do
+  @moduledoc """
+  A Hugging Face causal language model of the hub, or of the worker's cache of it: whether the hub is queried is the
+  operator's to say. It is loaded as a LocalModel is: safetensors only, no code.
+
+  Errors, as those of a call or as problems of its items: those of LocalModel; and
+  NOT_FOUND: NOT_CACHED (the worker does not query the hub), MODEL_NOT_FOUND (the hub has no such repository or revision).
+  UNAVAILABLE: HUB_UNREACHABLE (retryable), HUB_READER_DIED.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :repo_id, 1, type: :string, json_name: "repoId"
+  field :revision, 2, proto3_optional: true, type: :string
+  field :adapter_path, 3, proto3_optional: true, type: :string, json_name: "adapterPath"
+  field :device, 4, proto3_optional: true, type: :string
+  field :dtype, 5, proto3_optional: true, type: :string
 end
 
 defmodule CrucibleBridge.V1.TinkerModel do
