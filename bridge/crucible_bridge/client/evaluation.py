@@ -148,6 +148,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
         after_sequence: int = 0,
         log_id: str | None = None,
         without_samples: bool = False,
+        records: bool = False,
     ) -> EventStream:
         """Its events until it ends, from after a sequence; kinds that this version does not know are skipped.
 
@@ -156,6 +157,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
             after_sequence: 0 for its first event.
             log_id: the log that this sequence belongs to; unchecked if None.
             without_samples: leave out SAMPLE_COMPLETE.
+            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         request = made(
             evaluation_pb2.WatchEvaluationRequest,
@@ -165,6 +167,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
             without_samples=without_samples,
             log_id=log_id or "",
             new_kinds=True,
+            records=records,
         )
         return self._calls.events(
             self._stub.WatchEvaluation, request, after_sequence=after_sequence, log_id=log_id or ""
@@ -246,6 +249,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
         *,
         verdicts: Sequence[Verdict] = (),
         evaluator: str | None = None,
+        without_records: bool = False,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -256,6 +260,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
             evaluation_id: which.
             verdicts: only these; all if empty.
             evaluator: only this one, by its name, or its kind where it has none.
+            without_records: leave out `sample`, `prompt` and `turns`.
             page_size: at most so many; the worker's default if 0.
             page_token: from the page before.
             timeout: seconds for the call.
@@ -268,6 +273,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
             evaluation_id=evaluation_id,
             verdicts=wanted,
             evaluator=evaluator,
+            without_records=without_records,
             page_size=page_size,
             page_token=page_token,
         )
@@ -289,6 +295,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
         *,
         verdicts: Sequence[Verdict] = (),
         evaluator: str | None = None,
+        without_records: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[SampleResult]:
@@ -298,6 +305,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, PlanCalls):
                 evaluation_id,
                 verdicts=verdicts,
                 evaluator=evaluator,
+                without_records=without_records,
                 page_size=page_size,
                 page_token=token,
                 timeout=timeout,

@@ -80,7 +80,7 @@ from crucible_bridge.types.orchestrator import (
     SampleQuestion,
 )
 from crucible_bridge.types.ragged import Ragged
-from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec, Goal, ReportFormat
+from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec, Goal, Record, ReportFormat
 from crucible_bridge.types.results import EvaluationState, Metrics, Verdict
 from crucible_bridge.types.rollouts import MAX_GROUP_BYTES, Trajectory, TrajectoryGroup, Transition
 from crucible_bridge.types.rubric import (
@@ -93,6 +93,7 @@ from crucible_bridge.types.rubric import (
     RubricItem,
 )
 from crucible_bridge.types.trajectories import TrajectoryBatch
+from crucible_bridge.types.transcripts import SamplePrompt, TokenPrompt, Turn
 from crucible_bridge.types.worker import WorkerLoad
 
 __all__ = [
@@ -163,11 +164,13 @@ __all__ = [
     "PassAtKRequest",
     "Question",
     "Ragged",
+    "Record",
     "ReportFormat",
     "RubricCriterion",
     "RubricItem",
     "Sample",
     "SampleItem",
+    "SamplePrompt",
     "SampleQuestion",
     "SampleRequest",
     "SampledSequence",
@@ -179,12 +182,14 @@ __all__ = [
     "TextScorer",
     "TextScorerKind",
     "TinkerModel",
+    "TokenPrompt",
     "TokensChunk",
     "Trajectory",
     "TrajectoryBatch",
     "TrajectoryGroup",
     "TrajectoryMetricsRequest",
     "Transition",
+    "Turn",
     "Verdict",
     "WorkerLoad",
     "format_hub",

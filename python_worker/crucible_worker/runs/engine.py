@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     EvaluatorResult,
     Metrics,
     Problem,
+    Record,
     Sample,
     SampleResult,
     Verdict,
@@ -44,14 +45,17 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.contents import turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
 from crucible_worker.runs.others import load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
+from crucible_worker.runs.recording import Recorded, Recorder
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
+from crucible_worker.runs.transcripts import Transcript
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -107,6 +111,7 @@ class Attempt:
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._runs: EvaluatorRuns  # once the model is loaded
         self._prepare: Prepare | None = None
+        self._recorder: Recorder | None = None  # once the data set is known, where samples are recorded
         if isinstance(plan, Plan):
             self._plan, self.model = plan, plan.model
         else:
@@ -198,6 +203,8 @@ class Attempt:
             plan = self._plan = await load_others(self._plan, self._gate)
             for evaluator in self._holding():
                 await evaluator.get_ready()
+            if self._request.record is Record.FULL:
+                self._recorder = Recorder(self.row, len(plan.samples), self._limits)
             told = await self._journal.read(told_of, number)
             before = await self._journal.read(runs_before, number)
             runs = self._runs = EvaluatorRuns(
@@ -233,16 +240,18 @@ class Attempt:
             await self._until_unwritten(MAX_UNWRITTEN)
             if place.evaluator not in self._runs.begun:
                 await self._runs.begin(place.evaluator)
-            result = await self._run(place)
+            kept = await self._run(place, attempt)
             self._last_progress = time.monotonic()
-            self._keep(Kept(place, result, attempt))
+            self._keep(kept)
 
-    async def _run(self, place: Place) -> SampleResult:
-        spec, evaluator = self._plan.evaluators[place.evaluator]
+    async def _run(self, place: Place, attempt: int) -> Kept:
+        evaluator = self._plan.evaluators[place.evaluator][1]
         sample = self._plan.samples[place.position]
         patience, stops = self._patience(), stops_itself(evaluator)
-        model = GatedModel(self._plan.model, self._gate, patience.answered)
-        others = others_of(self._plan, place.evaluator, self._gate, patience.answered)
+        transcript = None if self._recorder is None else Transcript(self._limits.max_sample_record_bytes)
+        ear = None if transcript is None else transcript.ear()
+        model = GatedModel(self._plan.model, self._gate, patience.answered, ear)
+        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, transcript)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -255,22 +264,38 @@ class Attempt:
                 seed=seed,
                 others=others,
                 bound=bound_of_task(self._request.limits, self._left()) if stops else None,
+                keeps_turns=transcript is not None,
                 progressed=self._progressed,
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
+        duration_ns, calls = (
+            time.perf_counter_ns() - started,
+            model.calls + sum(other.calls for other in others.values()),
+        )
+        result = self._result(place, sample.id, outcome, duration_ns, calls)
+        recorded = None
+        if transcript is not None and not isinstance(sample, MalformedSample):
+            turns = transcript.turns(outcome.turns)
+            size = transcript.size + (turns_bytes(outcome.turns) if outcome.turns else 0)
+            left_out = transcript.left_out + outcome.turns_left_out
+            recorded = Recorded(sample, transcript.prompt, turns, left_out, size)
+        return Kept(place, result, attempt, recorded, weight(result, 0 if recorded is None else recorded.size))
+
+    def _result(self, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int) -> SampleResult:
+        says = self._request.record is not Record.NONE
         return SampleResult(
-            evaluator=spec.label,
-            sample_id=sample.id,
+            evaluator=self._plan.evaluators[place.evaluator][0].label,
+            sample_id=sample_id,
             repeat=place.repeat,
             verdict=outcome.verdict,
             score=outcome.score,
-            output=outcome.output,
-            extracted=outcome.extracted,
+            output=outcome.output if says else "",
+            extracted=outcome.extracted if says else "",
             method=outcome.method,
             stop_reason=outcome.stop_reason,
             output_tokens=outcome.output_tokens,
-            duration_ns=time.perf_counter_ns() - started,
-            attempts=model.calls + sum(other.calls for other in others.values()),
+            duration_ns=duration_ns,
+            attempts=calls,
             problem=outcome.problem,
             measurements=outcome.measurements,
             group=outcome.group,
@@ -315,7 +340,7 @@ class Attempt:
     def _keep(self, kept: Kept) -> None:
         if self._stopped.done():
             return
-        self._unwritten += weight(kept.sample)
+        self._unwritten += kept.weight
         if not self._to_write:
             # All that ends in this turn of the loop is submitted together, before anything that comes after it.
             asyncio.get_running_loop().call_soon(self._write)
@@ -323,9 +348,9 @@ class Attempt:
 
     def _write(self) -> None:
         kept, self._to_write = self._to_write, []
-        active_ns, size = self._active_ns(), sum(weight(one.sample) for one in kept)
+        active_ns, size, recorder = self._active_ns(), sum([one.weight for one in kept]), self._recorder
         future = self._journal.submit(
-            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns), size=size
+            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns, recorder), size=size
         )
         future.add_done_callback(functools.partial(self._written_now, kept, size))
 

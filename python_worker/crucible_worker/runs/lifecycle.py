@@ -27,6 +27,7 @@ from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
 from crucible_worker.runs.journal.records import result_to_record, sample_to_record
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.recording import Recorded, Recorder
 
 __all__ = [
     "Kept",
@@ -56,7 +57,7 @@ class Place:
     repeat: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Kept:
     """A result, to be kept and told."""
 
@@ -66,6 +67,10 @@ class Kept:
     """What became of the sample."""
     attempt: int
     """How often this sample has been run, from 1."""
+    recorded: Recorded | None = None
+    """What is recorded beside the result."""
+    weight: int = 1
+    """How much it counts while it waits to be written."""
 
 
 def append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
@@ -97,7 +102,9 @@ def mark_running(transaction: Transaction, number: int) -> None:
     transaction.execute("UPDATE evaluations SET state = ? WHERE number = ?", (EvaluationState.RUNNING, number))
 
 
-def commit_samples(transaction: Transaction, row: Row, kept: Sequence[Kept], active_ns: int) -> None:
+def commit_samples(
+    transaction: Transaction, row: Row, kept: Sequence[Kept], active_ns: int, recorder: Recorder | None = None
+) -> None:
     """Keep what became of samples, and tell it: an event for each, in this order.
 
     Args:
@@ -105,13 +112,16 @@ def commit_samples(transaction: Transaction, row: Row, kept: Sequence[Kept], act
         row: the evaluation, as it was claimed.
         kept: the results.
         active_ns: time with this owner so far.
+        recorder: writes what is recorded of these samples.
     """
+    if recorder is not None:
+        recorder.write(transaction, kept)
     # Two statements for all of them: SQLite gives the interpreter's lock away and waits for it again at every one.
     transaction.executemany(
         "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_sample_row(row.number, one) for one in kept],
     )
-    events = [run_events.sample_complete(row, one.sample, one.attempt) for one in kept]
+    events = [run_events.sample_complete(row, one.sample, one.attempt, one.place.position) for one in kept]
     last = transaction.append(row.number, events)
     transaction.execute(
         """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = ?, last_sequence = ?

@@ -12,7 +12,7 @@ from crucible_worker.evaluators.base import Outcome
 __all__ = ["WEIGHT_BYTES", "weight", "why_not_kept"]
 
 WEIGHT_BYTES = 16 * 1024
-"""Bytes of rollouts that count as much as a result while they wait to be written."""
+"""Bytes of rollouts and records that count as much as a result while they wait to be written."""
 
 
 def why_not_kept(outcome: Outcome) -> Problem | None:
@@ -32,6 +32,7 @@ def why_not_kept(outcome: Outcome) -> Problem | None:
     return None
 
 
-def weight(result: SampleResult) -> int:
-    """How much a result counts while it waits to be written: 1, and more with the size of its rollouts."""
-    return 1 if result.group is None else 1 + result.group.size // WEIGHT_BYTES
+def weight(result: SampleResult, recorded_bytes: int = 0) -> int:
+    """How much a result counts while it waits to be written: 1, and more with the size of its rollouts and record."""
+    size = recorded_bytes if result.group is None else recorded_bytes + result.group.size
+    return 1 + size // WEIGHT_BYTES

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgpack
 
 from crucible_bridge.types import (
     BuiltinDataset,
+    Conversation,
     Dataset,
     DatasetSource,
     EvaluateRequest,
@@ -29,6 +30,7 @@ from crucible_bridge.types import (
     Limits,
     Metrics,
     Problem,
+    Record,
     SampleResult,
     SamplingParams,
     Verdict,
@@ -36,6 +38,18 @@ from crucible_bridge.types import (
     format_model,
     parse_hub,
     parse_model,
+)
+from crucible_worker.runs.journal.contents import (
+    INPUT,
+    PROMPT,
+    SAMPLE,
+    Frame,
+    content_from_record,
+    kernel_of,
+    opened,
+    parts_from_record,
+    prompt_bytes,
+    turns_bytes,
 )
 from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
 
@@ -52,6 +66,7 @@ __all__ = [
     "sample_from_record",
     "sample_to_record",
     "score_from_record",
+    "with_record",
 ]
 
 
@@ -59,6 +74,8 @@ MAX_ROW_BYTES = 1024
 """Options of an evaluator, or labels, whose record is larger are kept apart."""
 
 _APART = "kept_apart"
+_BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated"})
+_PACKED = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
 
 
 def pack(value: object) -> bytes:
@@ -67,14 +84,16 @@ def pack(value: object) -> bytes:
 
 
 def apart_to_record(request: EvaluateRequest) -> bytes | None:
-    """Pack what is too large for an evaluation's row; None if nothing is."""
+    """Pack what is too large for an evaluation's row, or no field of it; None if nothing is."""
     options = {
         digest: dict(spec.options)
         for spec in request.evaluators
         if (digest := _digest_if_large(spec.options)) is not None
     }
     labels = dict(request.labels) if _digest_if_large(request.labels) is not None else {}
-    return pack({"options": options, "labels": labels}) if options or labels else None
+    # Earlier releases take no further field of a request; of what is kept apart they read options and labels alone.
+    record = {} if request.record is Record.FULL else {"record": request.record.value}
+    return pack({"options": options, "labels": labels, **record}) if options or labels or record else None
 
 
 def request_to_record(request: EvaluateRequest) -> bytes:
@@ -112,13 +131,13 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     if data["sampling"] is not None:
         data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
     data["limits"] = Limits(**data["limits"])
-    return EvaluateRequest(**data)
+    return EvaluateRequest(**data, record=Record(kept.get("record", Record.FULL)))
 
 
 def sample_to_record(sample: SampleResult) -> bytes:
-    """Pack what became of a sample; verdict and evaluator are columns beside it."""
-    data = _fields(sample)
-    del data["verdict"], data["evaluator"]
+    """Pack what became of a sample; verdict and evaluator are columns beside it, what is recorded a row of its own."""
+    # Their names are looked up once: asking dataclasses takes longer than packing.
+    data = {name: getattr(sample, name) for name in _PACKED}
     data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
     data["group"] = None if sample.group is None else group_to_record(sample.group)
@@ -132,6 +151,36 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleRes
     group = data.pop("group", None)  # there were none once
     data["group"] = None if group is None else group_from_record(group)
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
+
+
+def with_record(
+    result: SampleResult, record: bytes, content: bytes | None, frame: Callable[[int], Frame]
+) -> tuple[SampleResult, int]:
+    """A result with what is recorded of its sample, and about how many bytes that takes.
+
+    Args:
+        result: what became of the sample.
+        record: its prompt and its turns.
+        content: what the sample is, where that is kept.
+        frame: what stands around the input in a prompt, by the frame's number.
+    """
+    sample, left_out = None, ()
+    kernel = ""
+    if content is not None:
+        content = opened(content)
+        sample, left_out = content_from_record(content, result.sample_id)
+        kernel = kernel_of(sample)
+        if left_out and isinstance(sample.input, Conversation):
+            kernel = ""  # what is last now need not have been the last message
+    parts = parts_from_record(opened(record), frame=frame, kernel=kernel, output=result.output)
+    if any(part.part == SAMPLE for part in parts.left_out):
+        sample, left_out = None, ()
+    if parts.framed:
+        left_out += tuple(dataclasses.replace(part, part=PROMPT) for part in left_out if part.part == INPUT)
+    found = dataclasses.replace(
+        result, sample=sample, prompt=parts.prompt, turns=parts.turns, truncated=(*left_out, *parts.left_out)
+    )
+    return found, len(content or b"") + prompt_bytes(parts.prompt) + turns_bytes(parts.turns)
 
 
 def score_from_record(record: bytes) -> tuple[str, float | None]:
