@@ -16,7 +16,15 @@ from typing import Any
 from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.codec.plans import evaluation_plan_from_v1, evaluation_plan_to_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, Limits, PlannedEvaluation, SamplingParams
+from crucible_bridge.types import (
+    Dataset,
+    EvaluationPlan,
+    EvaluatorSpec,
+    Limits,
+    PlannedEvaluation,
+    Record,
+    SamplingParams,
+)
 
 __all__ = ["Suite", "SuiteMember", "load_suite", "parse_suite"]
 
@@ -218,6 +226,13 @@ def _limits(value: Any, path: str) -> Limits:
     return Limits(**_fields(value, path, _LIMITS))
 
 
+def _record(value: Any, path: str) -> Record:
+    try:
+        return Record(_text(value, path))
+    except ValueError:
+        raise _wrong(path, value, " or ".join(record.value for record in Record)) from None
+
+
 def _wrong(path: str, value: Any, wanted: str) -> InvalidField:
     shown = repr(value)
     return InvalidField(path, f"is {shown if len(shown) <= 60 else shown[:60] + '...'}, not {wanted}")
@@ -232,6 +247,7 @@ _MEMBER: Mapping[str, _Reader] = {
     "limits": _limits,
     "metric_prefix": _text,
     "labels": _labels,
+    "record": _record,
 }
 _EVALUATOR: Mapping[str, _Reader] = {"kind": _text, "name": _text, "options": _table}
 _DATASET: Mapping[str, _Reader] = {

@@ -17,8 +17,9 @@ from crucible_bridge.types import (
     format_model,
 )
 from crucible_worker.reports.facts import format_dataset, replace_surrogates, shown_failures
+from crucible_worker.reports.records import record_as_data
 
-__all__ = ["render_json"]
+__all__ = ["render_json", "sample_as_data"]
 
 
 def render_json(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
@@ -80,6 +81,11 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
     }
 
 
+def sample_as_data(sample: SampleResult) -> dict[str, Any]:
+    """A sample's result with its record as plain data, ready for any reader of JSON."""
+    return _plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
+
+
 def _sample(sample: SampleResult) -> dict[str, Any]:
     return {
         "evaluator": sample.evaluator,
@@ -92,6 +98,7 @@ def _sample(sample: SampleResult) -> dict[str, Any]:
         "method": sample.method,
         "stop_reason": sample.stop_reason,
         "problem": _problem(sample.problem),
+        **record_as_data(sample),
     }
 
 

@@ -40,7 +40,7 @@ _Call: TypeAlias = tuple[str, SamplePrompt, int | None, Sequence[SampledSequence
 class Transcript:
     """The calls of one sample, as far as there is room; of one event loop."""
 
-    __slots__ = ("_calls", "_most", "left_out", "prompt", "size")
+    __slots__ = ("_calls", "_first_tokens", "_most", "left_out", "prompt", "size")
 
     def __init__(self, most: int) -> None:
         """Hear nothing yet; so many bytes of text are held at most."""
@@ -50,6 +50,7 @@ class Transcript:
         """Bytes of text for which there was no room."""
         self.size = 0
         """Bytes of text that are held."""
+        self._first_tokens: int | None = None
         self._calls: list[_Call] = []
         self._most = most
 
@@ -62,17 +63,22 @@ class Transcript:
 
         Args:
             given: turns of the evaluated model, as the evaluator tells them; then only those of further models are
-                added.
+                added, and the prompt where they begin with what was said to it.
         """
         if not given and len(self._calls) < 2:
             return ()
         calls = [call for call in self._calls if call[0]] if given else self._calls
-        return (*given, *chain.from_iterable(map(_turns_of, calls)))
+        asked: list[Turn] = []
+        if given and given[0].role == "assistant" and self.prompt is not None:
+            asked = _turns_of(("", self.prompt, self._first_tokens, ()))
+        return (*asked, *given, *chain.from_iterable(map(_turns_of, calls)))
 
     def _keep(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
         size = prompt_bytes(prompt)
         for answer in answers:
             size += text_bytes(answer.text)
+        if not model and self._first_tokens is None:
+            self._first_tokens = tokens
         if self.size + size > self._most:
             self.left_out += size
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgpack
@@ -33,6 +33,8 @@ from crucible_bridge.types import (
     Record,
     SampleResult,
     SamplingParams,
+    TrajectoryGroup,
+    Turn,
     Verdict,
     format_hub,
     format_model,
@@ -177,10 +179,24 @@ def with_record(
         sample, left_out = None, ()
     if parts.framed:
         left_out += tuple(dataclasses.replace(part, part=PROMPT) for part in left_out if part.part == INPUT)
+    turns = parts.turns if result.group is None else tuple(_with_tokens(parts.turns, result.group))
     found = dataclasses.replace(
-        result, sample=sample, prompt=parts.prompt, turns=parts.turns, truncated=(*left_out, *parts.left_out)
+        result, sample=sample, prompt=parts.prompt, turns=turns, truncated=(*left_out, *parts.left_out)
     )
     return found, len(content or b"") + prompt_bytes(parts.prompt) + turns_bytes(parts.turns)
+
+
+def _with_tokens(turns: Iterable[Turn], group: TrajectoryGroup) -> Iterator[Turn]:
+    """Turns with the tokens of what was said in them, where the rollouts have kept these: they are not kept twice."""
+    said = [iter(trajectory.transitions) for trajectory in group.trajectories]
+    for turn in turns:
+        transition = None
+        if turn.role == "assistant" and not turn.model and turn.rollout < len(said):
+            transition = next(said[turn.rollout], None)
+        if transition is None or transition.action is None:
+            yield turn
+        else:
+            yield dataclasses.replace(turn, token_ids=transition.action, logprobs=transition.action_logprobs)
 
 
 def score_from_record(record: bytes) -> tuple[str, float | None]:
