@@ -3,8 +3,8 @@
 `tests/cases/journals/version_2.sqlite3.gz` is of a worker whose journal had no tables for lived time yet,
 `version_2_lived.sqlite3.gz` of one with them, before types and conversions were generated from the protos. Those with a
 commit in their name were made by the worker of that commit: `80a3895` has none of the later tables, `593254b` all but
-those of records. All were made with the requests below: `completed`, `another` and a step of a plan have completed, `interrupted` was drained
-after 15 of its 24 results.
+those of records. All were made with the requests below: `completed`, `another` and a step of a plan have completed,
+`interrupted` was drained after 15 of its 24 results.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ async def test_each_reads_what_the_other_writes(tmp_path, before, first):
             assert (at_older.state, bits(at_older.metrics)) == (EvaluationState.COMPLETED, bits(at_newer.metrics))
             assert at_older.request.labels == at_newer.request.labels
             read = [await samples_of(worker.bridge, evaluation_id) for worker in (older, newer)]
-            assert [[each.output for each in results] for results in read][0] == [each.output for each in read[1]]
+            assert [each.output for each in read[0]] == [each.output for each in read[1]]
             assert [each.sample for each in read[0]] == [None] * 2 * SAMPLES
             assert all((each.sample is not None) == (evaluation_id == "newer") for each in read[1])
         assert len((await older.bridge.evaluation.list_evaluations()).items) == 3

@@ -71,6 +71,7 @@ _TEXT, _MESSAGES, _TOKENS, _FRAMED = range(4)
 # What a turn's text is where it repeats something.
 _AS_PROMPT, _AS_OUTPUT, _AS_INPUT = range(3)
 _TURN_BYTES = 16
+_HEAD_BYTES, _TEXT_BYTES = 24, 5  # of a content's lists, and of the head of a text
 _LONG = 1024  # bytes from which on compression is worth its time
 _COMPRESSED = b"\x78"  # how what zlib has made begins, and nothing that is packed here
 
@@ -210,7 +211,7 @@ def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, outpu
         # Turns that repeat the prompt would repeat what is left of it.
         turns = [_turn_to_value(turn, None, output, kernel) for turn in parts.turns]
         room = min(size, room)
-    turns, lost = _truncated_turns(turns, most - _packed_bytes(prompt))
+    turns, lost = _truncated_turns(turns, most - _packed_bytes(prompt) - _HEAD_BYTES)
     if lost:
         left_out.append(TruncatedPart(part=TURNS, bytes=lost, limit=SAMPLE_LIMIT))
     return _pack(_values(prompt, turns, left_out))
@@ -283,17 +284,19 @@ def _truncated(text: str, most: int) -> tuple[str, int]:
 
 def _truncated_content(sample: Sample, most: int) -> list[Any]:
     left_out: list[list[Any]] = []
-    room = most
+    room = most - _HEAD_BYTES
 
-    def take(part: str, texts: Sequence[str]) -> list[str]:
+    def take(part: str, texts: Sequence[str], names: Sequence[str] = ()) -> list[str]:
         nonlocal room
         taken, lost = [], 0
-        for text in texts:
+        for index, text in enumerate(texts):
+            # A text without its name, or role, is of no use: those behind it go as well.
+            room -= _TEXT_BYTES + (text_bytes(names[index]) + _TEXT_BYTES if names else 0)
             if room <= 0:
                 lost += text_bytes(text)
                 continue
             short, missing = _truncated(text, room)
-            room -= text_bytes(short) + 5
+            room -= text_bytes(short)
             lost += missing
             taken.append(short)
         if lost:
@@ -304,7 +307,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         asked: Any = "".join(take(INPUT, [sample.input]))
     elif isinstance(sample.input, Conversation):
         roles = [message.role for message in sample.input.messages]
-        contents = take(INPUT, [message.content for message in sample.input.messages])
+        contents = take(INPUT, [message.content for message in sample.input.messages], roles)
         asked = [list(pair) for pair in zip(roles, contents)] or ""
     else:
         # Of tokens and images there is no beginning that would be of use.
@@ -315,7 +318,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         room -= size
     targets, choices = take("sample.targets", sample.targets), take("sample.choices", sample.choices)
     names = list(sample.metadata)
-    values = take("sample.metadata", [sample.metadata[name] for name in names])
+    values = take("sample.metadata", [sample.metadata[name] for name in names], names)
     return [asked, targets, choices, dict(zip(names, values)), left_out]
 
 
