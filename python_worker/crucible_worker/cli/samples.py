@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,7 +87,7 @@ def samples(
 
 def _of_journal(
     state_dir: Path, evaluation_id: str, verdicts: Sequence[Verdict], evaluator: str | None
-) -> Iterator[SampleResult]:
+) -> Generator[SampleResult, None, None]:
     from crucible_bridge.errors import NotFound
     from crucible_bridge.reasons import Reason
     from crucible_worker.runs.journal.queries import find, read_samples
@@ -119,7 +119,7 @@ def _of_worker(
     evaluation_id: str,
     verdicts: Sequence[Verdict],
     evaluator: str | None,
-) -> Iterator[SampleResult]:
+) -> Generator[SampleResult, None, None]:
     import crucible_bridge
 
     with crucible_bridge.connect_sync(address, token=token, tls=ca) as bridge:
@@ -133,7 +133,7 @@ def _of_worker(
         yield from _paged(page)
 
 
-def _paged(page: Callable[[str], tuple[Sequence[SampleResult], str]]) -> Iterator[SampleResult]:
+def _paged(page: Callable[[str], tuple[Sequence[SampleResult], str]]) -> Generator[SampleResult, None, None]:
     token = ""
     while True:
         found, token = page(token)
