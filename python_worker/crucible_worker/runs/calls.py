@@ -6,7 +6,7 @@ import asyncio
 import functools
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -28,10 +28,8 @@ from crucible_worker.backends.base import (
     TrainingClient,
     context_length,
 )
-from crucible_worker.backends.continuations import measures_continuations, measures_targets
 from crucible_worker.backends.encoding import encode_all
 from crucible_worker.backends.forwarding import takes_parts
-from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.runs.transcripts import Ear, Transcript
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
@@ -187,19 +185,20 @@ def gated_models(
 
 
 def _gated(passage: _Passage, client: SamplingClient | None) -> SamplingClient | None:
-    if client is None:
-        return None
-    # Names of their own: a guard's answer takes the place of what is known of the type.
-    continuations, targets, text = client, client, client
-    if _takes_text(text):
-        return (_GreedyTextSampling if tells_greedy(client) else _TextSampling)(passage, text)
-    if measures_continuations(continuations):
-        return (_GreedyContinuationsSampling if tells_greedy(client) else _ContinuationsSampling)(
-            passage, continuations
-        )
-    if measures_targets(targets):
-        return (_GreedyTargetSampling if tells_greedy(client) else _TargetSampling)(passage, targets)
-    return (_GreedySampling if tells_greedy(client) else _Sampling)(passage, client)
+    return None if client is None else _sampling_of(type(client))(passage, client)
+
+
+@functools.cache
+def _sampling_of(kind: type[SamplingClient]) -> Callable[[_Passage, Any], SamplingClient]:
+    """What gates a kind of clients. A protocol takes 10 us to look for its methods, and every sample has its client."""
+    greedy = issubclass(kind, GreedyClient)
+    if issubclass(kind, TextSamplingClient):
+        return _GreedyTextSampling if greedy else _TextSampling
+    if issubclass(kind, ContinuationsClient):
+        return _GreedyContinuationsSampling if greedy else _ContinuationsSampling
+    if issubclass(kind, TargetClient):
+        return _GreedyTargetSampling if greedy else _TargetSampling
+    return _GreedySampling if greedy else _Sampling
 
 
 def _gated_training(passage: _Passage, client: TrainingClient | None) -> TrainingClient | None:
@@ -234,16 +233,6 @@ def _knows_cookbook(tokenizer: object) -> TypeGuard[CookbookTokenizer]:
 @functools.cache
 def _is_cookbook_tokenizer(kind: type) -> bool:
     return issubclass(kind, CookbookTokenizer)
-
-
-def _takes_text(client: SamplingClient) -> TypeGuard[TextSamplingClient]:
-    return _is_text_client(type(client))
-
-
-@functools.cache
-def _is_text_client(kind: type[SamplingClient]) -> bool:
-    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
-    return issubclass(kind, TextSamplingClient)
 
 
 class _Sampling:

@@ -127,9 +127,10 @@ class Recorder:
     def _record(self, transaction: Transaction, one: Kept) -> bytes:
         recorded = one.recorded
         assert recorded is not None
-        kept = self._keep_content(transaction, one.place.position, recorded.sample)
+        position, evaluator = one.place.position, one.place.evaluator
+        kept = self._all_known or self._known[position] or self._keep_content(transaction, position, recorded.sample)
         kernel = kernel_of(recorded.sample) if kept else ""
-        frame = self._frame(one.place.evaluator, recorded.prompt, kernel)
+        frame = self._frame(evaluator, recorded.prompt, kernel)
         if kept and frame is not None and not recorded.turns and not recorded.turns_left_out:
             return _prompts_alone(frame)
         left_out: list[TruncatedPart] = []
@@ -151,9 +152,7 @@ class Recorder:
         return parts_to_record(parts, frame=frame, kernel=kernel, output="", most=most)
 
     def _keep_content(self, transaction: Transaction, position: int, sample: Sample) -> bool:
-        """Have what a sample is kept; whether there is room for it."""
-        if self._all_known or self._known[position]:
-            return True
+        """Have what a sample is kept, which is not known to be; whether there is room for it."""
         sql = "SELECT 1 FROM dataset_contents WHERE dataset = ? AND position = ?"
         if not (self._some_known and transaction.execute(sql, (self._dataset, position)).fetchone()):
             record = content_to_record(sample, self._most // 2)
@@ -182,8 +181,7 @@ class Recorder:
         frame = None if prompt is None else frame_of(prompt, kernel)
         if frame is None:
             return None
-        known = self._frames.get((evaluator, frame))
-        if known is not None:
+        if (known := self._frames.get((evaluator, frame))) is not None:
             return known
         number = self._frame_counts[evaluator]
         if number >= MAX_FRAMES or len(record := frame_to_record(frame)) > MAX_FRAME_BYTES:

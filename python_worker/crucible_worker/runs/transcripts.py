@@ -111,7 +111,10 @@ class Ear:
         self, prompt: SamplePrompt, given: ModelInput | str | Conversation, answers: Sequence[SampledSequence]
     ) -> None:
         """It has answered a prompt that it was asked."""
-        count = _length(given) if isinstance(given, ModelInput) else answers[0].prompt_tokens if answers else None
+        if isinstance(given, ModelInput):
+            count = _length(given)
+        else:
+            count = answers[0].prompt_tokens if answers else None
         self._transcript._keep(self._model, prompt, count, answers)
 
     def _text_of(self, prompt: ModelInput) -> SamplePrompt:
@@ -131,7 +134,8 @@ class Ear:
 def _equal(tokens: np.ndarray, others: Sequence[int], count: int) -> bool:
     """Whether two begin with the same tokens, so many."""
     if count <= 2 * MAX_COMPARED_TOKENS:
-        return tokens[:count].tolist() == list(others[:count])
+        whole = len(others) == len(tokens) == count
+        return tokens.tolist() == list(others) if whole else tokens[:count].tolist() == list(others[:count])
     return all(
         tokens[part].tolist() == list(others[part])
         for part in (slice(0, MAX_COMPARED_TOKENS), slice(count - MAX_COMPARED_TOKENS, count))

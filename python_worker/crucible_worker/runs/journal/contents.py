@@ -143,9 +143,11 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
     if isinstance(prompt, str):
         text, role, before = prompt, None, ()
     else:
-        last = prompt.messages[-1]
-        before = tuple((message.role, message.content) for message in prompt.messages[:-1])
+        *earlier, last = prompt.messages
+        before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
         text, role = last.content, last.role
+        if text == kernel:  # as a rule
+            return role, before, "", ""
     at = text.rfind(kernel)
     return None if at < 0 else (role, before, text[:at], text[at + len(kernel) :])
 
