@@ -45,7 +45,7 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.contents import turns_bytes
+from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before
 from crucible_worker.runs.lifecycle import Kept, Place
 from crucible_worker.runs.others import load_others, others_of
@@ -274,11 +274,12 @@ class Attempt:
         )
         result = self._result(place, sample.id, outcome, duration_ns, calls)
         recorded = None
-        if transcript is not None and not isinstance(sample, MalformedSample):
+        if transcript is not None and self._recorder is not None and not isinstance(sample, MalformedSample):
             turns = transcript.turns(outcome.turns)
             size = transcript.size + (turns_bytes(outcome.turns) if outcome.turns else 0)
             left_out = transcript.left_out + outcome.turns_left_out
-            recorded = Recorded(sample, transcript.prompt, turns, left_out, size)
+            held = None if self._recorder.all_known else sample
+            recorded = Recorded(held, kernel_of(sample), transcript.prompt, turns, left_out, size)
         return Kept(place, result, attempt, recorded, weight(result, 0 if recorded is None else recorded.size))
 
     def _result(self, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int) -> SampleResult:

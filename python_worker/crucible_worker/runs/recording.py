@@ -30,7 +30,6 @@ from crucible_worker.runs.journal.contents import (
     frame_from_record,
     frame_of,
     frame_to_record,
-    kernel_of,
     parts_to_record,
     prompt_bytes,
     turns_bytes,
@@ -52,8 +51,10 @@ MAX_FRAME_BYTES = 256 * 1024
 class Recorded:
     """What is to be recorded of one result."""
 
-    sample: Sample
-    """The sample."""
+    sample: Sample | None
+    """The sample; None where its data set is recorded whole."""
+    kernel: str
+    """What of the sample stands somewhere in its prompt, see `kernel_of`."""
     prompt: SamplePrompt | None
     """What the model got first."""
     turns: tuple[Turn, ...]
@@ -80,7 +81,9 @@ class Recorder:
         self._most, self._most_together = limits.max_sample_record_bytes, limits.max_evaluation_record_bytes
         self._dataset: int | None = None
         self._bytes = 0
-        self._some_known = self._all_known = False
+        self._some_known = False
+        self.all_known = False
+        """Whether every sample of the data set is there: whoever waits to be written need not hold on to its own."""
         self._known = bytearray()
         self._frames: dict[tuple[int, Frame], int] = {}
         self._frame_counts: collections.Counter[int] = collections.Counter()
@@ -117,8 +120,8 @@ class Recorder:
         execute("INSERT OR IGNORE INTO recorded_evaluations VALUES (?, ?, 0)", (self._number, self._dataset))
         (self._bytes,) = execute("SELECT bytes FROM recorded_evaluations WHERE number = ?", (self._number,)).fetchone()
         (known,) = execute("SELECT COUNT(*) FROM dataset_contents WHERE dataset = ?", (self._dataset,)).fetchone()
-        self._some_known, self._all_known = known > 0, known == self._samples
-        self._known = bytearray(0 if self._all_known else self._samples)
+        self._known = bytearray(self._samples)
+        self._some_known, self.all_known = known > 0, known == self._samples
         sql = "SELECT evaluator, frame, record FROM prompt_frames WHERE number = ?"
         for evaluator, frame, record in execute(sql, (self._number,)):
             self._frames[evaluator, frame_from_record(record)] = frame
@@ -128,8 +131,9 @@ class Recorder:
         recorded = one.recorded
         assert recorded is not None
         position, evaluator = one.place.position, one.place.evaluator
-        kept = self._all_known or self._known[position] or self._keep_content(transaction, position, recorded.sample)
-        kernel = kernel_of(recorded.sample) if kept else ""
+        sample = recorded.sample
+        kept = sample is None or self.all_known or self._known[position] or self._keep(transaction, position, sample)
+        kernel = recorded.kernel if kept else ""
         frame = self._frame(evaluator, recorded.prompt, kernel)
         if kept and frame is not None and not recorded.turns and not recorded.turns_left_out:
             return _prompts_alone(frame)
@@ -137,7 +141,8 @@ class Recorder:
         if recorded.turns_left_out:
             left_out.append(TruncatedPart(part=TURNS, bytes=recorded.turns_left_out, limit=SAMPLE_LIMIT))
         if not kept:
-            size = len(content_to_record(recorded.sample, self._most // 2))
+            assert sample is not None
+            size = len(content_to_record(sample, self._most // 2))
             left_out.append(TruncatedPart(part=SAMPLE, bytes=size, limit=EVALUATION_LIMIT))
         parts = RecordParts(prompt=recorded.prompt, turns=recorded.turns, left_out=tuple(left_out))
         most = self._most - self._most // 2
@@ -151,7 +156,7 @@ class Recorder:
         parts = RecordParts(prompt=prompt, turns=(), left_out=tuple(left_out))
         return parts_to_record(parts, frame=frame, kernel=kernel, output="", most=most)
 
-    def _keep_content(self, transaction: Transaction, position: int, sample: Sample) -> bool:
+    def _keep(self, transaction: Transaction, position: int, sample: Sample) -> bool:
         """Have what a sample is kept, which is not known to be; whether there is room for it."""
         sql = "SELECT 1 FROM dataset_contents WHERE dataset = ? AND position = ?"
         if not (self._some_known and transaction.execute(sql, (self._dataset, position)).fetchone()):

@@ -111,10 +111,8 @@ class Ear:
         self, prompt: SamplePrompt, given: ModelInput | str | Conversation, answers: Sequence[SampledSequence]
     ) -> None:
         """It has answered a prompt that it was asked."""
-        if isinstance(given, ModelInput):
-            count = _length(given)
-        else:
-            count = answers[0].prompt_tokens if answers else None
+        told = answers[0].prompt_tokens if answers else None
+        count = _length(given) if isinstance(given, ModelInput) else told
         self._transcript._keep(self._model, prompt, count, answers)
 
     def _text_of(self, prompt: ModelInput) -> SamplePrompt:
