@@ -52,7 +52,7 @@ from crucible_worker.runs.others import load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
-from crucible_worker.runs.recording import Recorded, Recorder
+from crucible_worker.runs.recording import Recorded, Recorder, sample_bytes
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
@@ -279,6 +279,7 @@ class Attempt:
             size = transcript.size + (turns_bytes(outcome.turns) if outcome.turns else 0)
             left_out = transcript.left_out + outcome.turns_left_out
             held = None if self._recorder.all_known else sample
+            size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(sample), transcript.prompt, turns, left_out, size)
         return Kept(place, result, attempt, recorded, weight(result, 0 if recorded is None else recorded.size))
 

@@ -14,7 +14,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from crucible_bridge.types import Sample, SamplePrompt, TruncatedPart, Turn
+import numpy as np
+
+from crucible_bridge.types import Datum, Sample, SamplePrompt, TruncatedPart, Turn
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.contents import (
@@ -39,7 +41,7 @@ from crucible_worker.runs.journal.queries import Row
 if TYPE_CHECKING:
     from crucible_worker.runs.lifecycle import Kept
 
-__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "Recorded", "Recorder"]
+__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "Recorded", "Recorder", "sample_bytes"]
 
 MAX_FRAMES = 8
 """Frames of prompts that are kept of an evaluator: the first ones. Prompts that fit none are kept themselves."""
@@ -64,6 +66,22 @@ class Recorded:
 
     size: int
     """About what it takes while it waits to be written."""
+
+
+def sample_bytes(sample: Sample) -> int:
+    """About what a sample takes while it waits to be written."""
+    asked = sample.input
+    if isinstance(asked, Datum):
+        size = sum(
+            array.nbytes if isinstance(array, np.ndarray) else len(array.data)
+            for array in asked.loss_fn_inputs.values()
+        )
+    else:
+        size = prompt_bytes(asked)
+    for texts in (sample.targets, sample.choices, sample.metadata.values()):
+        for text in texts:
+            size += len(text)
+    return size
 
 
 class Recorder:
