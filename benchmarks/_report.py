@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import statistics
 import sys
 from collections.abc import Sequence
 
 __all__ = ["Claim", "arguments", "report"]
+
+_OF_A_MACHINE = re.compile(r"^([num]?s|[kMG]?B)$|/s$")
+"""Units of times, rates and sizes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +33,16 @@ class Claim:
     claim: str
     """What is promised, or that nothing is."""
     at_least: float | None = None
-    """The claim as a number: of the ratio if there is one, else of our median. Only figures that do not depend on the
-    speed of the machine, such as memory, are bounded without a ratio."""
+    """The claim as a number: of the ratio if there is one, else of our median. Without a ratio only counts and shares
+    are bounded: times, rates and sizes are those of one machine."""
     at_most: float | None = None
     """The same from above. A figure with neither bound is printed, not promised."""
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that holds on one machine only."""
+        bounded = self.at_least is not None or self.at_most is not None
+        if bounded and self.ratio is None and _OF_A_MACHINE.search(self.unit):
+            raise ValueError(f"{self.name}: {self.unit} of a machine are printed; bound a ratio to a baseline")
 
     @property
     def figure(self) -> float:

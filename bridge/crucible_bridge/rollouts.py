@@ -109,7 +109,7 @@ def _rows(results: Iterable[SampleResult]) -> Iterator[_Row]:
 
 
 def _rows_of(result: SampleResult, group: int, field: str) -> Iterator[_Row]:
-    if not result.verdict.scored:
+    if not result.verdict.scored or (result.score is None and result.group is None):
         nothing = np.empty(0, np.int32)
         yield _Row(
             sample_id=result.sample_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ WORDS = {
     "max_chars": "Most characters",
     "max_count": "Most entries",
 }
-TITLES = {**WORDS, "default": "Default"}
+TITLES = {**WORDS, "default": "Default", "one_of": "Values"}
 
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
@@ -55,6 +56,9 @@ def _constants(message: Message, field: Field) -> Iterator[tuple[str, str, str]]
             value = getattr(field.bounds, bound)
             text = number(field, value) if bound in ("least", "most", "above") else f"{value:_}"
             yield constant(message, field, bound), text, bound
+    if words := [word for word in field.bounds.one_of if word]:
+        listed = ", ".join(map(json.dumps, words))
+        yield constant(message, field, "one_of"), f"({listed}{',' if len(words) == 1 else ''})", "one_of"
     # Of other messages the default is that of the type's field.
     if message.name.endswith("Request") and field.bounds.default_value not in ("", "true", "false"):
         yield constant(message, field, "default"), number(field, float(field.bounds.default_value)), "default"

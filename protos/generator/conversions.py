@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
         *_imports("crucible_bridge.codec.fields", FIELDS, body),
         *(
             line
-            for module in sorted({hand.codec for hand in HAND.values()})
+            for module in sorted({hand.codec for hand in HAND.values()} | SPECIAL.keys())
             for line in _imports(
                 f"crucible_bridge.codec.{module}",
                 [f"{hand.stem}_{way}_v1" for hand in HAND.values() if hand.codec == module for way in ("to", "from")]
@@ -62,15 +63,21 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
 
 
 FIELDS = (
-    *("EnumPair", "above_to", "at_least", "at_most_bytes", "at_most_count", "bounded_texts", "child", "each_decoded"),
+    *("EnumPair", "above_to", "at_least", "at_most_bytes", "at_most_chars", "at_most_count", "bounded"),
     *(
+        "bounded_texts",
+        "child",
+        "each_decoded",
         "each_encoded",
         "encoded",
+        "exactly_made",
         "finite",
         "finite_from_zero",
         "finite_map",
         "made",
         "none_empty",
+        "of_type",
+        "one_of",
         "several",
         "unicode_text",
         "within",
@@ -97,7 +104,9 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
             "        InvalidField: a value cannot be sent.",
             '    """',
         ]
-        lines += [f"    return made({wire}, field,"]
+        if type_.example:
+            lines += [f"    of_type(value, {type_.python}, field, {type_.example!r})"]
+        lines += [f"    return {'exactly_made' if type_.exact else 'made'}({wire}, field,"]
     else:
         lines += [
             f"def {stem}_to_v1(value: {type_.python}) -> {wire}:",
@@ -107,9 +116,9 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
     lines += [f"        {field.name}={encoded_of(type_, field, types)}," for field in fields]
     lines += ["    )", "", ""]
     lines += [f'def {stem}_from_v1(message: {wire}, field: str = "") -> {type_.python}:']
-    checks = list(_checks(type_, message))
+    checks = [] if type_.checked else list(_checks(type_, message))
     arguments = [f"        {field.name}={decoded_of(type_, message, field, types)}," for field in fields]
-    if any("field" in line.replace("HasField", "") for line in (*checks, *arguments)):
+    if type_.checked or any("field" in line.replace("HasField", "") for line in (*checks, *arguments)):
         lines += [
             f'    """Decode: {words}.',
             "",
@@ -120,7 +129,7 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
     else:
         lines += [f'    """Decode: {words}."""']
     lines += checks
-    lines += [f"    return {type_.python}(", *arguments, "    )", "", ""]
+    lines += [f"    return {type_.python}(", *arguments, "    ).checked(field)" if type_.checked else "    )", "", ""]
     return "\n".join(lines) + "\n"
 
 
@@ -145,7 +154,7 @@ def encoded_of(type_: Type, field: Field, types: dict[str, Type]) -> str:
         default = default_of(type_, field)
         if default == "None":
             return f"None if {value} is None else {call}"
-        return f"None if {value} == {default} else {call}" if type_.asked and default else call
+        return f"None if {value} == {default} else {call}" if type_.asked and default and not special.said else call
     if field.kind == "enum":
         numbers = f"{pair_name(field.type_name)}.to_number"
         if field.repeated:
@@ -183,7 +192,8 @@ def decoded_of(type_: Type, message: Message, field: Field, types: dict[str, Typ
         if field.repeated:
             return f"each_decoded({function}, {value}, {path})"
         call = f"{function}({value}, {path})"
-        return f'{call} if message.HasField("{field.name}") else None' if default == "None" else call
+        absent = default if special.said else "None"
+        return f'{call} if message.HasField("{field.name}") else {absent}' if absent == default else call
     if field.kind == "enum":
         pair = pair_name(field.type_name)
         if field.repeated:
@@ -197,36 +207,46 @@ def decoded_of(type_: Type, message: Message, field: Field, types: dict[str, Typ
         return f"finite_map({value}, {path})" if field.bounds.finite else f"dict(sorted({value}.items()))"
     if field.repeated:
         return f"tuple({value})"
-    if field.optional and field.kind in NUMBERS and _number_check(message, field):
+    if field.optional and field.kind in NUMBERS and not type_.checked and _number_check(message, field):
         return field.name
-    if field.optional:
+    if field.optional and default:
         return f'{value} if message.HasField("{field.name}") else {default}'
-    return value
+    return f"{value} or {special.default}" if field.kind == "string" and special.default else value
 
 
 def _checks(type_: Type, message: Message) -> Iterator[str]:
     """Statements that refuse what a field may not hold; texts first, then numbers, then what is missing."""
     fields = fields_of(type_, message)
     for field in fields:
-        if field.kind == "string" and not field.repeated:
-            yield from _present(field, _text_checks(message, field))
-    for field in fields:
-        if field.kind in NUMBERS and not field.repeated and (check := _number_check(message, field)):
-            if not field.optional:
-                yield f"    {check}"
-                continue
-            default = default_of(type_, field)
-            yield f'    {field.name} = message.{field.name} if message.HasField("{field.name}") else {default}'
-            if default != "None":
-                yield f"    {check}"
-            elif check.startswith("if "):
-                yield f"    if {field.name} is not None and {check.removeprefix('if ')}"
+        if field.kind in ("string", "bytes") and (checks := _text_checks(message, field)):
+            if field.repeated:
+                yield _each(field, checks)
             else:
-                yield f"    if {field.name} is not None:\n        {check}"
+                given = f'if message.HasField("{field.name}"):\n' if field.optional else ""
+                yield _indented(given + _indented("\n".join(checks), 1 if given else 0))
+    for field in fields:
+        if field.kind not in NUMBERS:
+            continue
+        check = _number_check(message, field)
+        if field.repeated:
+            yield from [_each(field, [check])] if check else ()
+            continue
+        if field.optional and field.bounds.required:
+            yield _indented(_missing(field))
+        if not check:
+            continue
+        if field.optional:
+            default = default_of(type_, field)
+            absent = f' if message.HasField("{field.name}") else {default}' if default else ""
+            yield f"    {field.name} = message.{field.name}{absent}"
+            if default == "None":
+                is_given = f"if {field.name} is not None"
+                check = check.replace("if", f"{is_given} and", 1) if check[:3] == "if " else f"{is_given}:\n    {check}"
+        yield _indented(check)
     for field in fields:
         path, bounds = f'child(field, "{field.name}")', field.bounds
         if field.kind == "message" and not field.repeated and bounds.required:
-            yield f'    if not message.HasField("{field.name}"):\n        raise InvalidField({path}, "is not given")'
+            yield _indented(_missing(field))
         if (field.repeated or field.kind == "map") and bounds.required:
             why = "is empty, at least one is needed"
             yield f'    if not message.{field.name}:\n        raise InvalidField({path}, "{why}")'
@@ -241,26 +261,43 @@ def _checks(type_: Type, message: Message) -> Iterator[str]:
         yield f"    relations.{type_.check}(message, field)"
 
 
-def _present(field: Field, checks: list[str]) -> Iterator[str]:
-    if checks and field.optional:
-        yield f'    if message.HasField("{field.name}"):'
-    yield from (f"    {check}" if field.optional else check for check in checks)
+def _missing(field: Field) -> str:
+    """A statement that refuses a message without a field."""
+    return f'if not message.HasField("{field.name}"):\n    raise InvalidField({_path(field)}, "is not given")'
+
+
+def _each(field: Field, checks: list[str]) -> str:
+    """A statement that looks at every value of a repeated field."""
+    body = _indented("\n".join(checks))
+    return _indented(f"for index, item in enumerate(message.{field.name}):\n{body}")
+
+
+def _indented(code: str, levels: int = 1) -> str:
+    return textwrap.indent(code, "    " * levels)
+
+
+def _path(field: Field) -> str:
+    """The expression of a field's path; of a repeated one, that of the value at `index`."""
+    return f"""f"{{child(field, '{field.name}')}}[{{index}}]\"""" if field.repeated else f'child(field, "{field.name}")'
 
 
 def _text_checks(message: Message, field: Field) -> list[str]:
-    path, checks = f'child(field, "{field.name}")', []
-    if field.bounds.required or field.bounds.not_empty:
-        checks.append(f'    if not message.{field.name}:\n        raise InvalidField({path}, "is empty")')
-    if field.bounds.max_bytes:
-        limit = f"bounds.{constant(message, field, 'max_bytes')}"
-        checks.append(f"    at_most_bytes(message.{field.name}, {limit}, {path})")
+    """Statements that refuse a text or bytes; of a repeated field, `item`."""
+    bounds, checks = field.bounds, []
+    value, path = "item" if field.repeated else f"message.{field.name}", _path(field)
+    if (bounds.required or bounds.not_empty) and not field.repeated:
+        checks.append(f'if not {value}:\n    raise InvalidField({path}, "is empty")')
+    for bound, function in (("max_bytes", "at_most_bytes"), ("max_chars", "at_most_chars"), ("one_of", "one_of")):
+        if getattr(bounds, bound):
+            check = f"{function}({value}, bounds.{constant(message, field, bound)}, {path})"
+            checks.append(f"if {value}:\n    {check}" if bound == "one_of" and "" in bounds.one_of else check)
     return checks
 
 
 def _number_check(message: Message, field: Field) -> str:
     """A statement that refuses a number, if there is one; of an optional field, which may be None, as a variable."""
-    bounds, value, path = field.bounds, f"message.{field.name}", f'child(field, "{field.name}")'
-    value = field.name if field.optional else value
+    bounds, path = field.bounds, _path(field)
+    value = "item" if field.repeated else field.name if field.optional else f"message.{field.name}"
 
     def call(function: str, *limits: str) -> str:
         given = "".join(f"bounds.{constant(message, field, limit)}, " for limit in limits)
@@ -277,13 +314,12 @@ def _number_check(message: Message, field: Field) -> str:
             return call("above_to", "above", "most")
         case [] if bounds.finite:
             # Written out: most values pass, and their path need not be made.
-            return (
-                f'if not math.isfinite({value}):\n        raise InvalidField({path}, f"is {{{value}}}, must be finite")'
-            )
+            return f'if not math.isfinite({value}):\n    raise InvalidField({path}, f"is {{{value}}}, must be finite")'
         case []:
             return ""
-        case others:
-            raise SystemExit(f"{message.name}.{field.name}: no check of {others} is written")
+        case limits:
+            named = "".join(f", {limit}=bounds.{constant(message, field, limit)}" for limit in limits)
+            return f"bounded({value}, {path}{named}{', finite=True' if bounds.finite else ''})"
 
 
 def _function(type_name: str, way: str, types: dict[str, Type]) -> tuple[str, bool]:

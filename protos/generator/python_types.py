@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["BY_HAND", "ENUMS", "ENUMS_BY_HAND", "HAND", "SPECIAL", "TYPES", "Hand", "Special", "Type"]
+__all__ = ["BECAUSE", "BY_HAND", "ENUMS", "ENUMS_BY_HAND", "HAND", "SPECIAL", "TYPES", "Hand", "Special", "Type"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,8 @@ class Special:
     """Likewise, given what the message has, and its path."""
     plain: bool = False
     """Text that no model wrote: it is sent without a look at its surrogates."""
+    said: bool = False
+    """A message that is sent also where it holds the default, and is the default where it is absent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,14 @@ class Type:
     """Whether two are compared by their fields; arrays cannot be."""
     convert: bool = True
     """Whether conversions are generated as well."""
+    home: str = ""
+    """Module of `crucible_bridge.types` where it is written by hand, with methods; its fields are the message's."""
+    checked: bool = False
+    """Whether its method `checked` looks at what was decoded, in place of the bounds."""
+    example: str = ""
+    """How one is made: what is no such type is refused with it."""
+    exact: bool = False
+    """Whether truths are told from numbers where it is sent."""
 
     @property
     def python(self) -> str:
@@ -89,13 +99,15 @@ HAND = {
     "SamplePrompt": Hand("transcripts", "transcripts", "sample_prompt", pathless=True, type="SamplePrompt"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
-    "TrajectoryGroup": Hand("rollouts", "rollouts", "trajectory_group", pathless=True),
     "Turn": Hand("transcripts", "transcripts", "turn", pathless=True),
+    "GradeItem": Hand("grading", "grade_items", "grade_item"),
+    "RubricItem": Hand("rubric", "grade_items", "rubric_item"),
     "google.protobuf.Struct": Hand("", "options", "options", type="Mapping[str, Any]"),
 }
 
 SPECIAL = {
     "requests": ("record_to_v1", "record_from_v1", "schema_to_v1", "schema_from_v1"),
+    "bulk": ("stored_array_from_v1",),
     "sequences": ("floats_to_v1", "floats_from_v1"),
     "transcripts": ("recorded_sample_to_v1", "recorded_sample_from_v1"),
 }
@@ -118,10 +130,13 @@ _LIMITS = Special(default="Limits()")
 _RECORD = Special(type="Record", default="Record.FULL", encode="record_to_v1", decode="record_from_v1")
 _METRICS = Special(default="Metrics({})")
 _FLOATS = Special(type="np.ndarray | None", encode="floats_to_v1", decode="floats_from_v1")
+_STORED = Special(type="np.ndarray | None", encode="floats_to_v1", decode="stored_array_from_v1")
 _COMPARISON = Special(default="OutputComparison()")
 
 TYPES = (
     Type("Problem", needed="reason message", convert=False),
+    Type("Usage"),
+    Type("ModelUsage", needed="model usage"),
     Type("SamplingParams", needed="max_tokens", asked=True, at="sampling"),
     Type("Limits", asked=True, at="limits"),
     Type(
@@ -141,7 +156,7 @@ TYPES = (
     Type(
         "EvaluatorResult",
         needed="evaluator metrics",
-        order="evaluator metrics n n_scored n_unscored n_errors n_truncated problem",
+        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem",
     ),
     Type(
         "SampleResult",
@@ -156,7 +171,7 @@ TYPES = (
         "Evaluation",
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
-        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence problem",
+        " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},
@@ -185,26 +200,49 @@ TYPES = (
     ),
     Type("GradeMathResponse", "MathGrades", needed="grades policy_version"),
     Type("ExtractedAnswer", order="answer extraction reason problem", fields={"extraction": Special(plain=True)}),
-    Type("MathPolicy", convert=False),
-    Type("RegexScorer", convert=False),
-    Type("NumericScorer", convert=False),
-    Type("OutputComparison", convert=False),
-    Type("StdioTest", needed="stdout", convert=False, fields={"comparison": _COMPARISON}),
+    Type("MathPolicy", asked=True, at="policy", example="MathPolicy(degrees=False)", exact=True),
+    Type("GradeMathRequest", needed="items", asked=True, fields={"policy": Special(default="MathPolicy()", said=True)}),
+    Type("RegexScorer", asked=True),
+    Type("NumericScorer", asked=True),
+    Type("ChoiceScorer", needed="choices", asked=True),
+    Type("OutputComparison", asked=True, example="OutputComparison(by_token=True)"),
+    Type("StdioTest", needed="stdout", asked=True, fields={"comparison": _COMPARISON}),
     Type(
         "CallTest",
         needed="function expected_json",
-        convert=False,
+        asked=True,
+        check="call_test",
         fields={"arguments_json": Special(default='"[]"')},
     ),
-    Type("InputOutputTests", needed="json", convert=False, fields={"comparison": _COMPARISON}),
-    Type("CodeLimits", convert=False),
+    Type("InputOutputTests", needed="json", asked=True, check="input_output_tests", fields={"comparison": _COMPARISON}),
+    Type("CodeLimits", asked=True, at="limits", example="CodeLimits(memory_mb=256)"),
     Type("ProblemCounts", needed="problem_id samples correct unscored"),
     Type("GradeCodeResponse", "CodeGrades", needed="grades", fields={"metrics": _METRICS}),
     Type("ExtractedProgram", order="program extraction reason problem", fields={"extraction": Special(plain=True)}),
+    Type("RubricCriterion", needed="name description", asked=True, home="rubric", checked=True),
+    Type(
+        "GradeRubricRequest",
+        needed="judge items criteria",
+        asked=True,
+        check="criteria",
+        fields={
+            "sampling": Special(default="SamplingParams(max_tokens=1_024)", said=True),
+            "renderer": Special(default='"auto"'),
+            "limits": Special(default="BatchLimits()"),
+        },
+    ),
     Type("CriterionScore", needed="name score"),
     Type("RubricGrade", needed="grade"),
     Type("GradeRubricResponse", "RubricGrades", needed="grades"),
     Type("BatchLimits", asked=True, at="limits"),
+    Type(
+        "Transition",
+        needed="observation_tokens action_tokens reward",
+        home="rollouts",
+        fields=dict.fromkeys(("observation", "action", "action_logprobs"), _STORED),
+    ),
+    Type("Trajectory", needed="transitions", home="rollouts"),
+    Type("TrajectoryGroup", needed="trajectories", home="rollouts", checked=True),
     Type("SampledItem"),
     Type("SampleResponse", "SampleAnswer", needed="items", fields={"model_fingerprint": Special(plain=True)}),
     Type("SequenceLogprobs", eq=False, fields={"logprobs": _FLOATS}),
@@ -218,31 +256,49 @@ TYPES = (
         "WorkerInfo",
         needed="worker_id version",
         order="worker_id version versions backends evaluators datasets code_images limits running queued calls draining"
-        " started_unix_ns log_id last_sequence",
+        " started_unix_ns log_id last_sequence usage prices",
     ),
     Type("DrainResponse", "DrainReport"),
 )
 
-BY_HAND = frozenset(
-    """
-    AnsweredForward AnsweredSample AnsweredSequence CancelEvaluationRequest CancelEvaluationResponse ChatMessage
-    ChoiceScorer CodeItem CodeTest Columns ComputeClassificationMetricsRequest ComputeClassificationMetricsResponse
-    ComputeDPOMetricsRequest ComputeDPOMetricsResponse ComputeKLPostUpdateRequest ComputeKLSampleTrainRequest
-    ComputeKLSampleTrainResponse ComputeLogprobsRequest ComputeMeanNLLRequest ComputePassAtKRequest
-    ComputePassAtKResponse ComputeSamplingClientMetricsRequest ComputeSamplingClientMetricsResponse
-    ComputeTrajectoryMetricsRequest ComputeTrajectoryMetricsResponse Conversation Datum DrainRequest
-    EvaluateResponse EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse Event EventBatch
-    ExtractAnswerRequest ExtractAnswerResponse ExtractCodeRequest ExtractCodeResponse FormatScorer ForwardQuestion
-    ForwardRequest GenerateReportRequest GenerateReportResponse GetEvaluationRequest GetEvaluationResponse
-    GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse GradeCodeRequest GradeItem GradeMathRequest
-    GradeRubricRequest HubDataset ImageAssetChunk ImageChunk IncorporateKLPenaltyRequest
-    IncorporateKLPenaltyResponse InlineDataset ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest
-    ListEvaluatorsResponse LocalModel LogprobSource LogprobsQuestion Marks ModelInput ModelInputChunk
-    NotifyStepRequest NotifyStepResponse OpenAIModel OrchestratorAnswer OrchestratorModel OrchestratorQuestion
-    OrchestratorStart RegisterPlanRequest RegisterPlanResponse RubricCriterion RubricItem Sample SampleItem
-    SampleQuestion SampleRequest ScoreOptions ScoreRequest ScoreResponse StartEvaluationRequest
-    StartEvaluationResponse SubscribeRequest Tags Tensor TensorList TextScorer TinkerModel Trajectory
-    TrajectoryBatch Transition WatchEvaluationRequest
-    """.split()  # noqa: SIM905 - a list of them takes a hundred lines
-)
+BECAUSE = {
+    "columns of numbers, and events, are read where they lie in the bytes: `metrics_remote`, `event_stream`": """
+        Columns ComputeClassificationMetricsRequest ComputeClassificationMetricsResponse
+        ComputeDPOMetricsRequest ComputeDPOMetricsResponse ComputeKLPostUpdateRequest
+        ComputeKLSampleTrainRequest ComputeKLSampleTrainResponse ComputeMeanNLLRequest ComputePassAtKRequest
+        ComputePassAtKResponse ComputeSamplingClientMetricsRequest ComputeSamplingClientMetricsResponse
+        ComputeTrajectoryMetricsRequest ComputeTrajectoryMetricsResponse Event EventBatch
+        IncorporateKLPenaltyRequest IncorporateKLPenaltyResponse LogprobSource Tags Tensor TensorList
+        TrajectoryBatch
+    """,
+    "a oneof is a union of types, or a type holds one": """
+        CodeTest EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
+        ModelInput ModelInputChunk OrchestratorAnswer OrchestratorQuestion Sample SampleItem SampleQuestion
+        ScoreOptions
+    """,
+    "one of such a union; most have short forms as text, or methods": """
+        AnsweredForward AnsweredSample ChatMessage Conversation Datum ForwardQuestion HubDataset ImageAssetChunk
+        ImageChunk InlineDataset LocalModel LogprobsQuestion Marks OpenAIModel OrchestratorModel TextScorer
+        TinkerModel
+    """,
+    "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
+        AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem
+    """,
+    "no type: the fields are parameters of a client's method, or the one field is its answer": """
+        CancelEvaluationRequest CancelEvaluationResponse DrainRequest EvaluateResponse ExtractAnswerResponse
+        ExtractCodeResponse GenerateReportRequest GenerateReportResponse GetEvaluationRequest
+        GetEvaluationResponse GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse
+        ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest ListEvaluatorsResponse
+        NotifyStepRequest NotifyStepResponse RegisterPlanRequest RegisterPlanResponse ScoreResponse
+        StartEvaluationRequest StartEvaluationResponse SubscribeRequest WatchEvaluationRequest
+    """,
+    "an item that is malformed becomes its problem, and the others stand": """
+        ComputeLogprobsRequest ForwardRequest SampleRequest
+    """,
+    "one part decides how another is read: the language, the scorer, the model": """
+        GradeCodeRequest OrchestratorStart ScoreRequest
+    """,
+}
+"""Why messages are converted by hand, or have no type; and which."""
+BY_HAND = frozenset(name for names in BECAUSE.values() for name in names.split())
 """Messages that are converted by hand, or have no type."""

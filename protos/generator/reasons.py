@@ -58,6 +58,8 @@ the reason; the message is for people, and its words may change. A reason keeps 
 **Error ids.** `INTERNAL`, `EVALUATOR_FAILED` and `GRADER_FAILED` mean that code failed. The message has an error id
 of 16 hexadecimal digits. The worker's log has a line with the same `error_id`, and the traceback if there was an
 exception. The text of an exception may hold model output or a path, so it stays in the log.
+In a comparison, `EVALUATOR_FAILED` quotes the problem of the evaluation, with its error id if it has
+one.
 
 **Reasons of other code.** Code that a user installs may give reasons that are not on this page: an environment's
 failure has the name of its exception's class, an installed evaluator gives what it likes, and an orchestrator that

@@ -7,7 +7,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from generator.python_types import BY_HAND, ENUMS, ENUMS_BY_HAND, HAND, TYPES, Special, Type
+from generator.python_types import BECAUSE, BY_HAND, ENUMS, ENUMS_BY_HAND, HAND, TYPES, Special, Type
 from generator.schema import Enum, Field, Message, Schema
 
 __all__ = ["annotation_of", "by_message", "default_of", "fields_of", "joined_enums", "make", "summary"]
@@ -35,6 +35,9 @@ SCALARS = {
 def by_message(schema: Schema) -> dict[str, Type]:
     """The types, by their message: those that are listed, and one for each message that is listed nowhere."""
     types = {type_.message: type_ for type_ in TYPES}
+    listed = [*types, *(name for names in BECAUSE.values() for name in names.split())]
+    if wrong := {name for name in listed if name not in schema.messages or listed.count(name) > 1}:
+        raise SystemExit(f"python_types.py lists {', '.join(sorted(wrong))}, which no proto has, or twice")
     asked: set[str] = set()
     pending = [method.request for service in schema.services.values() for method in service.methods]
     while pending:
@@ -65,14 +68,16 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
     """The module's text."""
     types = by_message(schema)
     enums = joined_enums(schema)
-    names = sorted([*(type_.python for type_ in types.values()), *(enum.name for enum in enums)])
+    written = {name: type_ for name, type_ in types.items() if not type_.home}
+    names = sorted([*(type_.python for type_ in written.values()), *(enum.name for enum in enums)])
     modules: dict[str, set[str]] = {}
     hand = [(name, hand.module) for name, hand in HAND.items() if hand.module not in ("", "generated")]
+    hand += [(type_.python, type_.home) for type_ in types.values() if type_.home]
     for name, module in [*hand, *ENUMS.items()]:
         modules.setdefault(module, set()).add(name)
     # What defaults need is imported; annotations need the rest only where they are checked.
     body = "".join(map(_enum, enums))
-    body += "".join(_class(types[name], schema.messages[name], types) for name in _ordered(types, schema))
+    body += "".join(_class(types[name], schema.messages[name], types) for name in _ordered(written, schema))
     at_once = {"Metrics", "Goal", "Record"}
     imports, later = [], []
     for module, found in sorted(modules.items()):
@@ -132,7 +137,7 @@ def _ordered(types: dict[str, Type], schema: Schema) -> list[str]:
     """Messages, those first of which others hold a default."""
     sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
     for name, type_ in types.items():
-        defaults = {special.default.removesuffix("()") for special in type_.fields.values()}
+        defaults = {special.default.partition("(")[0] for special in type_.fields.values()}
         sorter.add(name, *(other for other, kind in types.items() if kind.python in defaults))
     return list(sorter.static_order())
 

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
 from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES
@@ -24,9 +26,26 @@ async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
             await line.ask(text="once")
             return {"op": "found"}
         case path if path.endswith("@findings"):
-            sampling = {**order["defaults"], "top_p": None, "top_k": None, "stop": [], "seed": None, "count": 1}
-            question = {"which": "model", "messages": [["user", "abc"]], "sampling": sampling | order["config"]}
-            return _found(order, await line.ask(**question))
+            return _found(order, await line.ask(**_question(order)))
+        case "count":
+            for done in range(3):
+                await line.tell({"op": "count", "done": done, "total": 2})
+            return {"op": "found"}
+        case "count badly":
+            await line.tell({"op": "count", **order["count"]})
+        case path if path.endswith("@counts"):
+            await line.tell({"op": "count", "done": 3, "total": 7})
+            await line.ask(**_question(order))
+            await line.tell({"op": "count", "done": 7, "total": 7})
+            return _found(order, {"choices": [{"cut": False, "text": ""}]})
+        case path if path.endswith("@logs"):
+            log = Path(order["log_dir"]) / "2026-01-01_task.eval"
+            log.parent.mkdir()
+            with zipfile.ZipFile(log, "w") as file:
+                file.writestr("header.json", "{}")
+            if order["task_args"].get("hang"):
+                await line.ask(**_question(order))
+            return _found(order, {"choices": [{"cut": False, "text": ""}]})
         case path if path.endswith("@stops"):
             await line.stopped.wait()
             return {**_found(order, {"choices": [{"cut": False, "text": ""}]}), "stopped": True}
@@ -56,6 +75,11 @@ async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
         case "speak of nothing":
             return {"op": "sing"}
     return await asyncio.get_running_loop().create_future()
+
+
+def _question(order: dict[str, Any]) -> dict[str, Any]:
+    sampling = {**order["defaults"], "top_p": None, "top_k": None, "stop": [], "seed": None, "count": 1}
+    return {"which": "model", "messages": [["user", "abc"]], "sampling": sampling | order["config"]}
 
 
 def _found(order: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:

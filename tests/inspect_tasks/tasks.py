@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -233,6 +234,51 @@ def spoken() -> Any:
         return Score(value=state.output.completion)
 
     return score
+
+
+@scorer(metrics=[accuracy()])
+def seen() -> Any:
+    """Its value is what a task sees of an answer: how many choices, the parts of the first, and its text; as JSON."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        content = state.output.message.content
+        parts = [content] if isinstance(content, str) else [getattr(part, part.type) for part in content]
+        told = {"choices": len(state.output.choices), "parts": parts, "text": state.output.completion}
+        return Score(value=json.dumps(told))
+
+    return score
+
+
+@task
+def looked_at() -> Task:
+    """Says what it sees of one answer, and asks once more behind it."""
+    return Task(dataset=[Sample(id="s", input="?", target="")], solver=[generate(), generate()], scorer=seen())
+
+
+@metric
+def dividing() -> Any:
+    """A metric that cannot be computed."""
+
+    def compute(scores: list[SampleScore]) -> float:
+        return 1 / 0
+
+    return compute
+
+
+@scorer(metrics=[dividing()])
+def divided() -> Any:
+    """Scores, and has such a metric."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        return Score(value=1.0)
+
+    return score
+
+
+@task
+def uncountable() -> Task:
+    """All of its questions are scored, and it fails."""
+    return Task(dataset=_questions(), solver=generate(), scorer=divided())
 
 
 @solver

@@ -130,7 +130,9 @@ async def test_an_evaluation_is_told_as_it_happens(tmp_path: Path):
 
 async def test_streams_that_end_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Events before, between and during streams of short deadlines arrive once each, in order."""
-    monkeypatch.setattr(event_stream, "MARGIN_SECONDS", 0.05)
+    # What is left of a deadline when a stream ends: enough on a machine that has other things to do.
+    monkeypatch.setattr(event_stream, "MARGIN_SECONDS", 5.0)
+    monkeypatch.setattr(event_stream, "MARGIN_SHARE", 0.95)
     calls = 400
     async with snakepit_worker(tmp_path) as (pool, _):
 
@@ -141,8 +143,8 @@ async def test_streams_that_end_lose_and_double_nothing(tmp_path: Path, monkeypa
         await pool.execute("mean_nll", METRICS_CALL)
         computing = asyncio.create_task(compute())
         while not (computing.done() and len(pool.events) > calls):
-            assert await pool.listen(seconds=0.15) is grpc.StatusCode.OK
-        await pool.listen(seconds=0.1)
+            assert await pool.listen(seconds=3.0) is grpc.StatusCode.OK
+        await pool.listen(seconds=3.0)
 
     assert pool.streams > 2
     sequences = [int(event.metadata["sequence"]) for event in pool.events]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import math
 import time
@@ -14,7 +15,7 @@ MAX_RATIO = 3.0
 """Of CPU time at each doubling: linear work costs about 2, quadratic work 4."""
 MIN_SECONDS = 0.004
 """Of one measurement at the smallest size; shorter work is repeated until it takes so long."""
-MIN_ROUNDS, MAX_ROUNDS = 3, 15
+MIN_ROUNDS, MAX_ROUNDS = 3, 50
 """Each size is measured in each round, and its smallest value counts. Noise costs further rounds, never a verdict."""
 
 
@@ -47,7 +48,14 @@ def ratios(row: Row) -> Sequence[float]:
 
 
 def _seconds(run: Callable[[Any], object], value: Any, loops: int) -> float:
-    started = time.thread_time()
-    for _ in range(loops):
-        run(value)
-    return time.thread_time() - started
+    # Without the collector: its passes over all of a process are linear over many calls, not within one.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        started = time.thread_time()
+        for _ in range(loops):
+            run(value)
+        return time.thread_time() - started
+    finally:
+        if collecting:
+            gc.enable()

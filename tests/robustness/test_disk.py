@@ -19,6 +19,8 @@ from tests.robustness.evidence import bits, check_events, check_interrupted_run,
 from tests.robustness.harness import WorkerProcess, until, workshop
 
 SLOW = {"m": {"latency": 0.02}}
+HANG_SECONDS = 60.0
+"""For what must come true: a test that hangs fails."""
 DISK_MIB = 16
 """Size of the disk that is filled: a journal with all that is done here fits."""
 
@@ -48,8 +50,11 @@ async def _check_while_full(worker: WorkerProcess) -> None:
     await until(lambda: _not_serving(worker))
     assert await worker.is_serving("")
     assert (await worker.bridge.worker.get_info()).worker_id
-    stands = await worker.bridge.evaluation.get_evaluation("full")
-    assert stands.state is EvaluationState.INTERRUPTED
+
+    async def interrupted() -> bool:
+        return (await worker.bridge.evaluation.get_evaluation("full")).state is EvaluationState.INTERRUPTED
+
+    await until(interrupted)
     for evaluation_id in ("full", "another"):
         error = await _refusal(worker, evaluation_id)
         assert (error.reason, error.retryable) == ("JOURNAL_UNWRITABLE", True)
@@ -161,11 +166,14 @@ async def test_journal_that_cannot_be_read_for_a_while_is_read_again(tmp_path):
         owner, other = await shop.start_several(2)
         await _running(owner, "one", concurrency=1)
         with owner.limited(resource.RLIMIT_NOFILE, 3):
-            # So many at once that each of its reading threads needs a connection of its own.
-            answers = await asyncio.gather(
-                *(owner.bridge.evaluation.get_evaluation("one") for _ in range(200)), return_exceptions=True
-            )
-            errors = [answer for answer in answers if isinstance(answer, BridgeError)]
+            errors: list[BridgeError] = []
+            async with asyncio.timeout(HANG_SECONDS):
+                while not errors:
+                    # So many at once that a further reading thread begins, which needs a connection of its own.
+                    answers = await asyncio.gather(
+                        *(owner.bridge.evaluation.get_evaluation("one") for _ in range(200)), return_exceptions=True
+                    )
+                    errors = [answer for answer in answers if isinstance(answer, BridgeError)]
             assert {(error.reason, error.retryable) for error in errors} == {("JOURNAL_UNREADABLE", True)}
             done = (await other.bridge.evaluation.get_evaluation("one")).done
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import importlib.util
 import json
 import random
@@ -384,19 +383,6 @@ def _answered(body: bytes) -> object:
     return read_document(body, len(body), "s")
 
 
-def _uncollected(run: Callable[[bytes], object]) -> Callable[[bytes], object]:
-    """Work without the collector, whose passes over all of a process are linear over many calls, not within one."""
-
-    def apart(body: bytes) -> None:
-        gc.disable()
-        try:
-            run(body)
-        finally:
-            gc.enable()
-
-    return apart
-
-
 def _prompt_logprobs(entries: int) -> dict[str, Any]:
     told = [None, *({"7": {"logprob": -1.0, "rank": 2}, "8": {"logprob": -0.5, "rank": 1}} for _ in range(entries - 1))]
     return {"choices": [{"text": "", "finish_reason": "length", "prompt_logprobs": told}]}
@@ -435,11 +421,11 @@ def _found(message: dict[str, Any]) -> object:
 ROWS |= {
     "code: tests as APPS has them": Row(
         make=lambda n: json.dumps({"fn_name": "f", "inputs": [[{"1": [1]}]] * n, "outputs": [[1]] * n}).encode(),
-        run=_uncollected(lambda data: read_input_output(InputOutputTests(json=data.decode()), 1_000_000)),
+        run=lambda data: read_input_output(InputOutputTests(json=data.decode()), 1_000_000),
         size=2_000,
     ),
     "server: lists in lists": Row(make=lambda n: b"[" * n, run=lambda body: refused(_answered, body), size=20_000),
-    "server: empty lists": Row(make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=_uncollected(_answered), size=5_000),
+    "server: empty lists": Row(make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=_answered, size=5_000),
     "server: one number of many digits": Row(
         make=lambda n: b'{"a":' + b"9" * n + b"}", run=lambda body: refused(_answered, body), size=100_000
     ),
@@ -478,9 +464,7 @@ ROWS |= {
     "inspect: a file of a task": Row(
         make=lambda n: ".py" * n + "@", run=lambda text: refused(parse_task, text), size=2_000
     ),
-    "inspect: a message of lists": Row(
-        make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=_uncollected(unpack), size=5_000
-    ),
+    "inspect: a message of lists": Row(make=lambda n: b'{"a":[' + b"[]," * n + b"0]}", run=unpack, size=5_000),
     "inspect: metrics of one name": Row(make=_scores, run=_found, size=1_000),
     "inspect: tasks of one name": Row(make=_task_results, run=task_metrics, size=300),
 }

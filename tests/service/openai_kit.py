@@ -14,6 +14,7 @@ from typing import Any
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
+from crucible_bridge.types import ModelPrice
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -182,10 +183,12 @@ async def remote(script: Script = shout, **settings: Any) -> AsyncIterator[tuple
 
 
 @contextlib.asynccontextmanager
-async def worker_on(server: ScriptedServer, folder: Path, **settings: Any) -> AsyncIterator[Bridge]:
-    """A client of a worker that knows the server as `s`; settings are those of the server."""
+async def worker_on(
+    server: ScriptedServer, folder: Path, *, prices: tuple[ModelPrice, ...] = (), **settings: Any
+) -> AsyncIterator[Bridge]:
+    """A client of a worker that knows the server as `s`, and what tokens cost; settings are those of the server."""
     known = (OpenAIServer(name="s", base_url=server.url, **settings),)
-    told = Settings(port=0, state_dir=folder / "state", openai_servers=known).validate()
+    told = Settings(port=0, state_dir=folder / "state", openai_servers=known, prices=prices).validate()
     async with Worker(told) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge
 

@@ -28,10 +28,12 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     EvaluatorSpec,
+    ModelUsage,
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
 from crucible_worker.config import Settings
 from crucible_worker.runs.journal.queries import Head
+from crucible_worker.runs.usage import Spending
 from crucible_worker.server import Parts, Worker
 
 LOG_ID = "log"
@@ -61,6 +63,8 @@ class ScriptedEvaluations:
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         self.worker_id, self.log_id, self.load = "worker-1", LOG_ID, (1, 2)
         self.listed: list[int] = []
+        self.spending = Spending(())
+        self.usage: tuple[ModelUsage, ...] = ()
 
     def note(self, event: Event) -> None:
         pass

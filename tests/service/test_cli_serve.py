@@ -1,5 +1,6 @@
 """`crucible-worker serve` as a process: its start, its end, and what it refuses."""
 
+import fcntl
 import os
 import re
 import signal
@@ -80,6 +81,9 @@ def test_nothing_heavy_is_imported_until_it_serves(serve: Serve, tmp_path: Path)
     # Without the processes that grade, which tell their imports in the same place.
     options = ("--port=0", "--grading-processes=0", f"--ready-file={tmp_path / 'ready'}")
     process = serve(*options, python=("-X", "importtime"))
+    assert process.stderr is not None
+    # What it says of its imports is read once it serves.
+    fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 1 << 20)
     _until_there(tmp_path / "ready", process)
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=SECONDS)

@@ -351,6 +351,37 @@ async def test_what_nobody_can_tell_is_an_error(grader: CodeGrader, name: str):
     assert says in grade.reason
 
 
+SUM = "x = " + "1 + " * 3_000 + "1\n"
+TOO_DEEP = {
+    "a call": (SUM, "def f(x): return x", CallTest(function="f", arguments_json="[1]", expected_json="1")),
+    "an assertion": (SUM, "def f(x): return x", Assertions("assert f(1) == 1")),
+    "tests": (SUM, "def f(x): return x", Assertions("assert f(1) > 0")),
+    "output": (SUM, "print(1)", StdioTest(stdout="1")),
+    "behind a head": (f"{SUM}def f(x):\n", "    return x", Assertions("assert f(1) == 1")),
+}
+
+
+@rows("name", TOO_DEEP)
+async def test_a_prefix_that_python_cannot_compile_is_no_fault_of_the_program(grader: CodeGrader, name: str):
+    """Whatever the tests are like: the item is an error, and the grade says that it is the prefix."""
+    prefix, program, test = TOO_DEEP[name]
+
+    grade = await graded(grader, program, test, prefix=prefix)
+
+    assert (grade.verdict, grade.score) == (ERROR, None), grade.reason
+    assert grade.problem is not None
+    assert (grade.problem.reason, "prefix" in grade.reason) == ("BAD_TESTS", True)
+
+
+@rows("program", [SUM, "raise RecursionError", "def g(): g()\ng()"])
+@rows("prefix", ["y = 1\n", "def f(x):\n    return x\n"])
+async def test_a_program_that_python_cannot_compile_is_wrong(grader: CodeGrader, program: str, prefix: str):
+    """Also behind a prefix, if that compiles by itself."""
+    grade = await graded(grader, program, Assertions("assert f(1) == 1"), prefix=prefix)
+
+    assert (grade.verdict, grade.score) == (INCORRECT, 0.0), grade.reason
+
+
 ENDLESS = {
     "what is expected": "assert f(1) == 10 ** 10 ** 10",
     "an argument": "assert f(10 ** 10 ** 10) == 1",

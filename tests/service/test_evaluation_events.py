@@ -104,16 +104,18 @@ async def test_unscored_sample_measures_no_score_and_has_its_problem():
 
 
 async def test_end_events_carry_the_metrics():
-    """EVALUATOR_COMPLETE has its evaluator's metrics and counts, COMPLETE every metric and sample_count."""
+    """EVALUATOR_COMPLETE has its metrics, counts and tokens, COMPLETE every metric, sample_count and tokens."""
     async with rig() as r:
         evaluation = await r.evaluation.evaluate(asked(evaluators=BOTH, metric_prefix="test/"))
         complete, stop = await r.told(COMPLETE), await r.told(STOP)
         ends = {event.evaluator: event for event in r.recorder.of(EventKind.EVALUATOR_COMPLETE)}
 
     counts = {"n": 2.0, "n_scored": 2.0, "n_unscored": 0.0, "n_errors": 0.0}
-    assert ends["nll"].measurements == {"test/nll": evaluation.metrics.values["test/nll"], **counts}
+    spent = {"usage.prompt_tokens": 2.0, "usage.output_tokens": 0.0, "usage.calls": 2.0, "usage.unreported_calls": 0.0}
+    assert ends["nll"].measurements == {"test/nll": evaluation.metrics.values["test/nll"], **counts, **spent}
     assert ends["accuracy"].measurements.items() >= {"test/accuracy": 1.0, **counts}.items()
-    assert complete.measurements == {**evaluation.metrics.values, "sample_count": 2.0}
+    both = {"usage.prompt_tokens": 4.0, "usage.output_tokens": 2.0, "usage.calls": 4.0, "usage.unreported_calls": 0.0}
+    assert complete.measurements == {**evaluation.metrics.values, "sample_count": 2.0, **both}
     assert complete.metadata["model"] == "embedded:m"
     assert (stop.measurements, stop.metadata) == ({}, {"state": "completed"})
     assert complete.duration_ns == stop.duration_ns == evaluation.duration_ns > 0

@@ -1,23 +1,27 @@
 """The process of a task of Inspect: what it may ask, what it gets of the worker's, and that nothing of it is left."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, Verdict
 from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect import folders as folders_of_tasks
-from crucible_worker.evaluators.inspect.process import run_in_process
-from tests.service.evaluation_kit import asked, rig, samples_of
+from crucible_worker.evaluators.inspect.process import MAX_QUESTIONS, run_in_process
+from tests.service.evaluation_kit import HeldModel, asked, rig, samples_of
+from tests.tables import rows
 
 REAL_HOST = process._HOST
 
@@ -102,6 +106,51 @@ async def test_one_that_is_stopped_has_the_last_word() -> None:
     found = await run_in_process({"task": "stop when told"}, answer, network=False, stop=stop)
 
     assert found == {"op": "found", "stopped": True}
+
+
+async def test_it_tells_how_far_it_is() -> None:
+    """As often as it likes, before and between its questions."""
+    told: list[tuple[int, int]] = []
+
+    await run_in_process({"task": "count"}, _said, network=False, count=lambda *counts: told.append(counts))
+
+    assert told == [(0, 2), (1, 2), (2, 2)]
+
+
+@rows(
+    "counts",
+    [
+        {"done": 3, "total": 2},
+        {"done": -1, "total": 2},
+        {"done": 0, "total": MAX_QUESTIONS + 1},
+        {"done": 0.5, "total": 2},
+        {"done": True, "total": True},
+        {"done": "1", "total": 2},
+        {"done": 1},
+        {},
+    ],
+)
+async def test_counts_that_are_none_are_refused(counts: dict[str, Any]) -> None:
+    """They would stand in the journal's events; a task's process is not the worker's."""
+    with pytest.raises(BackendError) as caught:
+        await _run("count badly", count=counts)
+
+    assert (caught.value.reason, caught.value.retryable) == ("INSPECT_PROTOCOL", False)
+
+
+@rows(("task", "fails"), [("ask", False), ("exit", True), ("speak of nothing", True)])
+async def test_what_it_wrote_is_looked_at_once_whatever_its_end(folders: Path, task: str, fails: bool) -> None:
+    """After the end of its process, and before its folder is removed."""
+    looked: list[bool] = []
+
+    def keep(logs: Path) -> None:
+        looked.append(logs.parent.is_dir() and logs.parent.parent == folders)
+
+    with pytest.raises(BackendError) if fails else contextlib.nullcontext():
+        await run_in_process({"task": task, "texts": []}, _said, network=False, keep=keep)
+
+    assert looked == [True]
+    assert list(folders.iterdir()) == []
 
 
 async def test_nothing_of_the_worker_reaches_it_but_what_is_named(
@@ -253,6 +302,106 @@ async def test_what_it_finds_becomes_the_result_of_a_sample(tmp_path: Path, monk
     assert order["config"] == {"temperature": 0.0, "max_tokens": 8, "top_p": 1.0}
     assert open_record["order"]["config"] == {}
     assert open_record["order"]["defaults"] == {"temperature": 1.0, "max_tokens": 1_000}
+    assert open_record["order"]["metadata"] == {}
+
+
+async def test_seed_answers_and_metadata_pass_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To Inspect, whose steps go before them; the request's sampling rules over all but these."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    options = {"num_choices": 3, "seed": 11, "metadata": {"run": "7", "split": "mine"}}
+    sample = Sample(input="words.py@findings", metadata={"limit": "1", "split": "test", "level": "hard"})
+
+    async with rig(None, inspect_roots=[tmp_path]) as r:
+        spec = EvaluatorSpec(kind="inspect", options=options)
+        await r.evaluation.evaluate(asked(evaluators=[spec], dataset=[sample]))
+        (result,) = await samples_of(r.worker.bridge)
+
+    (record,) = json.loads(result.output)["samples"]
+    order = record["order"]
+    assert order["defaults"] == {"temperature": 1.0, "max_tokens": 1_000, "num_choices": 3, "seed": 11}
+    assert order["metadata"] == {"run": "7", "split": "mine", "level": "hard"}
+
+
+async def test_questions_show_as_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the task, which is one sample, is at work: an event says how many of its questions are done."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    spec = EvaluatorSpec(kind="inspect")
+
+    async with rig(HeldModel(), inspect_roots=[tmp_path]) as r:
+        await r.evaluation.start_evaluation(asked(evaluators=[spec], dataset=[Sample(input="words.py@counts")]))
+        seen = await r.told(EventKind.EVALUATION_PROGRESS)
+        r.model.let_go.set()
+        evaluation = await r.ended("e")
+
+    assert (seen.measurements["questions_done"], seen.measurements["questions_total"]) == (3, 7)
+    assert (seen.measurements["done"], seen.measurements["total"]) == (0, 1)
+    assert seen.measurements["samples_per_second"] == 0
+    assert evaluation.state is EvaluationState.COMPLETED
+
+
+async def test_questions_of_several_tasks_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that have begun; those of samples that are one question each are not counted so."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    samples = [Sample(id=name, input="words.py@counts") for name in "ab"]
+
+    def all_asked(event: Event) -> bool:
+        return event.measurements.get("questions_total") == 14
+
+    async with rig(HeldModel(), inspect_roots=[tmp_path], max_inspect_tasks=2) as r:
+        await r.evaluation.start_evaluation(asked(evaluators=["inspect"], dataset=samples))
+        seen = await r.recorder.wait_for(all_asked)
+        r.model.let_go.set()
+        await r.ended("e")
+
+    assert seen.measurements["questions_done"] == 6
+
+
+async def test_a_log_is_kept_on_request_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the state directory, for each evaluator; it goes when the evaluation is forgotten."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    state_dir = tmp_path / "state"
+    specs = [
+        EvaluatorSpec(kind="inspect", name=name, options={"keep_log": keep})
+        for name, keep in (("a", True), ("b", True), ("c", False))
+    ]
+    sample = Sample(id="s", input="words.py@logs")
+
+    async with rig(None, inspect_roots=[tmp_path], state_dir=state_dir) as r:
+        await r.evaluation.evaluate(asked(evaluators=specs, dataset=[sample]))
+        told = [json.loads(result.output) for result in await samples_of(r.worker.bridge)]
+    kept = [state_dir / each["log"] for each in told if "log" in each]
+    assert len(set(kept)) == 2
+    assert "log" not in told[2]
+    assert all(zipfile.is_zipfile(path) and path.is_relative_to(state_dir / "kept") for path in kept)
+
+    forgetful = {"evaluation_retention_seconds": 1e-6, "retention_grace_seconds": 0}
+    async with rig(None, inspect_roots=[tmp_path], state_dir=state_dir, **forgetful):
+        async with asyncio.timeout(GONE_SECONDS):
+            while list((state_dir / "kept").iterdir()):
+                await asyncio.sleep(0.01)
+
+
+async def test_the_log_of_a_task_that_is_cancelled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that had been scored, as far as Inspect wrote it down; the evaluation has no result that names it."""
+    monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
+    (tmp_path / "words.py").touch()
+    state_dir = tmp_path / "state"
+    spec = EvaluatorSpec(kind="inspect", options={"keep_log": True, "task_args": {"hang": True}})
+
+    async with rig(HeldModel(), inspect_roots=[tmp_path], state_dir=state_dir) as r:
+        await r.evaluation.start_evaluation(asked(evaluators=[spec], dataset=[Sample(input="words.py@logs")]))
+        await r.model.asked.wait()
+        await r.evaluation.cancel_evaluation("e")
+        evaluation = await r.ended("e")
+        async with asyncio.timeout(GONE_SECONDS):
+            while not list(state_dir.glob("kept/*/0/logs-*.eval")):
+                await asyncio.sleep(0.01)
+
+    assert evaluation.state is EvaluationState.CANCELLED
 
 
 async def test_the_default_time_of_a_sample_does_not_bound_a_task(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import BackendError
+from crucible_bridge.events import EventKind
 from crucible_bridge.types import (
     Evaluation,
     EvaluationState,
@@ -27,7 +28,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.testing import STALL, Call, ScriptedModel, run_worker
 from tests.distributions import lay_out
-from tests.service.evaluation_kit import asked, failing, rig, samples_of
+from tests.service.evaluation_kit import HeldModel, asked, failing, rig, samples_of
 
 pytestmark = pytest.mark.inspect
 
@@ -246,6 +247,82 @@ async def test_a_task_may_ask_for_several_answers_at_once() -> None:
 
     assert evaluation.metrics.values["several_answers/match/accuracy"] == 2 / 3
     assert {params.stop for params in model.params} == {("!",)}
+
+
+async def test_questions_show_while_their_task_is_at_work() -> None:
+    """Each epoch for itself, those that fail included; of all that there are after the limit."""
+    model = HeldModel(fault=failing("beta"))
+    async with rig(model, inspect_roots=[TASKS]) as r:
+        sample = task("capitals", metadata={"limit": "2", "epochs": "3"})
+        await r.evaluation.start_evaluation(request(sample))
+        # Those of one question fail, the others wait for the model.
+        seen = await r.recorder.wait_for(lambda event: event.measurements.get("questions_done") == 3)
+        model.let_go.set()
+        last = await r.told(EventKind.EVALUATION_STOP)
+
+    assert (seen.kind, seen.measurements["questions_total"]) == (EventKind.EVALUATION_PROGRESS, 6)
+    assert (seen.measurements["done"], seen.measurements["total"]) == (0, 1)
+    assert last.metadata["state"] == "completed"
+
+
+async def test_a_task_sees_reasoning_apart_and_as_many_answers_as_are_wanted() -> None:
+    """As Inspect's own content; no later question repeats it, and its text is that of the answer alone."""
+    asked_for: list[str] = []
+    model = Watched(answer=lambda prompt: "<think>hm</think> 4", fault=lambda call: asked_for.append(call.text))
+    options = {"num_choices": 2, "seed": 5}
+    _, (apart,) = await evaluated(model, task("looked_at"), options=options)
+    _, (within,) = await evaluated(Watched(answer=model.answer), task("looked_at"), options={"thinking": "keep"})
+
+    assert [json.loads(records(each)[0]["scores"]["seen"]) for each in (apart, within)] == [
+        {"choices": 2, "parts": ["hm", "4"], "text": "4"},
+        {"choices": 1, "parts": ["<think>hm</think> 4"], "text": "<think>hm</think> 4"},
+    ]
+    assert {params.seed for params in model.params} == {5}
+    assert asked_for == ["?", "?4"]
+
+
+async def test_a_kept_log_is_one_of_inspect(tmp_path: Path) -> None:
+    """Which reads it, with every sample, what was said to it, and the metadata."""
+    from inspect_ai.log import read_eval_log  # pyright: ignore[reportMissingImports]
+
+    options = {"keep_log": True, "metadata": {"run": "7"}}
+    async with rig(None, inspect_roots=[TASKS], state_dir=tmp_path) as r:
+        await r.evaluation.evaluate(request(task("capitals", metadata={"level": "easy"}), options=options))
+        (result,) = await samples_of(r.worker.bridge)
+
+    log = read_eval_log(str(tmp_path / json.loads(result.output)["log"]))
+    assert (log.status, log.eval.metadata) == ("success", {"run": "7", "level": "easy"})
+    assert log.samples is not None
+    assert [sample.output.completion for sample in log.samples] == ["ALPHA", "BETA", "GAMMA"]
+
+
+async def test_what_was_scored_stands_where_a_metric_fails() -> None:
+    """The records, under an ERROR with the reason; the counts are there, the metric is not."""
+    evaluation, (result,) = await evaluated(None, task("uncountable"))
+
+    assert result.problem is not None
+    assert (result.verdict, result.problem.reason) == (Verdict.ERROR, "INSPECT_FAILED")
+    assert "division by zero" in result.problem.message
+    assert [record["scores"] for record in json.loads(result.output)["samples"]] == [{"divided": 1.0}] * 3
+    assert evaluation.metrics.values["uncountable/samples"] == 3
+
+
+async def test_a_task_is_named_by_a_flag(tmp_path: Path) -> None:
+    """Without a data set and without roots: from the current folder, which whoever types the command may name."""
+    pytest.importorskip("torch", reason="the extra `local` is not installed: no embedded model can be asked")
+    arguments = ["--model", "embedded:arithmetic@600", "--task", "arithmetic.py@additions", "--samples", "5"]
+    arguments += ["--option", "inspect.keep_log=true", "--state-dir", str(tmp_path), "--json"]
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "crucible_worker", "evaluate", *arguments, cwd=TASKS, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+
+    values = json.loads(told)["metrics"]
+    assert process.returncode == 0
+    assert values["additions/samples"] == 5
+    assert "additions/match/accuracy" in values
+    assert len(list(tmp_path.glob("kept/*/0/additions-*.eval"))) == 1
 
 
 async def test_a_judge_is_another_model_of_the_worker() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.errors import BackendError, BridgeError, Code, FailedPrecondition, InvalidField
-from crucible_bridge.types import Datum, LocalModel
+from crucible_bridge.types import Datum, LocalModel, Usage
 from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
@@ -49,7 +50,11 @@ async def test_a_models_log_probabilities_are_those_given(sampled: bool):
         asked_penalty = await metrics.incorporate_kl_penalty(data, "embedded:m", coef=0.1, discount=0.9)
         given_penalty = await metrics.incorporate_kl_penalty(data, scripted(data, model), coef=0.1, discount=0.9)
 
-    assert asked == given
+    assert dataclasses.replace(asked, usage=None) == given
+    # Each sequence is read once; forward passes do not see the last token.
+    tokens = sum(each.model_input.tokens().size + sampled for each in data)
+    assert asked.usage == asked_penalty.usage == Usage(prompt_tokens=tokens, output_tokens=0, calls=len(data))
+    assert given_penalty.usage is None
     assert asked_penalty.metrics == given_penalty.metrics
     for one, other in zip(asked_penalty.advantages, given_penalty.advantages, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -73,7 +78,7 @@ async def test_a_retryable_failure_is_asked_again():
         asked = await worker.bridge.metrics.compute_kl_post_update(data, "embedded:m")
         given = await worker.bridge.metrics.compute_kl_post_update(data, scripted(data, model))
 
-    assert asked == given
+    assert dataclasses.replace(asked, usage=None) == given
     assert model.counts["compute_logprobs"] == 5
 
 

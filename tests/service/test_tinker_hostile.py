@@ -154,7 +154,7 @@ async def test_processes_that_are_killed_are_replaced(host, root):
     before = {pid: seconds_of(pid) for pid in known}
 
     def looping():
-        return [pid for pid in known if runs(pid) and seconds_of(pid) - before[pid] > 1]
+        return [pid for pid in known if runs(pid) and seconds_of(pid) - before[pid] > 0.3]
 
     await asyncio.to_thread(wait_until, looping, "it loops")
     (process,) = looping()

@@ -26,7 +26,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def _claim(module: ModuleType, **fields: Any) -> Any:
-    return module.Claim(**{"name": "speed", "ours": [1.0, 3.0, 2.0], "unit": "s", "claim": "fast", **fields})
+    return module.Claim(**{"name": "speed", "ours": [1.0, 3.0, 2.0], "unit": "pairs", "claim": "fast", **fields})
 
 
 @rows(
@@ -44,7 +44,7 @@ def test_a_claim_that_holds_passes(fields: dict[str, Any], module: ModuleType, c
     module.report([_claim(module, **fields)], as_json=False)
 
     out, err = capsys.readouterr()
-    assert out.startswith("speed: 2 s")
+    assert out.startswith("speed: 2 pairs")
     assert err == ""
 
 
@@ -67,7 +67,7 @@ def test_a_claim_that_is_missed_fails(
 
     out, err = capsys.readouterr()
     assert caught.value.code == 1
-    assert "other: 2 s" in out
+    assert "other: 2 pairs" in out
     assert err.splitlines() == [told]
 
 
@@ -78,3 +78,13 @@ def test_json_tells_bounds_and_whether_they_hold(module: ModuleType, capsys: pyt
 
     row = json.loads(capsys.readouterr().out)["speed"]
     assert (row["at_least"], row["at_most"], row["holds"]) == (3.0, None, False)
+
+
+@rows("unit", ["s", "ms", "ns", "MB", "pairs/s"])
+def test_a_figure_of_one_machine_is_bounded_by_a_ratio_alone(unit: str, module: ModuleType):
+    """Times, rates and sizes without a baseline are printed; a bound of them is refused where it is written."""
+    _claim(module, unit=unit)
+    _claim(module, unit=unit, at_most=1.3, ratio=1.3, baseline=[2.0])
+    for bound in ("at_least", "at_most"):
+        with pytest.raises(ValueError, match="bound a ratio to a baseline"):
+            _claim(module, unit=unit, **{bound: 2.0})

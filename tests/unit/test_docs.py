@@ -17,8 +17,10 @@ from crucible_bridge.types import (
     EvaluatorResult,
     EvaluatorSpec,
     Metrics,
+    ModelUsage,
     Problem,
     SampleResult,
+    Usage,
     Verdict,
 )
 from crucible_worker.embedded import registry
@@ -185,14 +187,17 @@ def events_of_every_kind() -> Iterator[Event]:
     yield run_events.start(row, "worker")
     yield run_events.resume(row, "worker")
     yield run_events.interrupt(row, "cause")
-    yield run_events.progress(row, 1.0)
+    yield run_events.progress(row, 1.0, {"questions_done": 1.0, "questions_total": 2.0})
     yield run_events.sample_complete(
         row, SampleResult(evaluator="acc", sample_id="a", verdict=Verdict.CORRECT, score=1.0), 1
     )
     yield run_events.evaluator_start(row, "acc", 1)
-    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics), 1)
-    yield run_events.evaluator_end(row, EvaluatorResult(evaluator=spec, metrics=metrics, problem=problem), 1)
-    yield run_events.complete(row, metrics, 1, 1)
+    known = Usage(prompt_tokens=1, cached_prompt_tokens=1, reasoning_tokens=1, output_tokens=1, calls=1, cost=1.0)
+    usage = dataclasses.replace(known, judges=(ModelUsage(model="embedded:j", usage=known),))
+    ended = EvaluatorResult(evaluator=spec, metrics=metrics, usage=usage)
+    yield run_events.evaluator_end(row, ended, 1)
+    yield run_events.evaluator_end(row, dataclasses.replace(ended, problem=problem), 1)
+    yield run_events.complete(row, metrics, 1, 1, usage)
     yield run_events.stop(row, EvaluationState.COMPLETED, 1)
     yield run_events.exception(row, problem, 1)
     yield run_events.metrics_computed("ComputeMeanNLL", 1, 1)

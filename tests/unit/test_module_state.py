@@ -15,6 +15,7 @@ _MADE = {"BoundedSemaphore", "Condition", "ContextVar", "Event", "Lock", "Queue"
 _MADE |= {"WeakKeyDictionary", "WeakValueDictionary", "count", "defaultdict", "deque", "local"}
 
 ALLOWED = {
+    "crucible_bridge/buffers.py: keep_large_buffers": "of the allocator, of which a process has one",
     "crucible_worker/evaluators/environments/starting.py: _unreaped": "children of the process, only waited for",
     "crucible_worker/grading/children.py: _failure": "of a child process, which serves one pool",
     "crucible_worker/grading/code/bubblewrap.py: _numbers": "shared so that sandboxes of several workers get different"
@@ -30,7 +31,8 @@ ALLOWED = {
 
 
 def _state(tree: ast.Module) -> Iterator[str]:
-    """Names of a module that functions change, or that hold what is there to be changed."""
+    """Names of a module that functions change, that hold what is there to be changed, or that act once."""
+    yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _acts_once(node))
     made: dict[str, ast.expr] = {}
     for statement in tree.body:
         match statement:
@@ -57,6 +59,12 @@ def _state(tree: ast.Module) -> Iterator[str]:
                     yield name
                 case _:
                     pass
+
+
+def _acts_once(function: ast.FunctionDef) -> bool:
+    """Whether a function without a result is cached: what it has done is then state."""
+    caches = any("cache" in ast.unparse(decorator) for decorator in function.decorator_list)
+    return caches and isinstance(function.returns, ast.Constant) and function.returns.value is None
 
 
 def _called(call: ast.Call) -> str:
@@ -92,6 +100,7 @@ def test_state_is_found():
         "import threading\nx = threading.Lock()": "x",
         "x: dict[str, str] = {}\ndef f(): del x['a']": "x",
         "class C: pass\nx = C()\nasync def f(): x.y = 1": "x",
+        "import functools\n@functools.cache\ndef x() -> None: print('once')": "x",
     }
     wrong = [code for code, name in changed.items() if set(_state(ast.parse(code))) != {name}]
 

@@ -308,7 +308,7 @@ class BlockingEvaluationClient:
         return self._thread.run(self._client.list_evaluators(timeout=timeout))
 
     def get_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
-        """As it stands.
+        """An evaluation as it stands.
 
         Args:
             evaluation_id: which one; required.
@@ -321,7 +321,7 @@ class BlockingEvaluationClient:
         return self._thread.run(self._client.get_evaluation(evaluation_id, timeout=timeout))
 
     def cancel_evaluation(self, evaluation_id: str, reason: str = "", *, timeout: float | None = None) -> Evaluation:
-        """Ends it early, whichever worker runs it; one that has ended stays as it is.
+        """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
         Args:
             evaluation_id: which one; required.

@@ -175,7 +175,7 @@ class GradingClient(PlainGradingCalls):
             responses=_sequence(responses, "responses", "texts"), names=_sequence(names, "names", "names")
         )
         message = code.extract_code_request_to_v1(request)
-        return await self._calls.unary(self._stub.ExtractCode, message, code.extracted_programs_from_v1, timeout)
+        return await self._calls.unary(self._stub.ExtractCode, message, answers.extracted_programs_from_v1, timeout)
 
     async def grade_rubric(
         self,

@@ -50,7 +50,7 @@ class PlainEvaluationCalls:
         )
 
     async def get_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
-        """As it stands.
+        """An evaluation as it stands.
 
         Args:
             evaluation_id: which one; required.
@@ -77,7 +77,7 @@ class PlainEvaluationCalls:
     async def cancel_evaluation(
         self, evaluation_id: str, reason: str = "", *, timeout: float | None = None
     ) -> Evaluation:
-        """Ends it early, whichever worker runs it; one that has ended stays as it is.
+        """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
         Args:
             evaluation_id: which one; required.

@@ -6,17 +6,12 @@ malformed, and nothing else; decoding what was encoded gives back an equal value
 
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.code import (
-    CODE_LIMITS,
     code_item_from_v1,
     code_item_to_v1,
-    code_limits_from_v1,
-    code_limits_to_v1,
     code_test_from_v1,
     code_test_to_v1,
     extract_code_request_from_v1,
     extract_code_request_to_v1,
-    extracted_programs_from_v1,
-    extracted_programs_to_v1,
     grade_code_request_from_v1,
     grade_code_request_to_v1,
 )
@@ -61,9 +56,19 @@ from crucible_bridge.codec.events import (
     page_to_v1,
 )
 from crucible_bridge.codec.generated import *  # noqa: F403 - all that it has is public, and listed there
+from crucible_bridge.codec.grade_items import (
+    grade_item_from_v1,
+    grade_item_to_v1,
+    response_from_v1,
+    response_to_v1,
+    rubric_item_from_v1,
+    rubric_item_to_v1,
+)
 from crucible_bridge.codec.grades import (
     extracted_answers_from_v1,
     extracted_answers_to_v1,
+    extracted_programs_from_v1,
+    extracted_programs_to_v1,
     scores_from_v1,
     scores_to_v1,
 )
@@ -71,14 +76,6 @@ from crucible_bridge.codec.grading import (
     MAX_ROUNDING_DIGITS,
     extract_answer_request_from_v1,
     extract_answer_request_to_v1,
-    grade_item_from_v1,
-    grade_item_to_v1,
-    grade_math_request_from_v1,
-    grade_math_request_to_v1,
-    math_policy_from_v1,
-    math_policy_to_v1,
-    response_from_v1,
-    response_to_v1,
     score_options_from_v1,
     score_options_to_v1,
     score_request_from_v1,
@@ -128,20 +125,11 @@ from crucible_bridge.codec.results import (
     verdicts_from_v1,
 )
 from crucible_bridge.codec.rubric import (
-    grade_rubric_request_from_v1,
-    grade_rubric_request_to_v1,
-    rubric_criterion_from_v1,
-    rubric_criterion_to_v1,
-    rubric_item_from_v1,
-    rubric_item_to_v1,
-)
-from crucible_bridge.codec.rubric import (
     rubric_grades_to_v1 as rubric_grades_to_v1,
 )
 from crucible_bridge.codec.worker import worker_load_onto_v1
 
 __all__ = [
-    "CODE_LIMITS",
     "MAX_EVALUATORS",
     "MAX_ID_BYTES",
     "MAX_LABELS",
@@ -161,8 +149,6 @@ __all__ = [
     "batch_from_v1",
     "code_item_from_v1",
     "code_item_to_v1",
-    "code_limits_from_v1",
-    "code_limits_to_v1",
     "code_test_from_v1",
     "code_test_to_v1",
     "conversation_from_v1",
@@ -196,14 +182,8 @@ __all__ = [
     "grade_code_request_to_v1",
     "grade_item_from_v1",
     "grade_item_to_v1",
-    "grade_math_request_from_v1",
-    "grade_math_request_to_v1",
-    "grade_rubric_request_from_v1",
-    "grade_rubric_request_to_v1",
     "logprobs_request_from_v1",
     "logprobs_request_to_v1",
-    "math_policy_from_v1",
-    "math_policy_to_v1",
     "metrics_from_v1",
     "metrics_to_v1",
     "model_input_from_v1",
@@ -223,8 +203,6 @@ __all__ = [
     "report_format_to_v1",
     "response_from_v1",
     "response_to_v1",
-    "rubric_criterion_from_v1",
-    "rubric_criterion_to_v1",
     "rubric_item_from_v1",
     "rubric_item_to_v1",
     "sample_from_v1",

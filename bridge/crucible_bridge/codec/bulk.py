@@ -23,7 +23,16 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Dtype
 from crucible_bridge.v1 import types_pb2
 
-__all__ = ["PLAIN_DTYPES", "Decode", "Pieces", "inputs_at", "stored_from_v1", "tensors_at", "vector_from_v1"]
+__all__ = [
+    "PLAIN_DTYPES",
+    "Decode",
+    "Pieces",
+    "inputs_at",
+    "stored_array_from_v1",
+    "stored_from_v1",
+    "tensors_at",
+    "vector_from_v1",
+]
 
 _HEADS = 8192
 """Heads that are remembered: they differ by the lengths of sequences alone."""
@@ -126,6 +135,18 @@ def stored_from_v1(message: types_pb2.Tensor, field: str) -> Array:
     array = array_from_v1(message, field)
     if len(array.shape) != 1:
         raise InvalidField(field, f"has shape {list(array.shape)}, one dimension is needed")
+    return array
+
+
+def stored_array_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    """Decode numbers as they are, shape (n,), of an element type that numpy has.
+
+    Raises:
+        InvalidField: as `stored_from_v1`, or the elements are bf16.
+    """
+    array = stored_from_v1(message, field)
+    if not isinstance(array, np.ndarray):
+        raise InvalidField(field, f"has {array.dtype}, must have i32 or f32")
     return array
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from crucible_bridge.arrays import from_tensor, to_tensor
-from crucible_bridge.codec.fields import EnumPair, at_least, at_most_bytes, child, entry, made, sendable, several
+from crucible_bridge.codec.fields import (
+    EnumPair,
+    at_least,
+    at_most_bytes,
+    child,
+    entry,
+    made,
+    one_of,
+    sendable,
+    several,
+)
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
@@ -54,7 +64,6 @@ MAX_SAMPLE_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
 """Longest id of a sample in a request."""
 
 _DTYPE = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
-_IMAGE_FORMATS = ("png", "jpeg")
 
 
 def tensor_to_v1(tensor: Tensor) -> types_pb2.Tensor:
@@ -115,21 +124,16 @@ def _chunk_from_v1(message: types_pb2.ModelInputChunk, field: str) -> ModelInput
             return TokensChunk(tokens=tokens)
         case "image":
             image = message.image
-            _check_format(image.format, child(field, "image"))
+            one_of(image.format, bounds.IMAGE_CHUNK_FORMAT_ONE_OF, child(field, "image.format"))
             tokens = image.expected_tokens if image.HasField("expected_tokens") else None
             return ImageChunk(data=image.data, format=image.format, expected_tokens=tokens)
         case "image_asset":
             asset = message.image_asset
-            _check_format(asset.format, child(field, "image_asset"))
+            one_of(asset.format, bounds.IMAGE_ASSET_CHUNK_FORMAT_ONE_OF, child(field, "image_asset.format"))
             tokens = asset.expected_tokens if asset.HasField("expected_tokens") else None
             return ImageAssetChunk(location=asset.location, format=asset.format, expected_tokens=tokens)
         case _:
             raise InvalidField(field, "holds neither tokens nor an image")
-
-
-def _check_format(image_format: str, field: str) -> None:
-    if image_format not in _IMAGE_FORMATS:
-        raise InvalidField(child(field, "format"), f"is {image_format!r}, must be one of {', '.join(_IMAGE_FORMATS)}")
 
 
 def datum_to_v1(datum: Datum) -> types_pb2.Datum:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -21,17 +21,22 @@ __all__ = [
     "above_to",
     "at_least",
     "at_most_bytes",
+    "at_most_chars",
     "at_most_count",
+    "bounded",
     "bounded_texts",
     "child",
     "each_decoded",
     "each_encoded",
     "encoded",
     "entry",
+    "exactly_made",
     "finite_from_zero",
     "finite_map",
     "made",
     "none_empty",
+    "of_type",
+    "one_of",
     "sendable",
     "several",
     "unicode_text",
@@ -171,14 +176,15 @@ def finite_from_zero(value: float, field: str) -> float:
     return value
 
 
-def at_most_bytes(text: str, limit: int, field: str) -> None:
-    """Refuse text that is too long.
+def at_most_bytes(text: str | bytes, limit: int, field: str) -> None:
+    """Refuse text that is too long as UTF-8, or bytes of which there are too many.
 
     Raises:
-        InvalidField: it has more bytes of UTF-8 than the limit.
+        InvalidField: it has more bytes.
     """
-    if len(text) > limit or (not text.isascii() and len(text.encode()) > limit):
-        raise InvalidField(field, f"has {len(text.encode())} bytes, at most {limit} are accepted")
+    if len(text) > limit or not (isinstance(text, bytes) or text.isascii() or len(text.encode()) <= limit):
+        size = len(text if isinstance(text, bytes) else text.encode())
+        raise InvalidField(field, f"has {size} bytes, at most {limit} are accepted")
 
 
 def at_most_count(values: Sized, limit: int, field: str) -> None:
@@ -189,6 +195,48 @@ def at_most_count(values: Sized, limit: int, field: str) -> None:
     """
     if len(values) > limit:
         raise InvalidField(field, f"has {len(values)} entries, at most {limit} are accepted")
+
+
+def at_most_chars(text: str, limit: int, field: str) -> None:
+    """Refuse a text that is too long.
+
+    Raises:
+        InvalidField: it has more characters.
+    """
+    if len(text) > limit:
+        raise InvalidField(field, f"has {len(text):,} characters, at most {limit:,} are accepted")
+
+
+def one_of(text: str, words: Sequence[str], field: str) -> None:
+    """Refuse a text that is none of a few.
+
+    Raises:
+        InvalidField: it is none of them.
+    """
+    if text not in words:
+        raise InvalidField(field, f"is {text[:MAX_SHOWN]!r}, must be one of {', '.join(words)}")
+
+
+def bounded(
+    value: float,
+    field: str,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    finite: bool = False,
+) -> None:
+    """Refuse a number that is out of its bounds, whichever it has; NaN is within none.
+
+    Raises:
+        InvalidField: it is.
+    """
+    if finite and not math.isfinite(value):
+        raise InvalidField(field, f"is {value}, must be finite")
+    if not (least <= value <= most) or (above > -math.inf and not value > above):
+        ends = [("at least", least), ("above", above), ("at most", most)]
+        wanted = " and ".join(f"{words} {end:g}" for words, end in ends if math.isfinite(end))
+        raise InvalidField(field, f"is {value}, must be {wanted}")
 
 
 def none_empty(texts: Iterable[str], field: str) -> None:
@@ -269,6 +317,27 @@ def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
         for name, value in values.items():
             _check_alone(kind, name, value, child(field, name))
         raise InvalidField(field, f"cannot be sent: {refused}") from refused
+
+
+def exactly_made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
+    """A message with these values, as `made`; a truth is no number here, and a number no truth."""
+    fields = kind().DESCRIPTOR.fields_by_name
+    for name, value in values.items():
+        truth = fields[name].cpp_type == FieldDescriptor.CPPTYPE_BOOL
+        if isinstance(value, bool) is not truth:
+            raise InvalidField(child(field, name), f"is {_shown(value)}, must be {_WANTED[fields[name].cpp_type]}")
+    return made(kind, field, **values)
+
+
+def of_type(value: object, kind: type, field: str, example: str) -> None:
+    """Refuse what is of another type, with an example of what is wanted.
+
+    Raises:
+        InvalidField: it is.
+    """
+    if not isinstance(value, kind):
+        wanted = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}, such as {example}"
+        raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
 
 
 def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str) -> None:

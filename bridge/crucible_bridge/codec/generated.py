@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from crucible_bridge.codec import relations
+from crucible_bridge.codec.bulk import stored_array_from_v1
 from crucible_bridge.codec.data import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
@@ -17,13 +18,21 @@ from crucible_bridge.codec.fields import (
     each_decoded,
     each_encoded,
     encoded,
+    exactly_made,
     finite_from_zero,
     finite_map,
     made,
     none_empty,
+    of_type,
     several,
     unicode_text,
     within,
+)
+from crucible_bridge.codec.grade_items import (
+    grade_item_from_v1,
+    grade_item_to_v1,
+    rubric_item_from_v1,
+    rubric_item_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.outcomes import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
@@ -35,7 +44,6 @@ from crucible_bridge.codec.requests import (
     schema_from_v1,
     schema_to_v1,
 )
-from crucible_bridge.codec.rollouts import trajectory_group_from_v1, trajectory_group_to_v1
 from crucible_bridge.codec.sequences import (
     floats_from_v1,
     floats_to_v1,
@@ -54,7 +62,10 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BackendInfo,
     BatchLimits,
+    CallTest,
+    ChoiceScorer,
     CodeGrades,
+    CodeLimits,
     CompareRequest,
     CriterionScore,
     DrainReport,
@@ -69,16 +80,26 @@ from crucible_bridge.types import (
     ForwardAnswer,
     ForwardOutput,
     Grade,
+    GradeMathRequest,
+    GradeRubricRequest,
     HeldAccepted,
     HeldEnded,
+    InputOutputTests,
     Limits,
     LogprobsAnswer,
     MathGrades,
+    MathPolicy,
     MetricSeries,
+    ModelPrice,
+    ModelUsage,
+    NumericScorer,
+    OutputComparison,
     PairedComparison,
     PlannedEvaluation,
     ProblemCounts,
     RankBy,
+    RegexScorer,
+    RubricCriterion,
     RubricGrade,
     RubricGrades,
     SampleAnswer,
@@ -88,7 +109,13 @@ from crucible_bridge.types import (
     SamplingParams,
     SequenceLogprobs,
     SeriesPoint,
+    ServerEngine,
+    StdioTest,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
     TruncatedPart,
+    Usage,
     WorkerInfo,
     bounds,
 )
@@ -99,8 +126,14 @@ __all__ = [
     "backend_info_to_v1",
     "batch_limits_from_v1",
     "batch_limits_to_v1",
+    "call_test_from_v1",
+    "call_test_to_v1",
+    "choice_scorer_from_v1",
+    "choice_scorer_to_v1",
     "code_grades_from_v1",
     "code_grades_to_v1",
+    "code_limits_from_v1",
+    "code_limits_to_v1",
     "compare_request_from_v1",
     "compare_request_to_v1",
     "criterion_score_from_v1",
@@ -128,19 +161,35 @@ __all__ = [
     "forward_output_from_v1",
     "forward_output_to_v1",
     "grade_from_v1",
+    "grade_math_request_from_v1",
+    "grade_math_request_to_v1",
+    "grade_rubric_request_from_v1",
+    "grade_rubric_request_to_v1",
     "grade_to_v1",
     "held_accepted_from_v1",
     "held_accepted_to_v1",
     "held_ended_from_v1",
     "held_ended_to_v1",
+    "input_output_tests_from_v1",
+    "input_output_tests_to_v1",
     "limits_from_v1",
     "limits_to_v1",
     "logprobs_answer_from_v1",
     "logprobs_answer_to_v1",
     "math_grades_from_v1",
     "math_grades_to_v1",
+    "math_policy_from_v1",
+    "math_policy_to_v1",
     "metric_series_from_v1",
     "metric_series_to_v1",
+    "model_price_from_v1",
+    "model_price_to_v1",
+    "model_usage_from_v1",
+    "model_usage_to_v1",
+    "numeric_scorer_from_v1",
+    "numeric_scorer_to_v1",
+    "output_comparison_from_v1",
+    "output_comparison_to_v1",
     "paired_comparison_from_v1",
     "paired_comparison_to_v1",
     "planned_evaluation_from_v1",
@@ -149,6 +198,10 @@ __all__ = [
     "problem_counts_to_v1",
     "rank_by_from_v1",
     "rank_by_to_v1",
+    "regex_scorer_from_v1",
+    "regex_scorer_to_v1",
+    "rubric_criterion_from_v1",
+    "rubric_criterion_to_v1",
     "rubric_grade_from_v1",
     "rubric_grade_to_v1",
     "rubric_grades_from_v1",
@@ -167,11 +220,80 @@ __all__ = [
     "sequence_logprobs_to_v1",
     "series_point_from_v1",
     "series_point_to_v1",
+    "server_engine_from_v1",
+    "server_engine_to_v1",
+    "stdio_test_from_v1",
+    "stdio_test_to_v1",
+    "trajectory_from_v1",
+    "trajectory_group_from_v1",
+    "trajectory_group_to_v1",
+    "trajectory_to_v1",
+    "transition_from_v1",
+    "transition_to_v1",
     "truncated_part_from_v1",
     "truncated_part_to_v1",
+    "usage_from_v1",
+    "usage_to_v1",
     "worker_info_from_v1",
     "worker_info_to_v1",
 ]
+
+
+def usage_to_v1(value: Usage) -> types_pb2.Usage:
+    """Encode: What models took and gave, in tokens, as their backends report it."""
+    return types_pb2.Usage(
+        prompt_tokens=value.prompt_tokens,
+        cached_prompt_tokens=value.cached_prompt_tokens,
+        reasoning_tokens=value.reasoning_tokens,
+        output_tokens=value.output_tokens,
+        calls=value.calls,
+        unreported_calls=value.unreported_calls,
+        cost=value.cost,
+        judges=[model_usage_to_v1(item) for item in value.judges],
+    )
+
+
+def usage_from_v1(message: types_pb2.Usage, field: str = "") -> Usage:
+    """Decode: What models took and gave, in tokens, as their backends report it.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    cost = message.cost if message.HasField("cost") else None
+    if cost is not None and not math.isfinite(cost):
+        raise InvalidField(child(field, "cost"), f"is {cost}, must be finite")
+    return Usage(
+        prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
+        cached_prompt_tokens=message.cached_prompt_tokens if message.HasField("cached_prompt_tokens") else None,
+        reasoning_tokens=message.reasoning_tokens if message.HasField("reasoning_tokens") else None,
+        output_tokens=message.output_tokens if message.HasField("output_tokens") else None,
+        calls=message.calls,
+        unreported_calls=message.unreported_calls,
+        cost=cost,
+        judges=each_decoded(model_usage_from_v1, message.judges, child(field, "judges")),
+    )
+
+
+def model_usage_to_v1(value: ModelUsage) -> types_pb2.ModelUsage:
+    """Encode: What one model took and gave."""
+    return types_pb2.ModelUsage(
+        model=unicode_text(value.model),
+        usage=usage_to_v1(value.usage),
+    )
+
+
+def model_usage_from_v1(message: types_pb2.ModelUsage, field: str = "") -> ModelUsage:
+    """Decode: What one model took and gave.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("usage"):
+        raise InvalidField(child(field, "usage"), "is not given")
+    return ModelUsage(
+        model=message.model,
+        usage=usage_from_v1(message.usage, child(field, "usage")),
+    )
 
 
 def sampling_params_to_v1(value: SamplingParams, field: str = "sampling") -> types_pb2.SamplingParams:
@@ -383,6 +505,7 @@ def evaluator_result_to_v1(value: EvaluatorResult) -> evaluation_pb2.EvaluatorRe
         n_unscored=value.n_unscored,
         n_errors=value.n_errors,
         n_truncated=value.n_truncated,
+        usage=None if value.usage is None else usage_to_v1(value.usage),
         problem=None if value.problem is None else problem_to_v1(value.problem),
     )
 
@@ -401,6 +524,7 @@ def evaluator_result_from_v1(message: evaluation_pb2.EvaluatorResult, field: str
         n_unscored=message.n_unscored,
         n_errors=message.n_errors,
         n_truncated=message.n_truncated,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
@@ -426,6 +550,7 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         sample=None if value.sample is None else recorded_sample_to_v1(value.sample),
         prompt=None if value.prompt is None else sample_prompt_to_v1(value.prompt),
         turns=[turn_to_v1(item) for item in value.turns],
+        usage=None if value.usage is None else usage_to_v1(value.usage),
         truncated=[truncated_part_to_v1(item) for item in value.truncated],
     )
 
@@ -458,6 +583,7 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         sample=recorded_sample_from_v1(message.sample, child(field, "sample")) if message.HasField("sample") else None,
         prompt=sample_prompt_from_v1(message.prompt, child(field, "prompt")) if message.HasField("prompt") else None,
         turns=each_decoded(turn_from_v1, message.turns, child(field, "turns")),
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         truncated=each_decoded(truncated_part_from_v1, message.truncated, child(field, "truncated")),
     )
 
@@ -497,6 +623,8 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         duration_ns=value.duration_ns,
         attempt=value.attempt,
         last_sequence=value.last_sequence,
+        usage=None if value.usage is None else usage_to_v1(value.usage),
+        engine=None if value.engine is None else server_engine_to_v1(value.engine),
         problem=None if value.problem is None else problem_to_v1(value.problem),
     )
 
@@ -522,6 +650,8 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         duration_ns=message.duration_ns,
         attempt=message.attempt,
         last_sequence=message.last_sequence,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
+        engine=server_engine_from_v1(message.engine, child(field, "engine")) if message.HasField("engine") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
@@ -983,6 +1113,353 @@ def extracted_answer_from_v1(message: grading_pb2.ExtractedAnswer, field: str = 
     )
 
 
+def math_policy_to_v1(value: MathPolicy, field: str = "policy") -> grading_pb2.MathPolicy:
+    """Encode: What counts as equivalent.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, MathPolicy, field, "MathPolicy(degrees=False)")
+    return exactly_made(
+        grading_pb2.MathPolicy,
+        field,
+        ordered_lists=value.ordered_lists,
+        rounding_digits=value.rounding_digits,
+        percent_lenient=value.percent_lenient,
+        units_optional=value.units_optional,
+        equation_value=value.equation_value,
+        interval_or_pair=value.interval_or_pair,
+        require_reduced=value.require_reduced,
+        degrees=value.degrees,
+        rename_variables=value.rename_variables,
+        tuple_or_set=value.tuple_or_set,
+        log_is_natural=value.log_is_natural,
+        delta_value=value.delta_value,
+        math_in_prose=value.math_in_prose,
+        integration_constants=value.integration_constants,
+        chemical_formulas=value.chemical_formulas,
+        vector_notations=value.vector_notations,
+        chinese_words=value.chinese_words,
+        dates_and_times=value.dates_and_times,
+        regional_numerals=value.regional_numerals,
+        unit_names=value.unit_names,
+        fold_base_letters=value.fold_base_letters,
+        expand_dots=value.expand_dots,
+        log_abs_optional=value.log_abs_optional,
+    )
+
+
+def math_policy_from_v1(message: grading_pb2.MathPolicy, field: str = "") -> MathPolicy:
+    """Decode: What counts as equivalent.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    rounding_digits = message.rounding_digits if message.HasField("rounding_digits") else 0
+    within(
+        rounding_digits,
+        bounds.MATH_POLICY_ROUNDING_DIGITS_LEAST,
+        bounds.MATH_POLICY_ROUNDING_DIGITS_MOST,
+        child(field, "rounding_digits"),
+    )
+    return MathPolicy(
+        ordered_lists=message.ordered_lists if message.HasField("ordered_lists") else False,
+        rounding_digits=rounding_digits,
+        percent_lenient=message.percent_lenient if message.HasField("percent_lenient") else True,
+        units_optional=message.units_optional if message.HasField("units_optional") else True,
+        equation_value=message.equation_value if message.HasField("equation_value") else True,
+        interval_or_pair=message.interval_or_pair if message.HasField("interval_or_pair") else True,
+        require_reduced=message.require_reduced if message.HasField("require_reduced") else False,
+        degrees=message.degrees if message.HasField("degrees") else True,
+        rename_variables=message.rename_variables if message.HasField("rename_variables") else False,
+        tuple_or_set=message.tuple_or_set if message.HasField("tuple_or_set") else False,
+        log_is_natural=message.log_is_natural if message.HasField("log_is_natural") else False,
+        delta_value=message.delta_value if message.HasField("delta_value") else False,
+        math_in_prose=message.math_in_prose if message.HasField("math_in_prose") else False,
+        integration_constants=message.integration_constants if message.HasField("integration_constants") else True,
+        chemical_formulas=message.chemical_formulas if message.HasField("chemical_formulas") else True,
+        vector_notations=message.vector_notations if message.HasField("vector_notations") else True,
+        chinese_words=message.chinese_words if message.HasField("chinese_words") else True,
+        dates_and_times=message.dates_and_times if message.HasField("dates_and_times") else True,
+        regional_numerals=message.regional_numerals if message.HasField("regional_numerals") else True,
+        unit_names=message.unit_names if message.HasField("unit_names") else True,
+        fold_base_letters=message.fold_base_letters if message.HasField("fold_base_letters") else True,
+        expand_dots=message.expand_dots if message.HasField("expand_dots") else True,
+        log_abs_optional=message.log_abs_optional if message.HasField("log_abs_optional") else False,
+    )
+
+
+def grade_math_request_to_v1(value: GradeMathRequest, field: str = "") -> grading_pb2.GradeMathRequest:
+    """Encode: Math answers to grade.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.GradeMathRequest,
+        field,
+        items=each_encoded(grade_item_to_v1, value.items, child(field, "items")),
+        policy=encoded(math_policy_to_v1, value.policy, child(field, "policy")),
+    )
+
+
+def grade_math_request_from_v1(message: grading_pb2.GradeMathRequest, field: str = "") -> GradeMathRequest:
+    """Decode: Math answers to grade.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.items:
+        raise InvalidField(child(field, "items"), "is empty, at least one is needed")
+    return GradeMathRequest(
+        items=each_decoded(grade_item_from_v1, message.items, child(field, "items")),
+        policy=math_policy_from_v1(message.policy, child(field, "policy"))
+        if message.HasField("policy")
+        else MathPolicy(),
+    )
+
+
+def regex_scorer_to_v1(value: RegexScorer, field: str = "") -> grading_pb2.RegexScorer:
+    """Encode: Options of regular expressions: RE2, which does not backtrack, so that no expression takes long.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.RegexScorer,
+        field,
+        full=value.full,
+    )
+
+
+def regex_scorer_from_v1(message: grading_pb2.RegexScorer, field: str = "") -> RegexScorer:
+    """Decode: Options of regular expressions: RE2, which does not backtrack, so that no expression takes long."""
+    return RegexScorer(
+        full=message.full,
+    )
+
+
+def numeric_scorer_to_v1(value: NumericScorer, field: str = "") -> grading_pb2.NumericScorer:
+    """Encode: Options of numbers: right where |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.NumericScorer,
+        field,
+        absolute_tolerance=value.absolute_tolerance,
+        relative_tolerance=value.relative_tolerance,
+    )
+
+
+def numeric_scorer_from_v1(message: grading_pb2.NumericScorer, field: str = "") -> NumericScorer:
+    """Decode: Options of numbers: right where |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    finite_from_zero(message.absolute_tolerance, child(field, "absolute_tolerance"))
+    finite_from_zero(message.relative_tolerance, child(field, "relative_tolerance"))
+    return NumericScorer(
+        absolute_tolerance=message.absolute_tolerance,
+        relative_tolerance=message.relative_tolerance,
+    )
+
+
+def choice_scorer_to_v1(value: ChoiceScorer, field: str = "") -> grading_pb2.ChoiceScorer:
+    """Encode: Options of choices.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.ChoiceScorer,
+        field,
+        choices=several(value.choices, child(field, "choices")),
+    )
+
+
+def choice_scorer_from_v1(message: grading_pb2.ChoiceScorer, field: str = "") -> ChoiceScorer:
+    """Decode: Options of choices.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.choices:
+        raise InvalidField(child(field, "choices"), "is empty, at least one is needed")
+    return ChoiceScorer(
+        choices=tuple(message.choices),
+    )
+
+
+def output_comparison_to_v1(value: OutputComparison, field: str = "") -> grading_pb2.OutputComparison:
+    """Encode: How a program's output is compared with what is expected.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, OutputComparison, field, "OutputComparison(by_token=True)")
+    return made(
+        grading_pb2.OutputComparison,
+        field,
+        by_token=value.by_token,
+        absolute_tolerance=value.absolute_tolerance,
+        relative_tolerance=value.relative_tolerance,
+    )
+
+
+def output_comparison_from_v1(message: grading_pb2.OutputComparison, field: str = "") -> OutputComparison:
+    """Decode: How a program's output is compared with what is expected.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    finite_from_zero(message.absolute_tolerance, child(field, "absolute_tolerance"))
+    finite_from_zero(message.relative_tolerance, child(field, "relative_tolerance"))
+    return OutputComparison(
+        by_token=message.by_token,
+        absolute_tolerance=message.absolute_tolerance,
+        relative_tolerance=message.relative_tolerance,
+    )
+
+
+def stdio_test_to_v1(value: StdioTest, field: str = "") -> grading_pb2.StdioTest:
+    """Encode: A program's input and output.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.StdioTest,
+        field,
+        stdin=value.stdin,
+        stdout=value.stdout,
+        comparison=None
+        if value.comparison == OutputComparison()
+        else encoded(output_comparison_to_v1, value.comparison, child(field, "comparison")),
+    )
+
+
+def stdio_test_from_v1(message: grading_pb2.StdioTest, field: str = "") -> StdioTest:
+    """Decode: A program's input and output.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return StdioTest(
+        stdin=message.stdin,
+        stdout=message.stdout,
+        comparison=output_comparison_from_v1(message.comparison, child(field, "comparison")),
+    )
+
+
+def call_test_to_v1(value: CallTest, field: str = "") -> grading_pb2.CallTest:
+    """Encode: A function call.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.CallTest,
+        field,
+        function=value.function,
+        arguments_json=value.arguments_json,
+        expected_json=value.expected_json,
+    )
+
+
+def call_test_from_v1(message: grading_pb2.CallTest, field: str = "") -> CallTest:
+    """Decode: A function call.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.function:
+        raise InvalidField(child(field, "function"), "is empty")
+    if not message.expected_json:
+        raise InvalidField(child(field, "expected_json"), "is empty")
+    relations.call_test(message, field)
+    return CallTest(
+        function=message.function,
+        arguments_json=message.arguments_json or "[]",
+        expected_json=message.expected_json,
+    )
+
+
+def input_output_tests_to_v1(value: InputOutputTests, field: str = "") -> grading_pb2.InputOutputTests:
+    """Encode: Tests as APPS and data sets of its form have them, in their column `input_output`.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.InputOutputTests,
+        field,
+        json=value.json,
+        comparison=None
+        if value.comparison == OutputComparison()
+        else encoded(output_comparison_to_v1, value.comparison, child(field, "comparison")),
+    )
+
+
+def input_output_tests_from_v1(message: grading_pb2.InputOutputTests, field: str = "") -> InputOutputTests:
+    """Decode: Tests as APPS and data sets of its form have them, in their column `input_output`.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.json:
+        raise InvalidField(child(field, "json"), "is empty")
+    relations.input_output_tests(message, field)
+    return InputOutputTests(
+        json=message.json,
+        comparison=output_comparison_from_v1(message.comparison, child(field, "comparison")),
+    )
+
+
+def code_limits_to_v1(value: CodeLimits, field: str = "limits") -> grading_pb2.CodeLimits:
+    """Encode: Bounds of a program in each of its tests.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, CodeLimits, field, "CodeLimits(memory_mb=256)")
+    return made(
+        grading_pb2.CodeLimits,
+        field,
+        timeout_ms=value.timeout_ms,
+        memory_mb=value.memory_mb,
+        output_bytes=value.output_bytes,
+    )
+
+
+def code_limits_from_v1(message: grading_pb2.CodeLimits, field: str = "") -> CodeLimits:
+    """Decode: Bounds of a program in each of its tests.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else 6000
+    within(
+        timeout_ms, bounds.CODE_LIMITS_TIMEOUT_MS_LEAST, bounds.CODE_LIMITS_TIMEOUT_MS_MOST, child(field, "timeout_ms")
+    )
+    memory_mb = message.memory_mb if message.HasField("memory_mb") else 512
+    within(memory_mb, bounds.CODE_LIMITS_MEMORY_MB_LEAST, bounds.CODE_LIMITS_MEMORY_MB_MOST, child(field, "memory_mb"))
+    output_bytes = message.output_bytes if message.HasField("output_bytes") else 1000000
+    within(
+        output_bytes,
+        bounds.CODE_LIMITS_OUTPUT_BYTES_LEAST,
+        bounds.CODE_LIMITS_OUTPUT_BYTES_MOST,
+        child(field, "output_bytes"),
+    )
+    return CodeLimits(
+        timeout_ms=timeout_ms,
+        memory_mb=memory_mb,
+        output_bytes=output_bytes,
+    )
+
+
 def problem_counts_to_v1(value: ProblemCounts) -> grading_pb2.ProblemCounts:
     """Encode: What became of the samples of one problem."""
     return grading_pb2.ProblemCounts(
@@ -1049,6 +1526,92 @@ def extracted_program_from_v1(message: grading_pb2.ExtractedProgram, field: str 
     )
 
 
+def rubric_criterion_to_v1(value: RubricCriterion, field: str = "") -> grading_pb2.RubricCriterion:
+    """Encode: What an answer is judged on.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.RubricCriterion,
+        field,
+        name=value.name,
+        description=value.description,
+        weight=value.weight,
+        min=value.min,
+        max=value.max,
+    )
+
+
+def rubric_criterion_from_v1(message: grading_pb2.RubricCriterion, field: str = "") -> RubricCriterion:
+    """Decode: What an answer is judged on.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return RubricCriterion(
+        name=message.name,
+        description=message.description,
+        weight=message.weight if message.HasField("weight") else 1.0,
+        min=message.min if message.HasField("min") else 0.0,
+        max=message.max if message.HasField("max") else 10.0,
+    ).checked(field)
+
+
+def grade_rubric_request_to_v1(value: GradeRubricRequest, field: str = "") -> grading_pb2.GradeRubricRequest:
+    """Encode: Responses for a judge.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    return made(
+        grading_pb2.GradeRubricRequest,
+        field,
+        judge=encoded(lambda given, _: model_ref_to_v1(given), value.judge, child(field, "judge")),
+        items=each_encoded(rubric_item_to_v1, value.items, child(field, "items")),
+        criteria=each_encoded(rubric_criterion_to_v1, value.criteria, child(field, "criteria")),
+        threshold=value.threshold,
+        sampling=encoded(sampling_params_to_v1, value.sampling, child(field, "sampling")),
+        renderer=value.renderer,
+        limits=None
+        if value.limits == BatchLimits()
+        else encoded(batch_limits_to_v1, value.limits, child(field, "limits")),
+    )
+
+
+def grade_rubric_request_from_v1(message: grading_pb2.GradeRubricRequest, field: str = "") -> GradeRubricRequest:
+    """Decode: Responses for a judge.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    threshold = message.threshold if message.HasField("threshold") else 0.5
+    within(
+        threshold,
+        bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_LEAST,
+        bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_MOST,
+        child(field, "threshold"),
+    )
+    if not message.HasField("judge"):
+        raise InvalidField(child(field, "judge"), "is not given")
+    if not message.items:
+        raise InvalidField(child(field, "items"), "is empty, at least one is needed")
+    if not message.criteria:
+        raise InvalidField(child(field, "criteria"), "is empty, at least one is needed")
+    relations.criteria(message, field)
+    return GradeRubricRequest(
+        judge=model_ref_from_v1(message.judge, child(field, "judge")),
+        items=each_decoded(rubric_item_from_v1, message.items, child(field, "items")),
+        criteria=each_decoded(rubric_criterion_from_v1, message.criteria, child(field, "criteria")),
+        threshold=threshold,
+        sampling=sampling_params_from_v1(message.sampling, child(field, "sampling"))
+        if message.HasField("sampling")
+        else SamplingParams(max_tokens=1_024),
+        renderer=message.renderer or "auto",
+        limits=batch_limits_from_v1(message.limits, child(field, "limits")),
+    )
+
+
 def criterion_score_to_v1(value: CriterionScore) -> grading_pb2.CriterionScore:
     """Encode: What a judge said of one criterion."""
     return grading_pb2.CriterionScore(
@@ -1106,6 +1669,7 @@ def rubric_grades_to_v1(value: RubricGrades) -> grading_pb2.GradeRubricResponse:
         prompt_tokens=value.prompt_tokens,
         completion_tokens=value.completion_tokens,
         judge_fingerprint=unicode_text(value.judge_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1120,6 +1684,7 @@ def rubric_grades_from_v1(message: grading_pb2.GradeRubricResponse, field: str =
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
         completion_tokens=message.completion_tokens,
         judge_fingerprint=message.judge_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1160,6 +1725,101 @@ def batch_limits_from_v1(message: models_pb2.BatchLimits, field: str = "") -> Ba
     )
 
 
+def transition_to_v1(value: Transition) -> evaluation_pb2.Transition:
+    """Encode: One turn of a rollout: an observation, and the action that followed it."""
+    return evaluation_pb2.Transition(
+        observation_tokens=value.observation_tokens,
+        action_tokens=value.action_tokens,
+        reward=value.reward,
+        metrics={unicode_text(key): item for key, item in value.metrics.items()},
+        stop_reason=unicode_text(value.stop_reason),
+        observation=None if value.observation is None else floats_to_v1(value.observation),
+        action=None if value.action is None else floats_to_v1(value.action),
+        action_logprobs=None if value.action_logprobs is None else floats_to_v1(value.action_logprobs),
+        cached_observation_tokens=value.cached_observation_tokens,
+    )
+
+
+def transition_from_v1(message: evaluation_pb2.Transition, field: str = "") -> Transition:
+    """Decode: One turn of a rollout: an observation, and the action that followed it.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_least(message.observation_tokens, bounds.TRANSITION_OBSERVATION_TOKENS_LEAST, child(field, "observation_tokens"))
+    at_least(message.action_tokens, bounds.TRANSITION_ACTION_TOKENS_LEAST, child(field, "action_tokens"))
+    if not math.isfinite(message.reward):
+        raise InvalidField(child(field, "reward"), f"is {message.reward}, must be finite")
+    cached_observation_tokens = (
+        message.cached_observation_tokens if message.HasField("cached_observation_tokens") else None
+    )
+    if cached_observation_tokens is not None:
+        at_least(
+            cached_observation_tokens,
+            bounds.TRANSITION_CACHED_OBSERVATION_TOKENS_LEAST,
+            child(field, "cached_observation_tokens"),
+        )
+    return Transition(
+        observation_tokens=message.observation_tokens,
+        action_tokens=message.action_tokens,
+        reward=message.reward,
+        metrics=finite_map(message.metrics, child(field, "metrics")),
+        stop_reason=message.stop_reason,
+        observation=stored_array_from_v1(message.observation, child(field, "observation"))
+        if message.HasField("observation")
+        else None,
+        action=stored_array_from_v1(message.action, child(field, "action")) if message.HasField("action") else None,
+        action_logprobs=stored_array_from_v1(message.action_logprobs, child(field, "action_logprobs"))
+        if message.HasField("action_logprobs")
+        else None,
+        cached_observation_tokens=cached_observation_tokens,
+    )
+
+
+def trajectory_to_v1(value: Trajectory) -> evaluation_pb2.Trajectory:
+    """Encode: One rollout: its turns in order."""
+    return evaluation_pb2.Trajectory(
+        transitions=[transition_to_v1(item) for item in value.transitions],
+        final_reward=value.final_reward,
+        metrics={unicode_text(key): item for key, item in value.metrics.items()},
+    )
+
+
+def trajectory_from_v1(message: evaluation_pb2.Trajectory, field: str = "") -> Trajectory:
+    """Decode: One rollout: its turns in order.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not math.isfinite(message.final_reward):
+        raise InvalidField(child(field, "final_reward"), f"is {message.final_reward}, must be finite")
+    return Trajectory(
+        transitions=each_decoded(transition_from_v1, message.transitions, child(field, "transitions")),
+        final_reward=message.final_reward,
+        metrics=finite_map(message.metrics, child(field, "metrics")),
+    )
+
+
+def trajectory_group_to_v1(value: TrajectoryGroup) -> evaluation_pb2.TrajectoryGroup:
+    """Encode: Rollouts of one problem, to be compared with each other."""
+    return evaluation_pb2.TrajectoryGroup(
+        trajectories=[trajectory_to_v1(item) for item in value.trajectories],
+        tags=[unicode_text(item) for item in value.tags],
+    )
+
+
+def trajectory_group_from_v1(message: evaluation_pb2.TrajectoryGroup, field: str = "") -> TrajectoryGroup:
+    """Decode: Rollouts of one problem, to be compared with each other.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return TrajectoryGroup(
+        trajectories=each_decoded(trajectory_from_v1, message.trajectories, child(field, "trajectories")),
+        tags=tuple(message.tags),
+    ).checked(field)
+
+
 def sampled_item_to_v1(value: SampledItem) -> models_pb2.SampledItem:
     """Encode: What became of an item."""
     return models_pb2.SampledItem(
@@ -1189,6 +1849,7 @@ def sample_answer_to_v1(value: SampleAnswer) -> models_pb2.SampleResponse:
     return models_pb2.SampleResponse(
         items=[sampled_item_to_v1(item) for item in value.items],
         model_fingerprint=value.model_fingerprint,
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1201,6 +1862,7 @@ def sample_answer_from_v1(message: models_pb2.SampleResponse, field: str = "") -
     return SampleAnswer(
         items=each_decoded(sampled_item_from_v1, message.items, child(field, "items")),
         model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1229,6 +1891,7 @@ def logprobs_answer_to_v1(value: LogprobsAnswer) -> models_pb2.ComputeLogprobsRe
     return models_pb2.ComputeLogprobsResponse(
         sequences=[sequence_logprobs_to_v1(item) for item in value.sequences],
         model_fingerprint=unicode_text(value.model_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1241,6 +1904,7 @@ def logprobs_answer_from_v1(message: models_pb2.ComputeLogprobsResponse, field: 
     return LogprobsAnswer(
         sequences=each_decoded(sequence_logprobs_from_v1, message.sequences, child(field, "sequences")),
         model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1271,6 +1935,7 @@ def forward_answer_to_v1(value: ForwardAnswer) -> models_pb2.ForwardResponse:
     return models_pb2.ForwardResponse(
         outputs=[forward_output_to_v1(item) for item in value.outputs],
         model_fingerprint=unicode_text(value.model_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
     )
 
 
@@ -1283,6 +1948,7 @@ def forward_answer_from_v1(message: models_pb2.ForwardResponse, field: str = "")
     return ForwardAnswer(
         outputs=each_decoded(forward_output_from_v1, message.outputs, child(field, "outputs")),
         model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -1322,6 +1988,8 @@ def worker_info_to_v1(value: WorkerInfo) -> worker_pb2.WorkerInfo:
         started_unix_ns=value.started_unix_ns,
         log_id=unicode_text(value.log_id),
         last_sequence=value.last_sequence,
+        usage=[model_usage_to_v1(item) for item in value.usage],
+        prices=[model_price_to_v1(item) for item in value.prices],
     )
 
 
@@ -1347,6 +2015,8 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo, field: str = "") -> Work
         started_unix_ns=message.started_unix_ns,
         log_id=message.log_id,
         last_sequence=message.last_sequence,
+        usage=each_decoded(model_usage_from_v1, message.usage, child(field, "usage")),
+        prices=each_decoded(model_price_from_v1, message.prices, child(field, "prices")),
     )
 
 
@@ -1361,4 +2031,53 @@ def drain_report_from_v1(message: worker_pb2.DrainResponse, field: str = "") -> 
     """Decode: The answer to Drain; the process ends after it."""
     return DrainReport(
         interrupted=tuple(message.interrupted),
+    )
+
+
+def server_engine_to_v1(value: ServerEngine) -> types_pb2.ServerEngine:
+    """Encode: The program that serves a model, as far as its server says."""
+    return types_pb2.ServerEngine(
+        name=unicode_text(value.name),
+        version=unicode_text(value.version),
+        fingerprint=unicode_text(value.fingerprint),
+    )
+
+
+def server_engine_from_v1(message: types_pb2.ServerEngine, field: str = "") -> ServerEngine:
+    """Decode: The program that serves a model, as far as its server says."""
+    return ServerEngine(
+        name=message.name,
+        version=message.version,
+        fingerprint=message.fingerprint,
+    )
+
+
+def model_price_to_v1(value: ModelPrice) -> worker_pb2.ModelPrice:
+    """Encode: What tokens of the models of a pattern cost, a million of each, in the operator's currency."""
+    return worker_pb2.ModelPrice(
+        pattern=unicode_text(value.pattern),
+        prompt=value.prompt,
+        output=value.output,
+        cached=value.cached,
+    )
+
+
+def model_price_from_v1(message: worker_pb2.ModelPrice, field: str = "") -> ModelPrice:
+    """Decode: What tokens of the models of a pattern cost, a million of each, in the operator's currency.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not math.isfinite(message.prompt):
+        raise InvalidField(child(field, "prompt"), f"is {message.prompt}, must be finite")
+    if not math.isfinite(message.output):
+        raise InvalidField(child(field, "output"), f"is {message.output}, must be finite")
+    cached = message.cached if message.HasField("cached") else None
+    if cached is not None and not math.isfinite(cached):
+        raise InvalidField(child(field, "cached"), f"is {cached}, must be finite")
+    return ModelPrice(
+        pattern=message.pattern,
+        prompt=message.prompt,
+        output=message.output,
+        cached=cached,
     )

@@ -9,11 +9,13 @@ import numpy as np
 
 from crucible_bridge.codec.bulk import Pieces, stored_from_v1, tensors_at, vector_from_v1
 from crucible_bridge.codec.fields import entry
+from crucible_bridge.codec.generated import usage_from_v1, usage_to_v1
 from crucible_bridge.codec.results import fill_metrics, metrics_from_v1, metrics_to_v1
 from crucible_bridge.codec.spans import parsed, plainly, split
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged
+from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged, Usage
 from crucible_bridge.v1 import metrics_pb2 as pb
+from crucible_bridge.v1 import types_pb2
 
 __all__ = [
     "kl_penalty_from_bytes",
@@ -56,14 +58,20 @@ def kl_sample_train_from_bytes(data: bytes) -> KLSampleTrain:
 def kl_post_update_to_bytes(result: KLPostUpdate) -> bytes:
     """Encode the KL of a policy before and after an update."""
     return pb.ComputeKLPostUpdateResponse(
-        metrics=metrics_to_v1(result.metrics), action_tokens=result.action_tokens
+        metrics=metrics_to_v1(result.metrics),
+        action_tokens=result.action_tokens,
+        usage=_usage_to_v1(result.usage),
     ).SerializeToString()
 
 
 def kl_post_update_from_bytes(data: bytes) -> KLPostUpdate:
     """Decode the KL of a policy before and after an update."""
     message = parsed(pb.ComputeKLPostUpdateResponse, data)
-    return KLPostUpdate(metrics=metrics_from_v1(message.metrics, "metrics"), action_tokens=message.action_tokens)
+    return KLPostUpdate(
+        metrics=metrics_from_v1(message.metrics, "metrics"),
+        action_tokens=message.action_tokens,
+        usage=_usage_from_v1(message),
+    )
 
 
 def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
@@ -73,7 +81,9 @@ def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
     # Columns are answered by one.
     tensors = [given.values] if isinstance(given, Ragged) else given
     pieces.add_tensors(pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER, tensors)
-    return pieces.joined(pb.IncorporateKLPenaltyResponse(metrics=metrics_to_v1(result.metrics)))
+    return pieces.joined(
+        pb.IncorporateKLPenaltyResponse(metrics=metrics_to_v1(result.metrics), usage=_usage_to_v1(result.usage))
+    )
 
 
 def kl_penalty_from_bytes(data: bytes) -> KLPenalty:
@@ -91,7 +101,7 @@ def penalty_of(lengths: Sequence[int], data: bytes) -> KLPenalty:
     match result.advantages:
         case [np.ndarray() as values] if len(lengths) != 1 and values.shape == (sum(lengths),):
             advantages = tuple(Ragged(values, np.array(lengths, np.int64)))
-            return KLPenalty(metrics=result.metrics, advantages=advantages)
+            return KLPenalty(metrics=result.metrics, advantages=advantages, usage=result.usage)
     found = [array.shape for array in result.advantages]
     if found and found != [(length,) for length in lengths]:
         raise InvalidField("advantages", f"are {len(found)} arrays that do not fit the {len(lengths)} data")
@@ -101,10 +111,20 @@ def penalty_of(lengths: Sequence[int], data: bytes) -> KLPenalty:
 def _kl_penalty(data: bytes) -> KLPenalty:
     number = pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER
     spans, rest = split(data, (0, len(data)), (number,))
+    message = parsed(pb.IncorporateKLPenaltyResponse, rest)
     return KLPenalty(
-        metrics=metrics_from_v1(parsed(pb.IncorporateKLPenaltyResponse, rest).metrics, "metrics"),
+        metrics=metrics_from_v1(message.metrics, "metrics"),
         advantages=tuple(tensors_at(data, spans[number], "advantages", decode=stored_from_v1)),
+        usage=_usage_from_v1(message),
     )
+
+
+def _usage_to_v1(usage: Usage | None) -> types_pb2.Usage | None:
+    return None if usage is None else usage_to_v1(usage)
+
+
+def _usage_from_v1(message: pb.ComputeKLPostUpdateResponse | pb.IncorporateKLPenaltyResponse) -> Usage | None:
+    return usage_from_v1(message.usage, "usage") if message.HasField("usage") else None
 
 
 def mean_nll_to_bytes(result: MeanNLL) -> bytes:

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _COUNTS = ("trajectories_per_group", "transitions_per_trajectory", "action_tokens", "observation_tokens")
+_CACHED = "cached_observation_tokens"
 _REWARDS = ("rewards", "final_rewards")
 _METRICS = ("transition_metrics", "trajectory_metrics")
 _PRESENT = ("transition_metric_present", "trajectory_metric_present")
@@ -60,6 +61,9 @@ def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> by
     columns = Pieces()
     for name in (*_COUNTS, *_REWARDS):
         columns.add_tensors(fields[name].number, [as_array(getattr(batch, name), field=f"batch.{name}")])
+    if batch.cached_observation_tokens is not None:
+        array = as_array(batch.cached_observation_tokens, field=f"batch.{_CACHED}")
+        columns.add_tensors(fields[_CACHED].number, [array])
     for name in (*_METRICS, *_PRESENT):
         for key, array in getattr(batch, name).items():
             path = entry(f"batch.{name}", key)
@@ -85,6 +89,8 @@ def trajectory_metrics_request_from_bytes(data: bytes) -> TrajectoryMetricsReque
     batch = message.batch
     columns: dict[str, Any] = {name: _integers(batch, name, f"batch.{name}") for name in _COUNTS}
     columns |= {name: _vector(batch, name, f"batch.{name}") for name in _REWARDS}
+    if batch.HasField(_CACHED):
+        columns[_CACHED] = _integers(batch, _CACHED, f"batch.{_CACHED}")
     columns |= {name: _map_from_v1(getattr(batch, name), f"batch.{name}", vector_from_v1) for name in _METRICS}
     columns |= {name: _map_from_v1(getattr(batch, name), f"batch.{name}", _flags) for name in _PRESENT}
     return TrajectoryMetricsRequest(

@@ -29,6 +29,7 @@ from crucible_bridge.codec.generated import (
     sampling_params_from_v1,
     sampling_params_to_v1,
     sequence_logprobs_to_v1,
+    usage_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
@@ -44,6 +45,7 @@ from crucible_bridge.types import (
     SampleAnswer,
     SampleItem,
     SampleRequest,
+    Usage,
 )
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
@@ -160,7 +162,7 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
 def sample_answer_to_v1(answer: SampleAnswer, max_bytes: int) -> pb.SampleResponse:
     """Encode continuations into a message of at most so many bytes."""
     items = _within(max_bytes, pb.SampledItem, map(sampled_item_to_v1, answer.items), len(answer.items))
-    return pb.SampleResponse(items=items, model_fingerprint=answer.model_fingerprint)
+    return pb.SampleResponse(items=items, model_fingerprint=answer.model_fingerprint, usage=_usage_to_v1(answer.usage))
 
 
 def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeLogprobsResponse:
@@ -170,6 +172,7 @@ def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeL
             max_bytes, pb.SequenceLogprobs, map(sequence_logprobs_to_v1, answer.sequences), len(answer.sequences)
         ),
         model_fingerprint=answer.model_fingerprint,
+        usage=_usage_to_v1(answer.usage),
     )
 
 
@@ -178,7 +181,12 @@ def forward_answer_to_v1(answer: ForwardAnswer, max_bytes: int) -> pb.ForwardRes
     return pb.ForwardResponse(
         outputs=_within(max_bytes, pb.ForwardOutput, map(forward_output_to_v1, answer.outputs), len(answer.outputs)),
         model_fingerprint=answer.model_fingerprint,
+        usage=_usage_to_v1(answer.usage),
     )
+
+
+def _usage_to_v1(usage: Usage | None) -> types_pb2.Usage | None:
+    return None if usage is None else usage_to_v1(usage)
 
 
 def _limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:

@@ -16,7 +16,7 @@ from crucible_bridge.codec.data import (
 )
 from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
-from crucible_bridge.codec.fields import at_least, child, sendable
+from crucible_bridge.codec.fields import at_least, child, one_of, sendable
 from crucible_bridge.codec.generated import (
     held_accepted_from_v1,
     held_accepted_to_v1,
@@ -40,6 +40,7 @@ from crucible_bridge.types import (
     Question,
     SampledSequence,
     SampleQuestion,
+    bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 from crucible_bridge.v1 import orchestrator_pb2 as pb
@@ -58,7 +59,7 @@ __all__ = [
     "start_to_v1",
 ]
 
-STOP_REASONS = ("stop", "length")
+STOP_REASONS = bounds.ANSWERED_SEQUENCE_STOP_REASON_ONE_OF
 """Why a continuation can have ended."""
 
 
@@ -212,6 +213,9 @@ def _sequence_to_v1(sequence: SampledSequence) -> pb.AnsweredSequence:
         logprobs=logprobs,
         stop_reason=sequence.stop_reason,
         output_tokens=sequence.token_count,
+        prompt_tokens=sequence.prompt_tokens,
+        cached_prompt_tokens=sequence.cached_prompt_tokens,
+        reasoning_tokens=sequence.reasoning_tokens,
     )
 
 
@@ -227,18 +231,26 @@ def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequen
         logprobs = tuple(_floats_from_v1(message.logprobs, child(field, "logprobs")).tolist())
         if tokens and len(logprobs) != len(tokens):
             raise InvalidField(child(field, "logprobs"), f"has {len(logprobs):,} values for {len(tokens):,} tokens")
-    if message.stop_reason not in STOP_REASONS:
-        raise InvalidField(child(field, "stop_reason"), f"is {message.stop_reason[:60]!r}, not stop or length")
-    count = message.output_tokens if message.HasField("output_tokens") else None
-    if count is not None:
-        at_least(count, 0, child(field, "output_tokens"))
+    one_of(message.stop_reason, STOP_REASONS, child(field, "stop_reason"))
     return SampledSequence(
         text=message.text.decode(errors="replace"),
         tokens=tokens,
         logprobs=logprobs,
         stop_reason=message.stop_reason,
-        token_count=count,
+        token_count=_count(message, "output_tokens", field),
+        prompt_tokens=_count(message, "prompt_tokens", field),
+        cached_prompt_tokens=_count(message, "cached_prompt_tokens", field),
+        reasoning_tokens=_count(message, "reasoning_tokens", field),
     )
+
+
+def _count(message: pb.AnsweredSequence, name: str, field: str) -> int | None:
+    """A number of tokens, where it is told."""
+    if not message.HasField(name):
+        return None
+    count: int = getattr(message, name)
+    at_least(count, 0, child(field, name))
+    return count
 
 
 def _floats_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:

@@ -6,8 +6,9 @@ from crucible_bridge.codec.fields import child
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
 from crucible_bridge.v1 import evaluation_pb2 as pb
+from crucible_bridge.v1 import grading_pb2
 
-__all__ = ["compared", "plan"]
+__all__ = ["call_test", "compared", "criteria", "input_output_tests", "plan"]
 
 
 def plan(message: pb.EvaluationPlan, field: str) -> None:
@@ -41,3 +42,40 @@ def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:
         if evaluation_id in seen:
             raise InvalidField(f"{path}[{index}]", "comes twice")
         seen.add(evaluation_id)
+
+
+def call_test(message: grading_pb2.CallTest, field: str) -> None:
+    """Refuse a call of no function, or without the value that is right.
+
+    Raises:
+        InvalidField: one of them is blank.
+    """
+    for name, text in (("function", message.function), ("expected_json", message.expected_json)):
+        _not_blank(text, child(field, name))
+
+
+def input_output_tests(message: grading_pb2.InputOutputTests, field: str) -> None:
+    """Refuse tests of which there are none.
+
+    Raises:
+        InvalidField: the text is blank.
+    """
+    _not_blank(message.json, child(field, "json"))
+
+
+def criteria(message: grading_pb2.GradeRubricRequest, field: str) -> None:
+    """Refuse criteria that a judge could not tell apart.
+
+    Raises:
+        InvalidField: two have the same name.
+    """
+    path, seen = child(field, "criteria"), set[str]()
+    for index, criterion in enumerate(message.criteria):
+        if criterion.name in seen:
+            raise InvalidField(f"{path}[{index}].name", f"is {criterion.name!r}, as another one's is")
+        seen.add(criterion.name)
+
+
+def _not_blank(text: str, field: str) -> None:
+    if not text.strip():
+        raise InvalidField(field, "is empty")

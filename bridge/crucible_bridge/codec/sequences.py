@@ -25,6 +25,8 @@ def sampled_sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
         stop_reason=sequence.stop_reason,
         output_tokens=sequence.output_tokens,
         prompt_tokens=sequence.prompt_tokens,
+        cached_prompt_tokens=sequence.cached_prompt_tokens,
+        reasoning_tokens=sequence.reasoning_tokens,
     )
 
 
@@ -47,4 +49,6 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
         stop_reason=message.stop_reason,
         token_count=None if message.output_tokens == tokens.size else message.output_tokens,
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
+        cached_prompt_tokens=message.cached_prompt_tokens if message.HasField("cached_prompt_tokens") else None,
+        reasoning_tokens=message.reasoning_tokens if message.HasField("reasoning_tokens") else None,
     )

@@ -7,6 +7,7 @@ from crucible_bridge.codec.generated import (
     backend_info_to_v1,
     drain_report_from_v1,
     drain_report_to_v1,
+    model_usage_to_v1,
     worker_info_from_v1,
     worker_info_to_v1,
 )
@@ -31,3 +32,5 @@ def worker_load_onto_v1(load: WorkerLoad, message: worker_pb2.WorkerInfo) -> Non
     message.calls = load.calls
     message.draining = load.draining
     message.last_sequence = load.last_sequence
+    del message.usage[:]
+    message.usage.extend(map(model_usage_to_v1, load.usage))

@@ -1,200 +1,62 @@
 """The frozen vocabulary of the bridge: what crosses it, in Python. Nothing here knows the wire."""
 
-from crucible_bridge.types import generated
+# ruff: noqa: F403 - all that each module has is public, and listed there
+
+from crucible_bridge.types import (
+    code,
+    data,
+    generated,
+    grading,
+    hub,
+    metrics,
+    model_calls,
+    models,
+    orchestrator,
+    ragged,
+    requests,
+    results,
+    rollouts,
+    rubric,
+    trajectories,
+    transcripts,
+    worker,
+)
 from crucible_bridge.types.bounds import (
     COMPARE_EVALUATIONS_REQUEST_EVALUATION_IDS_MAX_COUNT as MAX_COMPARED_EVALUATIONS,
 )
-from crucible_bridge.types.code import Assertions, CodeItem, CodeTest, ExtractCodeRequest, GradeCodeRequest
-from crucible_bridge.types.data import (
-    Array,
-    BuiltinDataset,
-    ChatMessage,
-    Conversation,
-    Dataset,
-    DatasetSource,
-    Datum,
-    Dtype,
-    ImageAssetChunk,
-    ImageChunk,
-    InlineDataset,
-    JsonlDataset,
-    ModelInput,
-    ModelInputChunk,
-    Sample,
-    Tensor,
-    TokensChunk,
-)
-from crucible_bridge.types.generated import *  # noqa: F403 - all that it has is public, and listed there
-from crucible_bridge.types.grading import (
-    BoxedForm,
-    ChoiceScorer,
-    ExactComparison,
-    ExtractAnswerRequest,
-    FormatScorer,
-    GradeItem,
-    GradeMathRequest,
-    JsonSchemaForm,
-    MarksForm,
-    ScoreOptions,
-    Scorer,
-    ScoreRequest,
-    TextScorer,
-    TextScorerKind,
-)
-from crucible_bridge.types.hub import HubDataset, format_hub, parse_hub
-from crucible_bridge.types.metrics import (
-    ClassificationMetricsRequest,
-    DPOMetricsRequest,
-    KLPenalty,
-    KLPenaltyRequest,
-    KLPostUpdateRequest,
-    KLSampleTrain,
-    KLSampleTrainRequest,
-    LogprobSource,
-    MeanNLLRequest,
-    PassAtKRequest,
-    SamplingClientMetricsRequest,
-    TrajectoryMetricsRequest,
-)
-from crucible_bridge.types.model_calls import ForwardRequest, LogprobsRequest, SampleItem, SampleRequest
-from crucible_bridge.types.models import (
-    LOCAL_DTYPES,
-    EmbeddedModel,
-    LocalModel,
-    ModelRef,
-    OpenAIModel,
-    OrchestratorModel,
-    SampledSequence,
-    TinkerModel,
-    format_model,
-    parse_model,
-)
-from crucible_bridge.types.orchestrator import (
-    Answer,
-    Forwarded,
-    ForwardQuestion,
-    HeldStart,
-    LogprobsQuestion,
-    OrchestratorCall,
-    Question,
-    SampleQuestion,
-)
-from crucible_bridge.types.ragged import Ragged
-from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec, Goal, Record, ReportFormat
-from crucible_bridge.types.results import EvaluationState, Metrics, Verdict
-from crucible_bridge.types.rollouts import MAX_GROUP_BYTES, Trajectory, TrajectoryGroup, Transition
-from crucible_bridge.types.rubric import (
-    DEFAULT_JUDGE_SAMPLING,
-    MAX_CRITERION_CHARS,
-    MAX_CRITERION_NAME_CHARS,
-    MAX_CRITERION_SCORE,
-    GradeRubricRequest,
-    RubricCriterion,
-    RubricItem,
-)
-from crucible_bridge.types.trajectories import TrajectoryBatch
-from crucible_bridge.types.transcripts import SamplePrompt, TokenPrompt, Turn
-from crucible_bridge.types.worker import WorkerLoad
+from crucible_bridge.types.code import *
+from crucible_bridge.types.data import *
+from crucible_bridge.types.generated import *
+from crucible_bridge.types.grading import *
+from crucible_bridge.types.hub import *
+from crucible_bridge.types.metrics import *
+from crucible_bridge.types.model_calls import *
+from crucible_bridge.types.models import *
+from crucible_bridge.types.orchestrator import *
+from crucible_bridge.types.ragged import *
+from crucible_bridge.types.requests import *
+from crucible_bridge.types.results import *
+from crucible_bridge.types.rollouts import *
+from crucible_bridge.types.rubric import *
+from crucible_bridge.types.trajectories import *
+from crucible_bridge.types.transcripts import *
+from crucible_bridge.types.worker import *
 
-__all__ = [
-    "DEFAULT_JUDGE_SAMPLING",
-    "LOCAL_DTYPES",
-    "MAX_COMPARED_EVALUATIONS",
-    "MAX_CRITERION_CHARS",
-    "MAX_CRITERION_NAME_CHARS",
-    "MAX_CRITERION_SCORE",
-    "MAX_GROUP_BYTES",
-    "Answer",
-    "Array",
-    "Assertions",
-    "BoxedForm",
-    "BuiltinDataset",
-    "ChatMessage",
-    "ChoiceScorer",
-    "ClassificationMetricsRequest",
-    "CodeItem",
-    "CodeTest",
-    "Conversation",
-    "DPOMetricsRequest",
-    "Dataset",
-    "DatasetSource",
-    "Datum",
-    "Dtype",
-    "EmbeddedModel",
-    "EvaluationState",
-    "EvaluatorKind",
-    "EvaluatorSpec",
-    "ExactComparison",
-    "ExtractAnswerRequest",
-    "ExtractCodeRequest",
-    "FormatScorer",
-    "ForwardQuestion",
-    "ForwardRequest",
-    "Forwarded",
-    "Goal",
-    "GradeCodeRequest",
-    "GradeItem",
-    "GradeMathRequest",
-    "GradeRubricRequest",
-    "HeldStart",
-    "HubDataset",
-    "ImageAssetChunk",
-    "ImageChunk",
-    "InlineDataset",
-    "JsonSchemaForm",
-    "JsonlDataset",
-    "KLPenalty",
-    "KLPenaltyRequest",
-    "KLPostUpdateRequest",
-    "KLSampleTrain",
-    "KLSampleTrainRequest",
-    "LocalModel",
-    "LogprobSource",
-    "LogprobsQuestion",
-    "LogprobsRequest",
-    "MarksForm",
-    "MeanNLLRequest",
-    "Metrics",
-    "ModelInput",
-    "ModelInputChunk",
-    "ModelRef",
-    "OpenAIModel",
-    "OrchestratorCall",
-    "OrchestratorModel",
-    "PassAtKRequest",
-    "Question",
-    "Ragged",
-    "Record",
-    "ReportFormat",
-    "RubricCriterion",
-    "RubricItem",
-    "Sample",
-    "SampleItem",
-    "SamplePrompt",
-    "SampleQuestion",
-    "SampleRequest",
-    "SampledSequence",
-    "SamplingClientMetricsRequest",
-    "ScoreOptions",
-    "ScoreRequest",
-    "Scorer",
-    "Tensor",
-    "TextScorer",
-    "TextScorerKind",
-    "TinkerModel",
-    "TokenPrompt",
-    "TokensChunk",
-    "Trajectory",
-    "TrajectoryBatch",
-    "TrajectoryGroup",
-    "TrajectoryMetricsRequest",
-    "Transition",
-    "Turn",
-    "Verdict",
-    "WorkerLoad",
-    "format_hub",
-    "format_model",
-    "parse_hub",
-    "parse_model",
-]
+__all__ = ["MAX_COMPARED_EVALUATIONS"]
+__all__ += code.__all__
+__all__ += data.__all__
 __all__ += generated.__all__
+__all__ += grading.__all__
+__all__ += hub.__all__
+__all__ += metrics.__all__
+__all__ += model_calls.__all__
+__all__ += models.__all__
+__all__ += orchestrator.__all__
+__all__ += ragged.__all__
+__all__ += requests.__all__
+__all__ += results.__all__
+__all__ += rollouts.__all__
+__all__ += rubric.__all__
+__all__ += trajectories.__all__
+__all__ += transcripts.__all__
+__all__ += worker.__all__

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
     import numpy as np
 
     from crucible_bridge.types.data import Dataset, Sample
+    from crucible_bridge.types.grading import GradeItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
     from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec
     from crucible_bridge.types.results import EvaluationState, Verdict
     from crucible_bridge.types.rollouts import TrajectoryGroup
+    from crucible_bridge.types.rubric import RubricCriterion, RubricItem
     from crucible_bridge.types.transcripts import SamplePrompt, Turn
 
 __all__ = [
     "BackendInfo",
     "BatchLimits",
     "CallTest",
+    "ChoiceScorer",
     "CodeGrades",
     "CodeLimits",
     "CompareRequest",
@@ -39,6 +42,8 @@ __all__ = [
     "ForwardAnswer",
     "ForwardOutput",
     "Grade",
+    "GradeMathRequest",
+    "GradeRubricRequest",
     "HeldAccepted",
     "HeldEnded",
     "InputOutputTests",
@@ -49,6 +54,8 @@ __all__ = [
     "MathPolicy",
     "MeanNLL",
     "MetricSeries",
+    "ModelPrice",
+    "ModelUsage",
     "NumericScorer",
     "OutputComparison",
     "PairedComparison",
@@ -66,8 +73,10 @@ __all__ = [
     "SamplingParams",
     "SequenceLogprobs",
     "SeriesPoint",
+    "ServerEngine",
     "StdioTest",
     "TruncatedPart",
+    "Usage",
     "WorkerInfo",
 ]
 
@@ -84,6 +93,44 @@ class Problem:
     """Path of the offending field, where one is: data[3].loss_fn_inputs["mask"]."""
     retryable: bool = False
     """Whether the same call may succeed later."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What models took and gave, in tokens, as their backends report it.
+
+    Retried calls count as far as they were answered. A number is absent where no backend reports it, which is not 0.
+    Where some calls report it and others do not, it is the sum over those that do.
+    """
+
+    prompt_tokens: int | None = None
+    """Tokens that the model read. The prompt of one call counts once, however many continuations it has."""
+    cached_prompt_tokens: int | None = None
+    """Those of them that the backend took from its cache."""
+    reasoning_tokens: int | None = None
+    """Those of `output_tokens` that were reasoning."""
+    output_tokens: int | None = None
+    """Tokens that the model generated."""
+    calls: int = 0
+    """Calls that were answered."""
+    unreported_calls: int = 0
+    """Those of them whose prompt or output was not reported: the numbers above are lower bounds where there are any."""
+    cost: float | None = None
+    """What the worker's price table makes of it, in the table's currency; None where the table has no price for the
+    model. Cached tokens that are not reported cost what others do.
+    """
+    judges: tuple[ModelUsage, ...] = ()
+    """The same of each further model, such as a judge. None of it is part of the numbers above."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """What one model took and gave."""
+
+    model: str
+    """Which: "openai:SERVER/MODEL", "local:PATH"."""
+    usage: Usage
+    """Of it alone."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +219,8 @@ class EvaluatorResult:
     """Those with verdict ERROR."""
     n_truncated: int = 0
     """Those whose output was cut at max_tokens or a full context, whatever their verdict."""
+    usage: Usage | None = None
+    """Over its samples, of all attempts, each in its last run. Absent where no model was queried."""
     problem: Problem | None = None
     """Why it failed, where it did: MISSING_CLIENT, TOO_MANY_UNSCORED, EVALUATOR_FAILED, ...; the others stand."""
 
@@ -222,6 +271,8 @@ class SampleResult:
     """The transcript, in order, of samples with more than one answer, with rewards, or with further models:
     rollouts, environments, judges. One question and its answer are `prompt` and `output`.
     """
+    usage: Usage | None = None
+    """What it took and gave in its last run. Absent where no model was queried, or where an earlier release ran it."""
     truncated: tuple[TruncatedPart, ...] = ()
     """What of sample, prompt and turns is not there whole; empty where everything is."""
 
@@ -276,6 +327,12 @@ class Evaluation:
     """Attempts so far, from 1: each has one owner."""
     last_sequence: int = 0
     """Sequence of its last event: where to watch on from."""
+    usage: Usage | None = None
+    """Over all evaluators, judges by model, as its last attempt left it. Absent during the first one, and where no
+    model was queried.
+    """
+    engine: ServerEngine | None = None
+    """Which program served the model, asked once an attempt; None as usage is, and where the server does not say."""
     problem: Problem | None = None
     """Why it FAILED (NO_EVALUATOR_FINISHED, STALLED, MODEL_REFUSED, NO_SUCH_FILE, DATASET_CHANGED, ...) or was
     CANCELLED (CANCELLED with the caller's reason as message, DEADLINE_EXCEEDED, RETENTION).
@@ -602,6 +659,16 @@ class NumericScorer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceScorer:
+    """Options of choices."""
+
+    choices: tuple[str, ...]
+    """One or more, at most max_choices (GetInfo), in order; letters A, B, ... stand for them. None blank, no two the
+    same.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OutputComparison:
     """How a program's output is compared with what is expected."""
 
@@ -689,6 +756,24 @@ class ExtractedProgram:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Bounds of a batch.
+
+    The worker's defaults stand in WorkerInfo.limits under the names given here.
+    """
+
+    concurrency: int | None = None
+    """Items in flight at once, up to max_concurrency; default_concurrency if None."""
+    deadline_ms: int | None = None
+    """For the whole batch in milliseconds, from receipt, loading the model included; unbounded if None. Items that
+    have no answer by then get the problem DEADLINE_EXCEEDED, the others keep theirs. gRPC's own deadline ends the
+    call with nothing: let it be later.
+    """
+    item_timeout_ms: int | None = None
+    """One item's time in milliseconds, its retries included; default_sample_timeout_seconds if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CriterionScore:
     """What a judge said of one criterion."""
 
@@ -732,24 +817,8 @@ class RubricGrades:
     """Of all items."""
     judge_fingerprint: str = ""
     """Content of the judge's checkpoint, as its backend tells."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Bounds of a batch.
-
-    The worker's defaults stand in WorkerInfo.limits under the names given here.
-    """
-
-    concurrency: int | None = None
-    """Items in flight at once, up to max_concurrency; default_concurrency if None."""
-    deadline_ms: int | None = None
-    """For the whole batch in milliseconds, from receipt, loading the model included; unbounded if None. Items that
-    have no answer by then get the problem DEADLINE_EXCEEDED, the others keep theirs. gRPC's own deadline ends the
-    call with nothing: let it be later.
-    """
-    item_timeout_ms: int | None = None
-    """One item's time in milliseconds, its retries included; default_sample_timeout_seconds if None."""
+    usage: Usage | None = None
+    """Of the judge, over all items, items without a judgement included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -776,6 +845,8 @@ class SampleAnswer:
     """One per item, in their order."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the whole batch, items without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -798,6 +869,8 @@ class LogprobsAnswer:
     """One per sequence, in their order."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the whole batch, items without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -822,6 +895,8 @@ class ForwardAnswer:
     """One per datum, in their order."""
     model_fingerprint: str = ""
     """Content of the checkpoint, as its backend tells."""
+    usage: Usage | None = None
+    """Of the whole batch, items without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -832,6 +907,8 @@ class KLPostUpdate:
     """Nats per action token."""
     action_tokens: int
     """Tokens that counted."""
+    usage: Usage | None = None
+    """Of the model, where one was queried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -890,6 +967,12 @@ class WorkerInfo:
     """Identity of the journal's event log."""
     last_sequence: int = 0
     """Sequence of the log's last event."""
+    usage: tuple[ModelUsage, ...] = ()
+    """What evaluations and calls took of each model since this worker started, judges among them; at most 256
+    models, the rest together without a name.
+    """
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost, in the worker's order: the first pattern that fits a model counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -898,6 +981,32 @@ class DrainReport:
 
     interrupted: tuple[str, ...] = ()
     """Evaluations that this drain interrupts; StartEvaluation at another worker goes on with them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEngine:
+    """The program that serves a model, as far as its server says."""
+
+    name: str = ""
+    """"vllm", "llama.cpp", or what the server's header says; empty where it says nothing."""
+    version: str = ""
+    """Its version, likewise."""
+    fingerprint: str = ""
+    """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrice:
+    """What tokens of the models of a pattern cost, a million of each, in the operator's currency."""
+
+    pattern: str = ""
+    """Of models as they are written: "openai:lab/gpt-*"."""
+    prompt: float = 0.0
+    """Tokens of prompts."""
+    output: float = 0.0
+    """Generated tokens."""
+    cached: float | None = None
+    """Tokens of prompts that came from the backend's cache; what others cost if None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -958,6 +1067,16 @@ class PlannedEvaluation:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradeMathRequest:
+    """Math answers to grade."""
+
+    items: tuple[GradeItem, ...]
+    """One or more, at most max_grading_items (GetInfo)."""
+    policy: MathPolicy = MathPolicy()
+    """What counts as equivalent; all defaults if absent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StdioTest:
     """A program's input and output.
 
@@ -991,3 +1110,23 @@ class InputOutputTests:
     """
     comparison: OutputComparison = OutputComparison()
     """How outputs are compared; not those of calls."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradeRubricRequest:
+    """Responses for a judge."""
+
+    judge: ModelRef
+    """The model that judges; required. Any of the worker's: none that an orchestrator holds."""
+    items: tuple[RubricItem, ...]
+    """One or more, at most max_grading_items (GetInfo)."""
+    criteria: tuple[RubricCriterion, ...]
+    """One or more, at most max_rubric_criteria (GetInfo)."""
+    threshold: float = 0.5
+    """A score from here on is CORRECT, one below it PARTIAL, and 0 is INCORRECT. In [0, 1]; 0.5 if absent."""
+    sampling: SamplingParams = SamplingParams(max_tokens=1_024)
+    """How the judge is sampled. If absent, its likeliest judgement of at most 1,024 tokens, thoughts included."""
+    renderer: str = "auto"
+    """How the judge is asked: the option `renderer` of evaluators; "auto" if empty."""
+    limits: BatchLimits = BatchLimits()
+    """Bounds, as of ModelService."""

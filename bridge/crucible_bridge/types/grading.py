@@ -6,16 +6,14 @@ import dataclasses
 import enum
 from typing import Literal
 
-from crucible_bridge.types.generated import MathPolicy, NumericScorer, RegexScorer
+from crucible_bridge.types.generated import ChoiceScorer, NumericScorer, RegexScorer
 
 __all__ = [
     "BoxedForm",
-    "ChoiceScorer",
     "ExactComparison",
     "ExtractAnswerRequest",
     "FormatScorer",
     "GradeItem",
-    "GradeMathRequest",
     "JsonSchemaForm",
     "MarksForm",
     "ScoreOptions",
@@ -45,16 +43,6 @@ class GradeItem:
     def text(self) -> str:
         """What the model said, whichever way it is given; empty where it is not."""
         return (self.answer if self.response is None else self.response) or ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GradeMathRequest:
-    """Asks whether answers equal their targets, as mathematics."""
-
-    items: tuple[GradeItem, ...]
-    """One or more."""
-    policy: MathPolicy = MathPolicy()
-    """What counts as equivalent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +86,6 @@ class TextScorer:
     """As what `exact_match` compares; the others compare texts."""
     ordered_lists: bool = False
     """Of lists: the order of elements counts, and how often each occurs."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceScorer:
-    """The letter or the text of a choice."""
-
-    choices: tuple[str, ...]
-    """In order; letters A, B, ... stand for them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

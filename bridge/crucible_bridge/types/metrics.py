@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.types.data import Datum
+from crucible_bridge.types.generated import Usage
 from crucible_bridge.types.models import ModelRef
 from crucible_bridge.types.results import Metrics
 from crucible_bridge.types.trajectories import TrajectoryBatch
@@ -177,3 +178,5 @@ class KLPenalty:
     """`kl_policy_base`: nats per action token."""
     advantages: Arrays
     """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty where the penalty is undefined."""
+    usage: Usage | None = None
+    """Of the model, where one was queried."""

@@ -7,6 +7,7 @@ import difflib
 import re
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import bounds
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-LOCAL_DTYPES = ("float32", "bfloat16", "float16")
+LOCAL_DTYPES = bounds.LOCAL_MODEL_DTYPE_ONE_OF
 """Element types that a local model can be asked in."""
 
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
@@ -245,6 +246,10 @@ class SampledSequence:
     """Generated tokens, where a server counts them without telling their ids; None where `tokens` tells it."""
     prompt_tokens: int | None = None
     """Tokens of the prompt, where a server counted what it was asked in words; None elsewhere."""
+    cached_prompt_tokens: int | None = None
+    """Those of the prompt's tokens that the backend took from its cache; None where it does not report them."""
+    reasoning_tokens: int | None = None
+    """Those of the generated tokens that were reasoning; None where the backend does not report them."""
 
     @property
     def output_tokens(self) -> int:

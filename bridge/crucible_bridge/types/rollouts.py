@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class Transition:
     action_logprobs: np.ndarray | None = None
     """Log-probability of each token of `action` under the model that generated it, nats, float32; None where there are
     none."""
+    cached_observation_tokens: int | None = None
+    """Those of `observation_tokens` that the model's backend took from its cache; None where it reports none."""
 
     @classmethod
     def of(
@@ -69,7 +72,8 @@ class Transition:
         """
         seen = sum(map(_length, observation.chunks))
         counts = {"observation_tokens": seen, "action_tokens": action.output_tokens}
-        found = {"reward": reward, "metrics": metrics or {}, "stop_reason": action.stop_reason}
+        found: dict[str, Any] = {"reward": reward, "metrics": metrics or {}, "stop_reason": action.stop_reason}
+        found["cached_observation_tokens"] = action.cached_prompt_tokens
         if not intermediates:
             return cls(**counts, **found)
         if len(action.tokens) != action.output_tokens:
@@ -92,6 +96,9 @@ class Transition:
         for name in ("observation_tokens", "action_tokens"):
             if not 0 <= (count := getattr(self, name)) <= _MAX_COUNT:
                 raise InvalidField(f"{field}.{name}", f"is {count}, must be within 0 and {_MAX_COUNT:,}")
+        if (cached := self.cached_observation_tokens) is not None and not 0 <= cached <= _MAX_COUNT:
+            path = f"{field}.cached_observation_tokens"
+            raise InvalidField(path, f"is {cached}, must be within 0 and {_MAX_COUNT:,}")
         _check_numbers({"reward": self.reward}, field)
         _check_numbers(self.metrics, f"{field}.metrics")
         _check_texts((self.stop_reason, *self.metrics), field)

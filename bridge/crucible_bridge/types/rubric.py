@@ -7,8 +7,7 @@ import math
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
-from crucible_bridge.types.generated import BatchLimits, SamplingParams
-from crucible_bridge.types.models import ModelRef
+from crucible_bridge.types.generated import GradeRubricRequest, SamplingParams
 from crucible_bridge.types.results import Verdict
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "MAX_CRITERION_CHARS",
     "MAX_CRITERION_NAME_CHARS",
     "MAX_CRITERION_SCORE",
-    "GradeRubricRequest",
     "RubricCriterion",
     "RubricItem",
 ]
@@ -29,7 +27,7 @@ MAX_CRITERION_CHARS = bounds.RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS
 MAX_CRITERION_SCORE = bounds.RUBRIC_CRITERION_MAX_MOST
 """Of an end of its scale, either side of 0: squares of scores have to be numbers."""
 
-DEFAULT_JUDGE_SAMPLING = SamplingParams(max_tokens=1_024)
+DEFAULT_JUDGE_SAMPLING: SamplingParams = GradeRubricRequest.__dataclass_fields__["sampling"].default
 """How a judge is asked where nothing is said: its likeliest judgement, thoughts included."""
 
 
@@ -93,23 +91,3 @@ class RubricItem:
     """What another grader has said: INCORRECT stands, and no judge is asked."""
     replaced: int = 0
     """U+FFFD that stand for bytes that were not UTF-8; responses travel as bytes, and the worker counts."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GradeRubricRequest:
-    """Asks a judge about responses."""
-
-    judge: ModelRef
-    """Who judges."""
-    items: tuple[RubricItem, ...]
-    """One or more."""
-    criteria: tuple[RubricCriterion, ...]
-    """One or more, no two of the same name."""
-    threshold: float = bounds.GRADE_RUBRIC_REQUEST_THRESHOLD_DEFAULT
-    """A score from here on is CORRECT, one below it PARTIAL, and 0 INCORRECT."""
-    sampling: SamplingParams = DEFAULT_JUDGE_SAMPLING
-    """How the judge is sampled."""
-    renderer: str = "auto"
-    """How the judge is asked, as evaluators' option `renderer`."""
-    limits: BatchLimits = BatchLimits()
-    """Bounds."""

@@ -43,6 +43,9 @@ class TrajectoryBatch:
     """Which transitions have a metric, bool; all, where a key is absent."""
     trajectory_metric_present: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Which trajectories have a metric, bool; all, where a key is absent."""
+    cached_observation_tokens: np.ndarray | None = None
+    """Those of each transition's observation tokens that came from the sampler's cache, shape (transitions,), int32 or
+    int64; -1 where it did not report them. None where no transition has them."""
 
     @classmethod
     def of(cls, trajectory_groups: Iterable[Any], tags: Sequence[Sequence[str]] = ()) -> TrajectoryBatch:
@@ -51,7 +54,8 @@ class TrajectoryBatch:
         Args:
             trajectory_groups: each with `trajectories_G`, `final_rewards_G` and `metrics_G`; a trajectory has
                 `transitions`, a transition `ob` (a model input with `length`, or tokens), `ac` (with `tokens`, or
-                tokens), `reward` and `metrics`. A metric that is None counts as absent.
+                tokens), `reward` and `metrics`. A metric that is None counts as absent. Cached tokens are those of
+                `ac.prompt_cache_hit_tokens`, or `cached_observation_tokens` of the transition.
             tags: of each group, or nothing.
 
         Raises:
@@ -77,6 +81,7 @@ class TrajectoryBatch:
             tags=tuple(_tags(each, f"tags[{index}]") for index, each in enumerate(tags)),
             transition_metric_present=present,
             trajectory_metric_present=final_present,
+            cached_observation_tokens=_cached(transitions),
         )
 
     @classmethod
@@ -99,6 +104,7 @@ class TrajectoryBatch:
             tags=tuple(group.tags for group in groups) if any(group.tags for group in groups) else (),
             transition_metric_present=present,
             trajectory_metric_present=final_present,
+            cached_observation_tokens=_cached(transitions),
         )
 
 
@@ -126,6 +132,19 @@ def _columns(rows: Sequence[Mapping[str, Any]], field: str) -> tuple[dict[str, n
 
 def _counts(numbers: Sequence[int]) -> np.ndarray:
     return np.array(numbers, np.int32)
+
+
+def _cached(transitions: Sequence[Any]) -> np.ndarray | None:
+    """Cached tokens of each transition, -1 where it has none; None where none has any."""
+    found = [_cached_of(transition) for transition in transitions]
+    if all(count is None for count in found):
+        return None
+    return _counts([-1 if count is None else count for count in found])
+
+
+def _cached_of(transition: Any) -> int | None:
+    own = getattr(transition, "cached_observation_tokens", None)
+    return getattr(getattr(transition, "ac", None), "prompt_cache_hit_tokens", None) if own is None else own
 
 
 def _numbers(values: Sequence[Any], what: str) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from crucible_bridge.types.generated import ModelUsage
+
 __all__ = ["WorkerLoad"]
 
 
@@ -21,3 +23,5 @@ class WorkerLoad:
     """Whether it is on its way out."""
     last_sequence: int
     """Sequence of the log's last event."""
+    usage: tuple[ModelUsage, ...] = ()
+    """What evaluations and calls took of each model since the worker started."""

@@ -198,7 +198,7 @@ class EvaluateRequest(_message.Message):
     def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
-    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated")
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage")
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +207,7 @@ class EvaluatorResult(_message.Message):
     N_ERRORS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     N_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     evaluator: EvaluatorSpec
     metrics: _types_pb2.Metrics
     n: int
@@ -215,10 +216,11 @@ class EvaluatorResult(_message.Message):
     n_errors: int
     problem: _types_pb2.Problem
     n_truncated: int
-    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint")
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "usage", "engine")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -234,6 +236,8 @@ class Evaluation(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     request: EvaluateRequest
@@ -249,10 +253,12 @@ class Evaluation(_message.Message):
     problem: _types_pb2.Problem
     attempt: int
     model_fingerprint: str
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    engine: _types_pb2.ServerEngine
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ...) -> None: ...
 
 class Transition(_message.Message):
-    __slots__ = ("observation_tokens", "action_tokens", "reward", "metrics", "stop_reason", "observation", "action", "action_logprobs")
+    __slots__ = ("observation_tokens", "action_tokens", "reward", "metrics", "stop_reason", "observation", "action", "action_logprobs", "cached_observation_tokens")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +274,7 @@ class Transition(_message.Message):
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     ACTION_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_OBSERVATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     observation_tokens: int
     action_tokens: int
     reward: float
@@ -276,7 +283,8 @@ class Transition(_message.Message):
     observation: _types_pb2.Tensor
     action: _types_pb2.Tensor
     action_logprobs: _types_pb2.Tensor
-    def __init__(self, observation_tokens: _Optional[int] = ..., action_tokens: _Optional[int] = ..., reward: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop_reason: _Optional[str] = ..., observation: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
+    cached_observation_tokens: int
+    def __init__(self, observation_tokens: _Optional[int] = ..., action_tokens: _Optional[int] = ..., reward: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop_reason: _Optional[str] = ..., observation: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., cached_observation_tokens: _Optional[int] = ...) -> None: ...
 
 class Trajectory(_message.Message):
     __slots__ = ("transitions", "final_reward", "metrics")
@@ -344,7 +352,7 @@ class TruncatedPart(_message.Message):
     def __init__(self, part: _Optional[str] = ..., bytes: _Optional[int] = ..., limit: _Optional[str] = ...) -> None: ...
 
 class SampleResult(_message.Message):
-    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "truncated")
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "usage", "truncated")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -370,6 +378,7 @@ class SampleResult(_message.Message):
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     evaluator: str
     sample_id: str
@@ -389,8 +398,9 @@ class SampleResult(_message.Message):
     sample: Sample
     prompt: SamplePrompt
     turns: _containers.RepeatedCompositeFieldContainer[Turn]
+    usage: _types_pb2.Usage
     truncated: _containers.RepeatedCompositeFieldContainer[TruncatedPart]
-    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ...) -> None: ...
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ...) -> None: ...
 
 class ListEvaluatorsRequest(_message.Message):
     __slots__ = ()

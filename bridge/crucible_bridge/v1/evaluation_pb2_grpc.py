@@ -135,7 +135,8 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Evaluate(self, request, context):
-        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
+        """Evaluates a model to the end, durably: the same request again resumes it.
+        What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
         leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
         it. If its worker dies, a call that waits at another one takes it over.
 
@@ -196,7 +197,7 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvaluation(self, request, context):
-        """Its events until it ends, resumable by sequence; stays open while it is interrupted.
+        """Streams the events of an evaluation until it ends, resumable by sequence; stays open while it is interrupted.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION; and those of TelemetryService.Subscribe.
         """
@@ -205,7 +206,7 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetEvaluation(self, request, context):
-        """As it stands.
+        """An evaluation as it stands.
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
@@ -216,14 +217,14 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListEvaluations(self, request, context):
-        """Several, by page.
+        """Evaluations, newest first, by page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSamples(self, request, context):
-        """What became of its samples, by page.
+        """What became of the samples of an evaluation, by page.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
@@ -232,7 +233,7 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelEvaluation(self, request, context):
-        """Ends it early, whichever worker runs it; one that has ended stays as it is.
+        """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION.
@@ -243,7 +244,7 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GenerateReport(self, request, context):
-        """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+        """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
@@ -265,7 +266,8 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RegisterPlan(self, request, context):
-        """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+        """Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.
+        Everything is checked
         that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
 
         A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
@@ -279,7 +281,7 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def NotifyStep(self, request, context):
-        """Starts the evaluations that are due at a step. Answers as soon as they are queued, before a data set is read or the
+        """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
         model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
         on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
         what is interrupted, and starts what a full queue refused.

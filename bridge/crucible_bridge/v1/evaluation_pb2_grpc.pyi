@@ -48,7 +48,8 @@ class EvaluationServiceStub:
     ListEvaluators: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluatorsRequest, _evaluation_pb2.ListEvaluatorsResponse]
     """What evaluators there are, with the schema of their options and the keys they yield."""
     Evaluate: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.EvaluateRequest, _evaluation_pb2.EvaluateResponse]
-    """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
+    """Evaluates a model to the end, durably: the same request again resumes it.
+    What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
     leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
     it. If its worker dies, a call that waits at another one takes it over.
 
@@ -97,33 +98,33 @@ class EvaluationServiceStub:
     UNAVAILABLE: DRAINING and JOURNAL_UNWRITABLE also in the middle; the evaluation is then interrupted.
     """
     WatchEvaluation: _grpc.UnaryStreamMultiCallable[_evaluation_pb2.WatchEvaluationRequest, _events_pb2.EventBatch]
-    """Its events until it ends, resumable by sequence; stays open while it is interrupted.
+    """Streams the events of an evaluation until it ends, resumable by sequence; stays open while it is interrupted.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION; and those of TelemetryService.Subscribe.
     """
     GetEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GetEvaluationRequest, _evaluation_pb2.GetEvaluationResponse]
-    """As it stands.
+    """An evaluation as it stands.
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
     UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
     """
     ListEvaluations: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluationsRequest, _evaluation_pb2.ListEvaluationsResponse]
-    """Several, by page."""
+    """Evaluations, newest first, by page."""
     GetSamples: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GetSamplesRequest, _evaluation_pb2.GetSamplesResponse]
-    """What became of its samples, by page.
+    """What became of the samples of an evaluation, by page.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
     CancelEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.CancelEvaluationRequest, _evaluation_pb2.CancelEvaluationResponse]
-    """Ends it early, whichever worker runs it; one that has ended stays as it is.
+    """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     GenerateReport: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]
-    """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+    """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
@@ -137,7 +138,8 @@ class EvaluationServiceStub:
     RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
     """
     RegisterPlan: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]
-    """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+    """Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.
+    Everything is checked
     that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
 
     A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
@@ -147,7 +149,7 @@ class EvaluationServiceStub:
     ALREADY_EXISTS: OTHER_PLAN (with fingerprint, that of the plan there, and requested_fingerprint).
     """
     NotifyStep: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.NotifyStepRequest, _evaluation_pb2.NotifyStepResponse]
-    """Starts the evaluations that are due at a step. Answers as soon as they are queued, before a data set is read or the
+    """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
     model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
     on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
     what is interrupted, and starts what a full queue refused.
@@ -178,7 +180,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ListEvaluators: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluatorsRequest, _evaluation_pb2.ListEvaluatorsResponse]  # type: ignore[assignment]
     """What evaluators there are, with the schema of their options and the keys they yield."""
     Evaluate: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.EvaluateRequest, _evaluation_pb2.EvaluateResponse]  # type: ignore[assignment]
-    """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
+    """Evaluates a model to the end, durably: the same request again resumes it.
+    What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
     leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
     it. If its worker dies, a call that waits at another one takes it over.
 
@@ -227,33 +230,33 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     UNAVAILABLE: DRAINING and JOURNAL_UNWRITABLE also in the middle; the evaluation is then interrupted.
     """
     WatchEvaluation: _aio.UnaryStreamMultiCallable[_evaluation_pb2.WatchEvaluationRequest, _events_pb2.EventBatch]  # type: ignore[assignment]
-    """Its events until it ends, resumable by sequence; stays open while it is interrupted.
+    """Streams the events of an evaluation until it ends, resumable by sequence; stays open while it is interrupted.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION; and those of TelemetryService.Subscribe.
     """
     GetEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GetEvaluationRequest, _evaluation_pb2.GetEvaluationResponse]  # type: ignore[assignment]
-    """As it stands.
+    """An evaluation as it stands.
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
     UNAVAILABLE: JOURNAL_UNREADABLE; so may every call below.
     """
     ListEvaluations: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ListEvaluationsRequest, _evaluation_pb2.ListEvaluationsResponse]  # type: ignore[assignment]
-    """Several, by page."""
+    """Evaluations, newest first, by page."""
     GetSamples: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GetSamplesRequest, _evaluation_pb2.GetSamplesResponse]  # type: ignore[assignment]
-    """What became of its samples, by page.
+    """What became of the samples of an evaluation, by page.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
     CancelEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.CancelEvaluationRequest, _evaluation_pb2.CancelEvaluationResponse]  # type: ignore[assignment]
-    """Ends it early, whichever worker runs it; one that has ended stays as it is.
+    """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     GenerateReport: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]  # type: ignore[assignment]
-    """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+    """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
@@ -267,7 +270,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
     """
     RegisterPlan: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]  # type: ignore[assignment]
-    """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+    """Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.
+    Everything is checked
     that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
 
     A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
@@ -277,7 +281,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ALREADY_EXISTS: OTHER_PLAN (with fingerprint, that of the plan there, and requested_fingerprint).
     """
     NotifyStep: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.NotifyStepRequest, _evaluation_pb2.NotifyStepResponse]  # type: ignore[assignment]
-    """Starts the evaluations that are due at a step. Answers as soon as they are queued, before a data set is read or the
+    """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
     model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
     on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
     what is interrupted, and starts what a full queue refused.
@@ -317,7 +321,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.EvaluateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.EvaluateResponse, _abc.Awaitable[_evaluation_pb2.EvaluateResponse]]:
-        """Runs to the end: what CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
+        """Evaluates a model to the end, durably: the same request again resumes it.
+        What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
         leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
         it. If its worker dies, a call that waits at another one takes it over.
 
@@ -384,7 +389,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.WatchEvaluationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_events_pb2.EventBatch], _abc.AsyncIterator[_events_pb2.EventBatch]]:
-        """Its events until it ends, resumable by sequence; stays open while it is interrupted.
+        """Streams the events of an evaluation until it ends, resumable by sequence; stays open while it is interrupted.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION; and those of TelemetryService.Subscribe.
         """
@@ -395,7 +400,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.GetEvaluationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.GetEvaluationResponse, _abc.Awaitable[_evaluation_pb2.GetEvaluationResponse]]:
-        """As it stands.
+        """An evaluation as it stands.
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION, also of one no longer retained.
@@ -408,7 +413,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.ListEvaluationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.ListEvaluationsResponse, _abc.Awaitable[_evaluation_pb2.ListEvaluationsResponse]]:
-        """Several, by page."""
+        """Evaluations, newest first, by page."""
 
     @_abc_1.abstractmethod
     def GetSamples(
@@ -416,7 +421,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.GetSamplesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.GetSamplesResponse, _abc.Awaitable[_evaluation_pb2.GetSamplesResponse]]:
-        """What became of its samples, by page.
+        """What became of the samples of an evaluation, by page.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
@@ -427,7 +432,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.CancelEvaluationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.CancelEvaluationResponse, _abc.Awaitable[_evaluation_pb2.CancelEvaluationResponse]]:
-        """Ends it early, whichever worker runs it; one that has ended stays as it is.
+        """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION.
@@ -440,7 +445,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.GenerateReportRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.GenerateReportResponse, _abc.Awaitable[_evaluation_pb2.GenerateReportResponse]]:
-        """What CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+        """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
@@ -466,7 +471,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.RegisterPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.RegisterPlanResponse, _abc.Awaitable[_evaluation_pb2.RegisterPlanResponse]]:
-        """Keeps a plan for the steps to come, in the journal: every worker of the machine knows it. Everything is checked
+        """Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.
+        Everything is checked
         that StartEvaluation checks, but for the model. The same plan_id and plan again changes nothing.
 
         A plan goes when it was neither registered nor notified for plan_retention_seconds, and its run has no evaluation
@@ -482,7 +488,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.NotifyStepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.NotifyStepResponse, _abc.Awaitable[_evaluation_pb2.NotifyStepResponse]]:
-        """Starts the evaluations that are due at a step. Answers as soon as they are queued, before a data set is read or the
+        """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
         model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
         on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
         what is interrupted, and starts what a full queue refused.

@@ -47,7 +47,8 @@ class TelemetryServiceServicer(object):
     """
 
     def Subscribe(self, request, context):
-        """Streams event batches: the first one at once, be it empty, then as events are written.
+        """Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events
+        are written.
 
         Errors beside those of every call:
         FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).

@@ -43,7 +43,8 @@ class TelemetryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TelemetryServiceAsyncStub: ...
     Subscribe: _grpc.UnaryStreamMultiCallable[_events_pb2.SubscribeRequest, _events_pb2.EventBatch]
-    """Streams event batches: the first one at once, be it empty, then as events are written.
+    """Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events
+    are written.
 
     Errors beside those of every call:
     FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
@@ -59,7 +60,8 @@ class TelemetryServiceAsyncStub(TelemetryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Subscribe: _aio.UnaryStreamMultiCallable[_events_pb2.SubscribeRequest, _events_pb2.EventBatch]  # type: ignore[assignment]
-    """Streams event batches: the first one at once, be it empty, then as events are written.
+    """Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events
+    are written.
 
     Errors beside those of every call:
     FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).
@@ -78,7 +80,8 @@ class TelemetryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _events_pb2.SubscribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_events_pb2.EventBatch], _abc.AsyncIterator[_events_pb2.EventBatch]]:
-        """Streams event batches: the first one at once, be it empty, then as events are written.
+        """Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events
+        are written.
 
         Errors beside those of every call:
         FAILED_PRECONDITION: OTHER_LOG (with log_id, the log that is there).

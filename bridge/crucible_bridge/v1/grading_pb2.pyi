@@ -443,13 +443,15 @@ class RubricGrade(_message.Message):
     def __init__(self, grade: _Optional[_Union[Grade, _Mapping]] = ..., criteria: _Optional[_Iterable[_Union[CriterionScore, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class GradeRubricResponse(_message.Message):
-    __slots__ = ("grades", "prompt_tokens", "completion_tokens", "judge_fingerprint")
+    __slots__ = ("grades", "prompt_tokens", "completion_tokens", "judge_fingerprint", "usage")
     GRADES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     JUDGE_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     grades: _containers.RepeatedCompositeFieldContainer[RubricGrade]
     prompt_tokens: int
     completion_tokens: int
     judge_fingerprint: str
-    def __init__(self, grades: _Optional[_Iterable[_Union[RubricGrade, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., judge_fingerprint: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, grades: _Optional[_Iterable[_Union[RubricGrade, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., judge_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...

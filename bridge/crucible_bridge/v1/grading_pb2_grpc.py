@@ -76,7 +76,8 @@ class GradingServiceServicer(object):
     """
 
     def GradeMath(self, request, context):
-        """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
+        """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
+        What is hard is computed by processes of its own,
         ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
         where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
         GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
@@ -89,14 +90,14 @@ class GradingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExtractAnswer(self, request, context):
-        """The answer inside a response, as GradeMath takes it.
+        """The answers inside responses, as GradeMath takes them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """Text scorers: CrucibleDatasets.Evaluator.ExactMatch and its kin.
+        """Scores of texts by one scorer: CrucibleDatasets.Evaluator.ExactMatch and its kin.
 
         Errors:
         INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
@@ -122,7 +123,7 @@ class GradingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExtractCode(self, request, context):
-        """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run.
+        """The programs inside responses, as GradeCode takes them. Needs no sandbox: nothing is run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

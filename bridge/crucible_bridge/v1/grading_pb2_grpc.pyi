@@ -42,7 +42,8 @@ class GradingServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GradingServiceAsyncStub: ...
     GradeMath: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]
-    """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
+    """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
+    What is hard is computed by processes of its own,
     ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
     where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
     GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
@@ -51,9 +52,9 @@ class GradingServiceStub:
     FAILED_PRECONDITION: NO_GRADING_POOL, where the worker was told to have no processes for it.
     """
     ExtractAnswer: _grpc.UnaryUnaryMultiCallable[_grading_pb2.ExtractAnswerRequest, _grading_pb2.ExtractAnswerResponse]
-    """The answer inside a response, as GradeMath takes it."""
+    """The answers inside responses, as GradeMath takes them."""
     Score: _grpc.UnaryUnaryMultiCallable[_grading_pb2.ScoreRequest, _grading_pb2.ScoreResponse]
-    """Text scorers: CrucibleDatasets.Evaluator.ExactMatch and its kin.
+    """Scores of texts by one scorer: CrucibleDatasets.Evaluator.ExactMatch and its kin.
 
     Errors:
     INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
@@ -71,7 +72,7 @@ class GradingServiceStub:
     allow. They are never run without one.
     """
     ExtractCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.ExtractCodeRequest, _grading_pb2.ExtractCodeResponse]
-    """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run."""
+    """The programs inside responses, as GradeCode takes them. Needs no sandbox: nothing is run."""
     GradeRubric: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]
     """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
     a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
@@ -91,7 +92,8 @@ class GradingServiceAsyncStub(GradingServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GradeMath: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]  # type: ignore[assignment]
-    """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
+    """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
+    What is hard is computed by processes of its own,
     ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
     where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
     GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
@@ -100,9 +102,9 @@ class GradingServiceAsyncStub(GradingServiceStub):
     FAILED_PRECONDITION: NO_GRADING_POOL, where the worker was told to have no processes for it.
     """
     ExtractAnswer: _aio.UnaryUnaryMultiCallable[_grading_pb2.ExtractAnswerRequest, _grading_pb2.ExtractAnswerResponse]  # type: ignore[assignment]
-    """The answer inside a response, as GradeMath takes it."""
+    """The answers inside responses, as GradeMath takes them."""
     Score: _aio.UnaryUnaryMultiCallable[_grading_pb2.ScoreRequest, _grading_pb2.ScoreResponse]  # type: ignore[assignment]
-    """Text scorers: CrucibleDatasets.Evaluator.ExactMatch and its kin.
+    """Scores of texts by one scorer: CrucibleDatasets.Evaluator.ExactMatch and its kin.
 
     Errors:
     INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
@@ -120,7 +122,7 @@ class GradingServiceAsyncStub(GradingServiceStub):
     allow. They are never run without one.
     """
     ExtractCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.ExtractCodeRequest, _grading_pb2.ExtractCodeResponse]  # type: ignore[assignment]
-    """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run."""
+    """The programs inside responses, as GradeCode takes them. Needs no sandbox: nothing is run."""
     GradeRubric: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]  # type: ignore[assignment]
     """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
     a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
@@ -143,7 +145,8 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grading_pb2.GradeMathRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.GradeMathResponse, _abc.Awaitable[_grading_pb2.GradeMathResponse]]:
-        """Mathematical equivalence: CrucibleDatasets.Evaluator.MathGrading. What is hard is computed by processes of its own,
+        """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
+        What is hard is computed by processes of its own,
         ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
         where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
         GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
@@ -158,7 +161,7 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grading_pb2.ExtractAnswerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.ExtractAnswerResponse, _abc.Awaitable[_grading_pb2.ExtractAnswerResponse]]:
-        """The answer inside a response, as GradeMath takes it."""
+        """The answers inside responses, as GradeMath takes them."""
 
     @_abc_1.abstractmethod
     def Score(
@@ -166,7 +169,7 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grading_pb2.ScoreRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.ScoreResponse, _abc.Awaitable[_grading_pb2.ScoreResponse]]:
-        """Text scorers: CrucibleDatasets.Evaluator.ExactMatch and its kin.
+        """Scores of texts by one scorer: CrucibleDatasets.Evaluator.ExactMatch and its kin.
 
         Errors:
         INVALID_ARGUMENT: INVALID_SCHEMA, of a format.
@@ -196,7 +199,7 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grading_pb2.ExtractCodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.ExtractCodeResponse, _abc.Awaitable[_grading_pb2.ExtractCodeResponse]]:
-        """The program inside a response, as GradeCode takes it. Needs no sandbox: nothing is run."""
+        """The programs inside responses, as GradeCode takes them. Needs no sandbox: nothing is run."""
 
     @_abc_1.abstractmethod
     def GradeRubric(

@@ -63,12 +63,14 @@ class ComputeKLPostUpdateRequest(_message.Message):
     def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., updated: _Optional[_Union[LogprobSource, _Mapping]] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class ComputeKLPostUpdateResponse(_message.Message):
-    __slots__ = ("metrics", "action_tokens")
+    __slots__ = ("metrics", "action_tokens", "usage")
     METRICS_FIELD_NUMBER: _ClassVar[int]
     ACTION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     metrics: _types_pb2.Metrics
     action_tokens: int
-    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., action_tokens: _Optional[int] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., action_tokens: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class IncorporateKLPenaltyRequest(_message.Message):
     __slots__ = ("data", "base", "kl_penalty_coef", "kl_discount_factor", "deadline_ms", "columns")
@@ -87,12 +89,14 @@ class IncorporateKLPenaltyRequest(_message.Message):
     def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class IncorporateKLPenaltyResponse(_message.Message):
-    __slots__ = ("metrics", "advantages")
+    __slots__ = ("metrics", "advantages", "usage")
     METRICS_FIELD_NUMBER: _ClassVar[int]
     ADVANTAGES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     metrics: _types_pb2.Metrics
     advantages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Tensor]
-    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., advantages: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., advantages: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class ComputeMeanNLLRequest(_message.Message):
     __slots__ = ("logprobs", "weights", "columns")
@@ -113,7 +117,7 @@ class ComputeMeanNLLResponse(_message.Message):
     def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., total_weight: _Optional[float] = ...) -> None: ...
 
 class TrajectoryBatch(_message.Message):
-    __slots__ = ("trajectories_per_group", "transitions_per_trajectory", "action_tokens", "observation_tokens", "rewards", "final_rewards", "transition_metrics", "trajectory_metrics", "tags", "transition_metric_present", "trajectory_metric_present")
+    __slots__ = ("trajectories_per_group", "transitions_per_trajectory", "action_tokens", "observation_tokens", "rewards", "final_rewards", "transition_metrics", "trajectory_metrics", "tags", "transition_metric_present", "trajectory_metric_present", "cached_observation_tokens")
     class TransitionMetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +157,7 @@ class TrajectoryBatch(_message.Message):
     TAGS_FIELD_NUMBER: _ClassVar[int]
     TRANSITION_METRIC_PRESENT_FIELD_NUMBER: _ClassVar[int]
     TRAJECTORY_METRIC_PRESENT_FIELD_NUMBER: _ClassVar[int]
+    CACHED_OBSERVATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     trajectories_per_group: _types_pb2.Tensor
     transitions_per_trajectory: _types_pb2.Tensor
     action_tokens: _types_pb2.Tensor
@@ -164,7 +169,8 @@ class TrajectoryBatch(_message.Message):
     tags: _containers.RepeatedCompositeFieldContainer[Tags]
     transition_metric_present: _containers.MessageMap[str, _types_pb2.Tensor]
     trajectory_metric_present: _containers.MessageMap[str, _types_pb2.Tensor]
-    def __init__(self, trajectories_per_group: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., transitions_per_trajectory: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., observation_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rewards: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., final_rewards: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., transition_metrics: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., trajectory_metrics: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., tags: _Optional[_Iterable[_Union[Tags, _Mapping]]] = ..., transition_metric_present: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., trajectory_metric_present: _Optional[_Mapping[str, _types_pb2.Tensor]] = ...) -> None: ...
+    cached_observation_tokens: _types_pb2.Tensor
+    def __init__(self, trajectories_per_group: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., transitions_per_trajectory: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., action_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., observation_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rewards: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., final_rewards: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., transition_metrics: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., trajectory_metrics: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., tags: _Optional[_Iterable[_Union[Tags, _Mapping]]] = ..., transition_metric_present: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., trajectory_metric_present: _Optional[_Mapping[str, _types_pb2.Tensor]] = ..., cached_observation_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
 
 class Tags(_message.Message):
     __slots__ = ("tags",)

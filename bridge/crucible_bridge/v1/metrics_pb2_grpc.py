@@ -89,14 +89,14 @@ class MetricsServiceServicer(object):
     """
 
     def ComputeKLSampleTrain(self, request, context):
-        """tinker-cookbook's compute_kl_sample_train.
+        """KL divergence between the policy that sampled and the policy that trains: tinker-cookbook's compute_kl_sample_train.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ComputeKLPostUpdate(self, request, context):
-        """tinker-cookbook's compute_post_kl.
+        """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
         Errors, where a model is asked:
         INVALID_ARGUMENT: PROMPT_TOO_LONG.
@@ -115,7 +115,8 @@ class MetricsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def IncorporateKLPenalty(self, request, context):
-        """tinker-cookbook's incorporate_kl_penalty, without changing its input.
+        """Advantages with a penalty for leaving the base policy: tinker-cookbook's incorporate_kl_penalty, without changing its
+        input.
 
         Errors: those of ComputeKLPostUpdate.
         """
@@ -124,42 +125,43 @@ class MetricsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ComputeMeanNLL(self, request, context):
-        """tinker-cookbook's compute_mean_nll.
+        """Mean negative log-likelihood and perplexity, by weights: tinker-cookbook's compute_mean_nll.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ComputeTrajectoryMetrics(self, request, context):
-        """tinker-cookbook's compute_trajectory_metrics.
+        """What groups of trajectories were like, under env/all/... and env/<tag>/...: tinker-cookbook's
+        compute_trajectory_metrics.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ComputeDPOMetrics(self, request, context):
-        """The metrics of tinker-cookbook's compute_dpo_loss.
+        """Loss, accuracy and rewards of preference pairs: the metrics of tinker-cookbook's compute_dpo_loss.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ComputeSamplingClientMetrics(self, request, context):
-        """tinker-cookbook's compute_sampling_client_metrics.
+        """Which training steps sampled, and how long that took: tinker-cookbook's compute_sampling_client_metrics.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ComputeClassificationMetrics(self, request, context):
-        """What CrucibleKitchen.Ports.Evaluator names.
+        """Accuracy, precision, recall and F1 of predicted labels: what CrucibleKitchen.Ports.Evaluator names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ComputePassAtK(self, request, context):
-        """Chen et al. 2021, the unbiased estimator.
+        """How likely one of k samples is right: the unbiased estimator of Chen and others, 2021.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,9 +36,9 @@ class MetricsServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MetricsServiceAsyncStub: ...
     ComputeKLSampleTrain: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeKLSampleTrainRequest, _metrics_pb2.ComputeKLSampleTrainResponse]
-    """tinker-cookbook's compute_kl_sample_train."""
+    """KL divergence between the policy that sampled and the policy that trains: tinker-cookbook's compute_kl_sample_train."""
     ComputeKLPostUpdate: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeKLPostUpdateRequest, _metrics_pb2.ComputeKLPostUpdateResponse]
-    """tinker-cookbook's compute_post_kl.
+    """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
     Errors, where a model is asked:
     INVALID_ARGUMENT: PROMPT_TOO_LONG.
@@ -53,22 +53,25 @@ class MetricsServiceStub:
     loaded.
     """
     IncorporateKLPenalty: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.IncorporateKLPenaltyRequest, _metrics_pb2.IncorporateKLPenaltyResponse]
-    """tinker-cookbook's incorporate_kl_penalty, without changing its input.
+    """Advantages with a penalty for leaving the base policy: tinker-cookbook's incorporate_kl_penalty, without changing its
+    input.
 
     Errors: those of ComputeKLPostUpdate.
     """
     ComputeMeanNLL: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeMeanNLLRequest, _metrics_pb2.ComputeMeanNLLResponse]
-    """tinker-cookbook's compute_mean_nll."""
+    """Mean negative log-likelihood and perplexity, by weights: tinker-cookbook's compute_mean_nll."""
     ComputeTrajectoryMetrics: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeTrajectoryMetricsRequest, _metrics_pb2.ComputeTrajectoryMetricsResponse]
-    """tinker-cookbook's compute_trajectory_metrics."""
+    """What groups of trajectories were like, under env/all/... and env/<tag>/...: tinker-cookbook's
+    compute_trajectory_metrics.
+    """
     ComputeDPOMetrics: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeDPOMetricsRequest, _metrics_pb2.ComputeDPOMetricsResponse]
-    """The metrics of tinker-cookbook's compute_dpo_loss."""
+    """Loss, accuracy and rewards of preference pairs: the metrics of tinker-cookbook's compute_dpo_loss."""
     ComputeSamplingClientMetrics: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeSamplingClientMetricsRequest, _metrics_pb2.ComputeSamplingClientMetricsResponse]
-    """tinker-cookbook's compute_sampling_client_metrics."""
+    """Which training steps sampled, and how long that took: tinker-cookbook's compute_sampling_client_metrics."""
     ComputeClassificationMetrics: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeClassificationMetricsRequest, _metrics_pb2.ComputeClassificationMetricsResponse]
-    """What CrucibleKitchen.Ports.Evaluator names."""
+    """Accuracy, precision, recall and F1 of predicted labels: what CrucibleKitchen.Ports.Evaluator names."""
     ComputePassAtK: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputePassAtKRequest, _metrics_pb2.ComputePassAtKResponse]
-    """Chen et al. 2021, the unbiased estimator."""
+    """How likely one of k samples is right: the unbiased estimator of Chen and others, 2021."""
 
 @_typing.type_check_only
 class MetricsServiceAsyncStub(MetricsServiceStub):
@@ -78,9 +81,9 @@ class MetricsServiceAsyncStub(MetricsServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ComputeKLSampleTrain: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeKLSampleTrainRequest, _metrics_pb2.ComputeKLSampleTrainResponse]  # type: ignore[assignment]
-    """tinker-cookbook's compute_kl_sample_train."""
+    """KL divergence between the policy that sampled and the policy that trains: tinker-cookbook's compute_kl_sample_train."""
     ComputeKLPostUpdate: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeKLPostUpdateRequest, _metrics_pb2.ComputeKLPostUpdateResponse]  # type: ignore[assignment]
-    """tinker-cookbook's compute_post_kl.
+    """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
     Errors, where a model is asked:
     INVALID_ARGUMENT: PROMPT_TOO_LONG.
@@ -95,22 +98,25 @@ class MetricsServiceAsyncStub(MetricsServiceStub):
     loaded.
     """
     IncorporateKLPenalty: _aio.UnaryUnaryMultiCallable[_metrics_pb2.IncorporateKLPenaltyRequest, _metrics_pb2.IncorporateKLPenaltyResponse]  # type: ignore[assignment]
-    """tinker-cookbook's incorporate_kl_penalty, without changing its input.
+    """Advantages with a penalty for leaving the base policy: tinker-cookbook's incorporate_kl_penalty, without changing its
+    input.
 
     Errors: those of ComputeKLPostUpdate.
     """
     ComputeMeanNLL: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeMeanNLLRequest, _metrics_pb2.ComputeMeanNLLResponse]  # type: ignore[assignment]
-    """tinker-cookbook's compute_mean_nll."""
+    """Mean negative log-likelihood and perplexity, by weights: tinker-cookbook's compute_mean_nll."""
     ComputeTrajectoryMetrics: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeTrajectoryMetricsRequest, _metrics_pb2.ComputeTrajectoryMetricsResponse]  # type: ignore[assignment]
-    """tinker-cookbook's compute_trajectory_metrics."""
+    """What groups of trajectories were like, under env/all/... and env/<tag>/...: tinker-cookbook's
+    compute_trajectory_metrics.
+    """
     ComputeDPOMetrics: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeDPOMetricsRequest, _metrics_pb2.ComputeDPOMetricsResponse]  # type: ignore[assignment]
-    """The metrics of tinker-cookbook's compute_dpo_loss."""
+    """Loss, accuracy and rewards of preference pairs: the metrics of tinker-cookbook's compute_dpo_loss."""
     ComputeSamplingClientMetrics: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeSamplingClientMetricsRequest, _metrics_pb2.ComputeSamplingClientMetricsResponse]  # type: ignore[assignment]
-    """tinker-cookbook's compute_sampling_client_metrics."""
+    """Which training steps sampled, and how long that took: tinker-cookbook's compute_sampling_client_metrics."""
     ComputeClassificationMetrics: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeClassificationMetricsRequest, _metrics_pb2.ComputeClassificationMetricsResponse]  # type: ignore[assignment]
-    """What CrucibleKitchen.Ports.Evaluator names."""
+    """Accuracy, precision, recall and F1 of predicted labels: what CrucibleKitchen.Ports.Evaluator names."""
     ComputePassAtK: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputePassAtKRequest, _metrics_pb2.ComputePassAtKResponse]  # type: ignore[assignment]
-    """Chen et al. 2021, the unbiased estimator."""
+    """How likely one of k samples is right: the unbiased estimator of Chen and others, 2021."""
 
 class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Training metrics. Nothing is kept: a call that failed is made again. What has no value is undefined, with the reason,
@@ -123,7 +129,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeKLSampleTrainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeKLSampleTrainResponse, _abc.Awaitable[_metrics_pb2.ComputeKLSampleTrainResponse]]:
-        """tinker-cookbook's compute_kl_sample_train."""
+        """KL divergence between the policy that sampled and the policy that trains: tinker-cookbook's compute_kl_sample_train."""
 
     @_abc_1.abstractmethod
     def ComputeKLPostUpdate(
@@ -131,7 +137,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeKLPostUpdateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeKLPostUpdateResponse, _abc.Awaitable[_metrics_pb2.ComputeKLPostUpdateResponse]]:
-        """tinker-cookbook's compute_post_kl.
+        """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
         Errors, where a model is asked:
         INVALID_ARGUMENT: PROMPT_TOO_LONG.
@@ -152,7 +158,8 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.IncorporateKLPenaltyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.IncorporateKLPenaltyResponse, _abc.Awaitable[_metrics_pb2.IncorporateKLPenaltyResponse]]:
-        """tinker-cookbook's incorporate_kl_penalty, without changing its input.
+        """Advantages with a penalty for leaving the base policy: tinker-cookbook's incorporate_kl_penalty, without changing its
+        input.
 
         Errors: those of ComputeKLPostUpdate.
         """
@@ -163,7 +170,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeMeanNLLRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeMeanNLLResponse, _abc.Awaitable[_metrics_pb2.ComputeMeanNLLResponse]]:
-        """tinker-cookbook's compute_mean_nll."""
+        """Mean negative log-likelihood and perplexity, by weights: tinker-cookbook's compute_mean_nll."""
 
     @_abc_1.abstractmethod
     def ComputeTrajectoryMetrics(
@@ -171,7 +178,9 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeTrajectoryMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeTrajectoryMetricsResponse, _abc.Awaitable[_metrics_pb2.ComputeTrajectoryMetricsResponse]]:
-        """tinker-cookbook's compute_trajectory_metrics."""
+        """What groups of trajectories were like, under env/all/... and env/<tag>/...: tinker-cookbook's
+        compute_trajectory_metrics.
+        """
 
     @_abc_1.abstractmethod
     def ComputeDPOMetrics(
@@ -179,7 +188,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeDPOMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeDPOMetricsResponse, _abc.Awaitable[_metrics_pb2.ComputeDPOMetricsResponse]]:
-        """The metrics of tinker-cookbook's compute_dpo_loss."""
+        """Loss, accuracy and rewards of preference pairs: the metrics of tinker-cookbook's compute_dpo_loss."""
 
     @_abc_1.abstractmethod
     def ComputeSamplingClientMetrics(
@@ -187,7 +196,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeSamplingClientMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeSamplingClientMetricsResponse, _abc.Awaitable[_metrics_pb2.ComputeSamplingClientMetricsResponse]]:
-        """tinker-cookbook's compute_sampling_client_metrics."""
+        """Which training steps sampled, and how long that took: tinker-cookbook's compute_sampling_client_metrics."""
 
     @_abc_1.abstractmethod
     def ComputeClassificationMetrics(
@@ -195,7 +204,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputeClassificationMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputeClassificationMetricsResponse, _abc.Awaitable[_metrics_pb2.ComputeClassificationMetricsResponse]]:
-        """What CrucibleKitchen.Ports.Evaluator names."""
+        """Accuracy, precision, recall and F1 of predicted labels: what CrucibleKitchen.Ports.Evaluator names."""
 
     @_abc_1.abstractmethod
     def ComputePassAtK(
@@ -203,6 +212,6 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_pb2.ComputePassAtKRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_pb2.ComputePassAtKResponse, _abc.Awaitable[_metrics_pb2.ComputePassAtKResponse]]:
-        """Chen et al. 2021, the unbiased estimator."""
+        """How likely one of k samples is right: the unbiased estimator of Chen and others, 2021."""
 
 def add_MetricsServiceServicer_to_server(servicer: MetricsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from crucible_bridge.v1 import types_pb2 as crucible__bridge_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/models.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"\x93\x01\n\x0b\x42\x61tchLimits\x12\x18\n\x0b\x63oncurrency\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fitem_timeout_ms\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x0e\n\x0c_concurrencyB\x0e\n\x0c_deadline_msB\x12\n\x10_item_timeout_ms\"\xdd\x01\n\nSampleItem\x12\x35\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInputH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x38\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32 .crucible_bridge.v1.ConversationH\x00\x12\x18\n\x0bnum_samples\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06promptB\x0e\n\x0c_num_samplesB\x07\n\x05_seed\"\xd2\x01\n\rSampleRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12-\n\x05items\x18\x02 \x03(\x0b\x32\x1e.crucible_bridge.v1.SampleItem\x12\x34\n\x08sampling\x18\x03 \x01(\x0b\x32\".crucible_bridge.v1.SamplingParams\x12/\n\x06limits\x18\x04 \x01(\x0b\x32\x1f.crucible_bridge.v1.BatchLimits\"\xd3\x01\n\x0fSampledSequence\x12\x0c\n\x04text\x18\x01 \x01(\t\x12*\n\x06tokens\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12,\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x13\n\x0bstop_reason\x18\x04 \x01(\t\x12\x15\n\routput_tokens\x18\x05 \x01(\x05\x12\x1a\n\rprompt_tokens\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_prompt_tokens\"\xbd\x01\n\x0bSampledItem\x12\x36\n\tsequences\x18\x01 \x03(\x0b\x32#.crucible_bridge.v1.SampledSequence\x12\x1a\n\rprompt_tokens\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\x07problem\x18\x04 \x01(\x0b\x32\x1b.crucible_bridge.v1.ProblemB\x10\n\x0e_prompt_tokensB\x07\n\x05_seed\"[\n\x0eSampleResponse\x12.\n\x05items\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.SampledItem\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\"\xa9\x01\n\x16\x43omputeLogprobsRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x31\n\tsequences\x18\x02 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\x12/\n\x06limits\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.BatchLimits\"n\n\x10SequenceLogprobs\x12,\n\x08logprobs\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"m\n\x17\x43omputeLogprobsResponse\x12\x37\n\tsequences\x18\x01 \x03(\x0b\x32$.crucible_bridge.v1.SequenceLogprobs\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\"\x97\x01\n\x0e\x46orwardRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\'\n\x04\x64\x61ta\x18\x02 \x03(\x0b\x32\x19.crucible_bridge.v1.Datum\x12/\n\x06limits\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.BatchLimits\"\x87\x01\n\rForwardOutput\x12,\n\x08logprobs\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x11\n\x04loss\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12,\n\x07problem\x18\x03 \x01(\x0b\x32\x1b.crucible_bridge.v1.ProblemB\x07\n\x05_loss\"`\n\x0f\x46orwardResponse\x12\x32\n\x07outputs\x18\x01 \x03(\x0b\x32!.crucible_bridge.v1.ForwardOutput\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t2\xae\x02\n\x0cModelService\x12T\n\x06Sample\x12!.crucible_bridge.v1.SampleRequest\x1a\".crucible_bridge.v1.SampleResponse\"\x03\x90\x02\x02\x12o\n\x0f\x43omputeLogprobs\x12*.crucible_bridge.v1.ComputeLogprobsRequest\x1a+.crucible_bridge.v1.ComputeLogprobsResponse\"\x03\x90\x02\x02\x12W\n\x07\x46orward\x12\".crucible_bridge.v1.ForwardRequest\x1a#.crucible_bridge.v1.ForwardResponse\"\x03\x90\x02\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/models.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"\x93\x01\n\x0b\x42\x61tchLimits\x12\x18\n\x0b\x63oncurrency\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fitem_timeout_ms\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x0e\n\x0c_concurrencyB\x0e\n\x0c_deadline_msB\x12\n\x10_item_timeout_ms\"\xdd\x01\n\nSampleItem\x12\x35\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInputH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x38\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32 .crucible_bridge.v1.ConversationH\x00\x12\x18\n\x0bnum_samples\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06promptB\x0e\n\x0c_num_samplesB\x07\n\x05_seed\"\xd2\x01\n\rSampleRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12-\n\x05items\x18\x02 \x03(\x0b\x32\x1e.crucible_bridge.v1.SampleItem\x12\x34\n\x08sampling\x18\x03 \x01(\x0b\x32\".crucible_bridge.v1.SamplingParams\x12/\n\x06limits\x18\x04 \x01(\x0b\x32\x1f.crucible_bridge.v1.BatchLimits\"\xc3\x02\n\x0fSampledSequence\x12\x0c\n\x04text\x18\x01 \x01(\t\x12*\n\x06tokens\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12,\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x13\n\x0bstop_reason\x18\x04 \x01(\t\x12\x15\n\routput_tokens\x18\x05 \x01(\x05\x12\x1a\n\rprompt_tokens\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12!\n\x14\x63\x61\x63hed_prompt_tokens\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x08 \x01(\x05H\x02\x88\x01\x01\x42\x10\n\x0e_prompt_tokensB\x17\n\x15_cached_prompt_tokensB\x13\n\x11_reasoning_tokens\"\xbd\x01\n\x0bSampledItem\x12\x36\n\tsequences\x18\x01 \x03(\x0b\x32#.crucible_bridge.v1.SampledSequence\x12\x1a\n\rprompt_tokens\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\x07problem\x18\x04 \x01(\x0b\x32\x1b.crucible_bridge.v1.ProblemB\x10\n\x0e_prompt_tokensB\x07\n\x05_seed\"\x85\x01\n\x0eSampleResponse\x12.\n\x05items\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.SampledItem\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.crucible_bridge.v1.Usage\"\xa9\x01\n\x16\x43omputeLogprobsRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x31\n\tsequences\x18\x02 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\x12/\n\x06limits\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.BatchLimits\"n\n\x10SequenceLogprobs\x12,\n\x08logprobs\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"\x97\x01\n\x17\x43omputeLogprobsResponse\x12\x37\n\tsequences\x18\x01 \x03(\x0b\x32$.crucible_bridge.v1.SequenceLogprobs\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.crucible_bridge.v1.Usage\"\x97\x01\n\x0e\x46orwardRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\'\n\x04\x64\x61ta\x18\x02 \x03(\x0b\x32\x19.crucible_bridge.v1.Datum\x12/\n\x06limits\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.BatchLimits\"\x87\x01\n\rForwardOutput\x12,\n\x08logprobs\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x11\n\x04loss\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12,\n\x07problem\x18\x03 \x01(\x0b\x32\x1b.crucible_bridge.v1.ProblemB\x07\n\x05_loss\"\x8a\x01\n\x0f\x46orwardResponse\x12\x32\n\x07outputs\x18\x01 \x03(\x0b\x32!.crucible_bridge.v1.ForwardOutput\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.crucible_bridge.v1.Usage2\xae\x02\n\x0cModelService\x12T\n\x06Sample\x12!.crucible_bridge.v1.SampleRequest\x1a\".crucible_bridge.v1.SampleResponse\"\x03\x90\x02\x02\x12o\n\x0f\x43omputeLogprobs\x12*.crucible_bridge.v1.ComputeLogprobsRequest\x1a+.crucible_bridge.v1.ComputeLogprobsResponse\"\x03\x90\x02\x02\x12W\n\x07\x46orward\x12\".crucible_bridge.v1.ForwardRequest\x1a#.crucible_bridge.v1.ForwardResponse\"\x03\x90\x02\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,23 +45,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLEREQUEST']._serialized_start=462
   _globals['_SAMPLEREQUEST']._serialized_end=672
   _globals['_SAMPLEDSEQUENCE']._serialized_start=675
-  _globals['_SAMPLEDSEQUENCE']._serialized_end=886
-  _globals['_SAMPLEDITEM']._serialized_start=889
-  _globals['_SAMPLEDITEM']._serialized_end=1078
-  _globals['_SAMPLERESPONSE']._serialized_start=1080
-  _globals['_SAMPLERESPONSE']._serialized_end=1171
-  _globals['_COMPUTELOGPROBSREQUEST']._serialized_start=1174
-  _globals['_COMPUTELOGPROBSREQUEST']._serialized_end=1343
-  _globals['_SEQUENCELOGPROBS']._serialized_start=1345
-  _globals['_SEQUENCELOGPROBS']._serialized_end=1455
-  _globals['_COMPUTELOGPROBSRESPONSE']._serialized_start=1457
-  _globals['_COMPUTELOGPROBSRESPONSE']._serialized_end=1566
-  _globals['_FORWARDREQUEST']._serialized_start=1569
-  _globals['_FORWARDREQUEST']._serialized_end=1720
-  _globals['_FORWARDOUTPUT']._serialized_start=1723
-  _globals['_FORWARDOUTPUT']._serialized_end=1858
-  _globals['_FORWARDRESPONSE']._serialized_start=1860
-  _globals['_FORWARDRESPONSE']._serialized_end=1956
-  _globals['_MODELSERVICE']._serialized_start=1959
-  _globals['_MODELSERVICE']._serialized_end=2261
+  _globals['_SAMPLEDSEQUENCE']._serialized_end=998
+  _globals['_SAMPLEDITEM']._serialized_start=1001
+  _globals['_SAMPLEDITEM']._serialized_end=1190
+  _globals['_SAMPLERESPONSE']._serialized_start=1193
+  _globals['_SAMPLERESPONSE']._serialized_end=1326
+  _globals['_COMPUTELOGPROBSREQUEST']._serialized_start=1329
+  _globals['_COMPUTELOGPROBSREQUEST']._serialized_end=1498
+  _globals['_SEQUENCELOGPROBS']._serialized_start=1500
+  _globals['_SEQUENCELOGPROBS']._serialized_end=1610
+  _globals['_COMPUTELOGPROBSRESPONSE']._serialized_start=1613
+  _globals['_COMPUTELOGPROBSRESPONSE']._serialized_end=1764
+  _globals['_FORWARDREQUEST']._serialized_start=1767
+  _globals['_FORWARDREQUEST']._serialized_end=1918
+  _globals['_FORWARDOUTPUT']._serialized_start=1921
+  _globals['_FORWARDOUTPUT']._serialized_end=2056
+  _globals['_FORWARDRESPONSE']._serialized_start=2059
+  _globals['_FORWARDRESPONSE']._serialized_end=2197
+  _globals['_MODELSERVICE']._serialized_start=2200
+  _globals['_MODELSERVICE']._serialized_end=2502
 # @@protoc_insertion_point(module_scope)

@@ -44,20 +44,24 @@ class SampleRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., items: _Optional[_Iterable[_Union[SampleItem, _Mapping]]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ...) -> None: ...
 
 class SampledSequence(_message.Message):
-    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens", "prompt_tokens")
+    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens", "prompt_tokens", "cached_prompt_tokens", "reasoning_tokens")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     text: str
     tokens: _types_pb2.Tensor
     logprobs: _types_pb2.Tensor
     stop_reason: str
     output_tokens: int
     prompt_tokens: int
-    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ...) -> None: ...
+    cached_prompt_tokens: int
+    reasoning_tokens: int
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ...) -> None: ...
 
 class SampledItem(_message.Message):
     __slots__ = ("sequences", "prompt_tokens", "seed", "problem")
@@ -72,12 +76,14 @@ class SampledItem(_message.Message):
     def __init__(self, sequences: _Optional[_Iterable[_Union[SampledSequence, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class SampleResponse(_message.Message):
-    __slots__ = ("items", "model_fingerprint")
+    __slots__ = ("items", "model_fingerprint", "usage")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[SampledItem]
     model_fingerprint: str
-    def __init__(self, items: _Optional[_Iterable[_Union[SampledItem, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, items: _Optional[_Iterable[_Union[SampledItem, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class ComputeLogprobsRequest(_message.Message):
     __slots__ = ("model", "sequences", "limits")
@@ -98,12 +104,14 @@ class SequenceLogprobs(_message.Message):
     def __init__(self, logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class ComputeLogprobsResponse(_message.Message):
-    __slots__ = ("sequences", "model_fingerprint")
+    __slots__ = ("sequences", "model_fingerprint", "usage")
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     sequences: _containers.RepeatedCompositeFieldContainer[SequenceLogprobs]
     model_fingerprint: str
-    def __init__(self, sequences: _Optional[_Iterable[_Union[SequenceLogprobs, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, sequences: _Optional[_Iterable[_Union[SequenceLogprobs, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class ForwardRequest(_message.Message):
     __slots__ = ("model", "data", "limits")
@@ -126,9 +134,11 @@ class ForwardOutput(_message.Message):
     def __init__(self, logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., loss: _Optional[float] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class ForwardResponse(_message.Message):
-    __slots__ = ("outputs", "model_fingerprint")
+    __slots__ = ("outputs", "model_fingerprint", "usage")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[ForwardOutput]
     model_fingerprint: str
-    def __init__(self, outputs: _Optional[_Iterable[_Union[ForwardOutput, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.Usage
+    def __init__(self, outputs: _Optional[_Iterable[_Union[ForwardOutput, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...

@@ -80,18 +80,24 @@ class AnsweredSample(_message.Message):
     def __init__(self, sequences: _Optional[_Iterable[_Union[AnsweredSequence, _Mapping]]] = ...) -> None: ...
 
 class AnsweredSequence(_message.Message):
-    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens")
+    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens", "prompt_tokens", "cached_prompt_tokens", "reasoning_tokens")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     text: bytes
     tokens: _types_pb2.Tensor
     logprobs: _types_pb2.Tensor
     stop_reason: str
     output_tokens: int
-    def __init__(self, text: _Optional[bytes] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ...) -> None: ...
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    reasoning_tokens: int
+    def __init__(self, text: _Optional[bytes] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ...) -> None: ...
 
 class AnsweredForward(_message.Message):
     __slots__ = ("logprobs",)

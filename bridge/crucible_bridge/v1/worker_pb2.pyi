@@ -1,3 +1,4 @@
+from crucible_bridge.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -17,7 +18,7 @@ class BackendInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images")
+    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +48,8 @@ class WorkerInfo(_message.Message):
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CODE_IMAGES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    PRICES_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     version: str
     versions: _containers.ScalarMap[str, str]
@@ -62,7 +65,21 @@ class WorkerInfo(_message.Message):
     log_id: str
     last_sequence: int
     code_images: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ...) -> None: ...
+    usage: _containers.RepeatedCompositeFieldContainer[_types_pb2.ModelUsage]
+    prices: _containers.RepeatedCompositeFieldContainer[ModelPrice]
+    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ...) -> None: ...
+
+class ModelPrice(_message.Message):
+    __slots__ = ("pattern", "prompt", "output", "cached")
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
+    pattern: str
+    prompt: float
+    output: float
+    cached: float
+    def __init__(self, pattern: _Optional[str] = ..., prompt: _Optional[float] = ..., output: _Optional[float] = ..., cached: _Optional[float] = ...) -> None: ...
 
 class GetInfoRequest(_message.Message):
     __slots__ = ()

@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     ModelRef,
     SampledSequence,
     SamplingParams,
+    ServerEngine,
 )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "BoundedModel",
     "ContinuationsClient",
     "CookbookTokenizer",
+    "EngineModel",
     "GreedyClient",
     "HeldModel",
     "Model",
@@ -301,6 +303,20 @@ class BoundedModel(Protocol):
 def context_length(model: Model) -> int | None:
     """Tokens that fit into a model's context; None where nobody says."""
     return model.context_length if isinstance(model, BoundedModel) else None
+
+
+@runtime_checkable
+class EngineModel(Protocol):
+    """What a model has besides whose server may say which program it is."""
+
+    async def find_engine(self) -> None:
+        """Find out, once the model is loaded; never fails, and takes a few seconds at most."""
+        ...
+
+    @property
+    def engine(self) -> ServerEngine | None:
+        """Which program serves it, as far as that is known by now."""
+        ...
 
 
 class HeldModel(Model, Protocol):

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import importlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ from crucible_worker.cli.options import (
     Json,
     ModelRoot,
     OpenAIServer,
+    Price,
     TinkerService,
     settings_or_exit,
 )
@@ -63,6 +64,15 @@ _Evaluators = Annotated[
         "pass_at_k, perplexity, rl_test_set, rollout or rubric; NAME prefixes keys; repeatable.",
     ),
 ]
+_Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        help="In place of --data: a task of Inspect, PACKAGE/TASK or FILE.py@TASK, which the evaluator inspect runs; "
+        "repeatable. Without --inspect-root or --inspect-package, what is named is allowed.",
+    ),
+]
 _Options = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,7 +92,10 @@ _Only = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Of the suite, run this evaluation alone; repeatable.")
 ]
 _Samples = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Take the first N samples, of each data set of a suite.")
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Take the first N samples, of each data set of a suite; with --task, of each task."
+    ),
 ]
 _MaxTokens = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample. [default: 256]")
@@ -118,6 +131,7 @@ _State = Annotated[
 def evaluate(
     model: _Model,
     data: _Data = None,
+    task: _Tasks = None,
     evaluator: _Evaluators = None,
     option: _Options = None,
     suite: _Suite = None,
@@ -141,9 +155,10 @@ def evaluate(
     device: Device = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
+    price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model here and now, without a worker: by --data and --evaluator, or by --suite.
+    """Evaluate a model here and now, without a worker: by --data and --evaluator, by --task or by --suite.
 
     Several models are evaluated one after another, then compared with the first, sample by sample.
 
@@ -157,6 +172,7 @@ def evaluate(
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
     from crucible_worker.cli.requests import Typed
+    from crucible_worker.cli.tasks import evaluators_of
 
     importlib.import_module("crucible_worker.cli.outcome")
     # All is loaded, and from here on there is something to clean up.
@@ -164,7 +180,8 @@ def evaluate(
     typed = Typed(
         models=model,
         data=data,
-        evaluators=evaluator or (),
+        tasks=task or (),
+        evaluators=evaluators_of(evaluator or (), task or ()),
         options=option or (),
         suite=suite,
         only=only or (),
@@ -180,7 +197,8 @@ def evaluate(
     )
     try:
         with _state(state_dir) as folder:
-            settings = _with_roots(
+            settings = _allowing(
+                typed.tasks,
                 settings_or_exit(
                     config,
                     state_dir=folder,
@@ -193,7 +211,8 @@ def evaluate(
                     environment_variables=environment_variable,
                     openai_servers=openai_server,
                     tinker_services=tinker_service,
-                )
+                    prices=price,
+                ),
             )
             raise typer.Exit(_run(settings, typed, as_json=as_json))
     except KeyboardInterrupt:
@@ -207,11 +226,13 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import asked_of
     from crucible_worker.cli.running import run
+    from crucible_worker.cli.tasks import check_allowed
 
     outcome = Outcome(models=typed.models)
     try:
         with refusing(settings, typed.evaluators):
             outcome.suite, asked = asked_of(typed)
+            check_allowed(typed.tasks, settings)
         outcome.total = len(asked)
         outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, quiet=as_json))
     except Refused as refused:
@@ -239,9 +260,12 @@ def _state(given: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _with_roots(settings: Settings) -> Settings:
-    """Whoever types a command here may name what lies here."""
+def _allowing(tasks: Sequence[str], settings: Settings) -> Settings:
+    """Whoever types a command here may name what lies here, and have run what is typed."""
+    from crucible_worker.cli.tasks import allowing
+
     here = (Path.cwd(),)
-    return dataclasses.replace(
+    settings = dataclasses.replace(
         settings, model_roots=settings.model_roots or here, data_roots=settings.data_roots or here
     )
+    return allowing(tasks, settings)

@@ -28,6 +28,7 @@ __all__ = [
     "ModelRoot",
     "OpenAIServer",
     "Port",
+    "Price",
     "StateDir",
     "TinkerService",
     "UnixSocket",
@@ -100,6 +101,14 @@ TinkerService = Annotated[
         "--tinker-service",
         metavar="NAME=URL",
         help="Tinker service to ask models of, with the key in TINKER_API_KEY; with another, in the file. Repeatable.",
+    ),
+]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="PATTERN=PRICE",
+        help="What a million tokens of a model cost: openai:lab/*=prompt:2.5,cached:1.25,output:10. Repeatable.",
     ),
 ]
 Limit = Annotated[

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
 
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import Evaluation, Problem, format_model
+from crucible_bridge.types import Evaluation, Problem, Usage, format_model
 from crucible_worker.cli import compared as comparing
 from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE
@@ -138,9 +138,35 @@ def _rows(ran: Ran) -> list[Sequence[str]]:
             )
         if result.problem is not None:
             rows.append([f"{result.evaluator.label}: failed", _told(result.problem)])
+    if evaluation.usage is not None:
+        rows += [[f"tokens: {model}", _spent(usage)] for model, usage in _by_model(evaluation, evaluation.usage)]
     if evaluation.problem is not None:
         rows.append([evaluation.state.value, _told(evaluation.problem)])
     return rows
+
+
+def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:
+    """The model and the judges, those that were queried."""
+    if usage.calls:
+        yield format_model(evaluation.request.model), usage
+    for judge in usage.judges:
+        yield f"{judge.model} (judge)", judge.usage
+
+
+def _spent(usage: Usage) -> str:
+    """What one model took, in a few words."""
+    parts = [
+        (usage.prompt_tokens, "prompt"),
+        (usage.cached_prompt_tokens, "of them cached"),
+        (usage.output_tokens, "output"),
+        (usage.reasoning_tokens, "of them reasoning"),
+    ]
+    words = [f"{count:,} {name}" for count, name in parts if count is not None]
+    if usage.unreported_calls:
+        words.append(f"{usage.unreported_calls:,} of {usage.calls:,} calls unreported")
+    if usage.cost is not None:
+        words.append(f"cost {usage.cost:.6g}")
+    return ", ".join(words)
 
 
 def _told(problem: Problem) -> str:

@@ -113,6 +113,7 @@ class _Lines:
                     return
                 self._written = now
                 text = f"{event.measurements.get('done', 0):g} of {event.measurements.get('total', 0):g} done"
+                text = ", ".join(filter(None, (text, _note(event))))
             case EventKind.SAMPLE_COMPLETE | EventKind.EVALUATOR_START | EventKind.EVALUATION_COMPLETE:
                 return
             case EventKind.EVALUATION_START | EventKind.EVALUATION_RESUME:
@@ -132,6 +133,9 @@ class _Lines:
 def _note(event: Event) -> str:
     """What is worth saying of an event beside how far it got."""
     match event.kind:
+        case EventKind.EVALUATION_PROGRESS if "questions_total" in event.measurements:
+            done, total = event.measurements["questions_done"], event.measurements["questions_total"]
+            return f"{done:.0f} of {total:.0f} questions"
         case EventKind.EVALUATOR_START:
             return f"{event.evaluator}: {event.measurements.get('total', 0):g} to do"
         case EventKind.EVALUATOR_COMPLETE:

@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker import suites
+from crucible_worker.cli.tasks import dataset_of, keeps_log, of_tasks
 from crucible_worker.evaluators import registry
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.preparation import keys_of
@@ -38,7 +39,7 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
-_SUITES_SAY = ("data", "evaluators", "options", "max_tokens", "temperature", "seed", "stop", "max_unscored")
+_SUITES_SAY = ("data", "tasks", "evaluators", "options", "max_tokens", "temperature", "seed", "stop", "max_unscored")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Typed:
     models: Sequence[str]
     """At least one; each is evaluated by all that the other flags say."""
     data: str | None = None
+    tasks: Sequence[str] = ()
     evaluators: Sequence[str] = ()
     options: Sequence[str] = ()
     suite: str | None = None
@@ -96,7 +98,7 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
         return "", [_asked(typed, model) for model in typed.models]
     for name in _SUITES_SAY:
         if getattr(typed, name) not in (None, (), []):
-            flag = {"evaluators": "evaluator", "options": "option"}.get(name, name).replace("_", "-")
+            flag = {"evaluators": "evaluator", "options": "option", "tasks": "task"}.get(name, name).replace("_", "-")
             raise InvalidField(f"--{flag}", "is for the suite's file to say")
     suite = _suite(typed.suite)
     _refuse_unknown(suite)
@@ -164,9 +166,14 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
 def _asked(typed: Typed, model: str) -> Asked:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
-    if typed.data is None or not typed.evaluators:
+    if typed.tasks and typed.data is not None:
+        raise InvalidField("--task", "stands in place of --data: give one of them")
+    if not typed.tasks and (typed.data is None or not typed.evaluators):
         missing = "--data" if typed.data is None else "--evaluator"
-        raise InvalidField(missing, "is needed, unless --suite says what is evaluated")
+        raise InvalidField(missing, "is needed, unless --suite or --task says what is evaluated")
+    evaluators = read_evaluators(typed.evaluators, typed.options)
+    if not typed.kept and any(keeps_log(spec) for spec in evaluators):
+        raise InvalidField("--state-dir", "is needed to keep Inspect's logs: without it all goes with the evaluation")
     sampling = SamplingParams(
         max_tokens=DEFAULT_MAX_TOKENS if typed.max_tokens is None else typed.max_tokens,
         temperature=0.0 if typed.temperature is None else typed.temperature,
@@ -177,15 +184,27 @@ def _asked(typed: Typed, model: str) -> Asked:
         request=EvaluateRequest(
             evaluation_id=_id(typed, model),
             model=_model(model),
-            evaluators=read_evaluators(typed.evaluators, typed.options),
-            dataset=dataclasses.replace(_dataset(typed.data), limit=typed.samples),
-            sampling=sampling,
+            evaluators=evaluators if not typed.tasks else of_tasks(evaluators, typed.samples),
+            dataset=_samples(typed),
+            sampling=None if typed.tasks and not _says_how_to_sample(typed) else sampling,
             limits=Limits(max_unscored=typed.max_unscored),
             record=_record(typed, Record.FULL),
         ),
         model=model,
         label=model,
     )
+
+
+def _samples(typed: Typed) -> Dataset:
+    if typed.tasks:
+        return dataset_of(typed.tasks)
+    assert typed.data is not None  # looked at before
+    return dataclasses.replace(_dataset(typed.data), limit=typed.samples)
+
+
+def _says_how_to_sample(typed: Typed) -> bool:
+    """Whether a flag says how the model is sampled; a task of Inspect says so itself otherwise."""
+    return bool(typed.stop) or not (typed.max_tokens is typed.temperature is typed.seed is None)
 
 
 def _model(text: str) -> ModelRef:

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from crucible_bridge.events import Event
 from crucible_bridge.types import Evaluation, SampleResult, format_model
+from crucible_worker.reports.facts import engine_as_data, usage_as_data
 
 __all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
 
@@ -51,6 +52,7 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
                 "n_unscored": result.n_unscored,
                 "n_errors": result.n_errors,
                 "n_truncated": result.n_truncated,
+                "usage": usage_as_data(result.usage),
                 "first_unscored": _sample_as_data(first_unscored.get(result.evaluator.label)),
                 "problem": _as_data(result.problem),
             }
@@ -58,6 +60,8 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
         ],
         "n_unscored": unscored(evaluation),
         "duration_seconds": evaluation.duration_ns / 1e9,
+        "usage": usage_as_data(evaluation.usage),
+        "engine": engine_as_data(evaluation.engine),
         "problem": _as_data(evaluation.problem),
     }
 

@@ -9,13 +9,16 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
+
+if TYPE_CHECKING:
+    from crucible_bridge.types import ModelPrice
 
 __all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError"]
 
@@ -109,6 +112,8 @@ class Settings:
     """OpenAI-compatible servers that models may be asked of."""
     tinker_services: tuple[TinkerService, ...] = ()
     """Tinker services that models may be asked of."""
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost, by patterns of models; the first one that fits counts."""
     log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
     """Lines for machines or for people; for people where stderr is a terminal."""
     log_level: str = "info"

@@ -18,6 +18,7 @@ from typing import Any, cast, get_args
 
 from crucible_worker.backends.openai.servers import read_servers
 from crucible_worker.backends.tinker.services import read_services
+from crucible_worker.config.prices import read_prices
 from crucible_worker.config.settings import LogFormat, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.limits import WorkerLimits
@@ -265,6 +266,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "code_images": read_images,
     "openai_servers": _endpoints(read_servers),
     "tinker_services": _endpoints(read_services),
+    "prices": read_prices,
     "log_format": _one_of(*get_args(LogFormat)),
     "log_level": _one_of(*LOG_LEVELS),
 }
@@ -278,6 +280,7 @@ _OPTIONS: Mapping[str, str] = {
     "code_images": "code_image",
     "openai_servers": "openai_server",
     "tinker_services": "tinker_service",
+    "prices": "price",
 }
 """Fields that hold several values, and the names of the options that give one each."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
@@ -52,6 +53,10 @@ def _unseen() -> None:
     """Progress that is not observed."""
 
 
+def _uncounted(done: int, total: int) -> None:
+    """Questions that are not counted."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SampleContext:
     """What an evaluator has at hand for one sample."""
@@ -70,6 +75,10 @@ class SampleContext:
     """Whether `Outcome.turns` is recorded: without it, an evaluator need not put it together."""
     progressed: Callable[[], None] = _unseen
     """Called by an evaluator that `stops_itself` whenever its sample gets further: the evaluation does not stall."""
+    counted: Callable[[int, int], None] = _uncounted
+    """Called by an evaluator of which a sample is many questions: how many of them are done, and how many there are."""
+    folder: Path | None = None
+    """Where files may be kept that belong to this evaluation and evaluator; made by whoever keeps one, gone with it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +201,10 @@ class EvaluatorType(Protocol):
 
     @property
     def info(self) -> EvaluatorInfo:
-        """What it is, with the JSON schema of its options; `keys` names every key that `aggregate` can yield."""
+        """What it is, with the JSON schema of its options.
+
+        `keys` names every key that `aggregate` can yield; an option that puts others in their place says so.
+        """
         ...
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:

@@ -34,9 +34,12 @@ from crucible_worker.backends.continuations import (
     sample_continuations,
 )
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.measured_tokens import INTERMEDIATES_OPTION, choice_group
+from crucible_worker.evaluators.reducing import ADDED_OPTION, REDUCE, keys_by, reduced_or
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
+from crucible_worker.metrics.scores import Reduce
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 from crucible_worker.rendering.choices import ChoiceForm, check_choices, named_choice, render_choices
 
@@ -46,6 +49,7 @@ _AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
 
 _BY_MEASURE = {f"accuracy_{measure.value}": measure for measure in Measure}
 _PROBABILITY = "target_probability"
+_KEYS = (*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY)
 
 _INFO = EvaluatorInfo(
     kind="multiple_choice",
@@ -92,10 +96,12 @@ _INFO = EvaluatorInfo(
                 ),
             },
             "renderer": dict(RENDERER_OPTION),
+            REDUCE: dict(ADDED_OPTION),
+            "intermediates": dict(INTERMEDIATES_OPTION),
         },
         "additionalProperties": False,
     },
-    keys=dict.fromkeys((*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY), "fraction of 1"),
+    keys=dict.fromkeys(_KEYS, "fraction of 1"),
 )
 
 
@@ -106,6 +112,10 @@ class MultipleChoiceType:
     def info(self) -> EvaluatorInfo:
         """What it is."""
         return _INFO
+
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, _KEYS)
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
         """Make one; nothing is sampled.
@@ -120,6 +130,8 @@ class MultipleChoiceType:
             delimiter=options["delimiter"],
             client=options["client"],
             renderer=options["renderer"],
+            reduce=Reduce(options[REDUCE]),
+            intermediates=options["intermediates"],
         )
 
 
@@ -137,6 +149,10 @@ class MultipleChoice:
     """"auto", "training" or "sampling"."""
     renderer: str = "auto"
     """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
+    reduce: Reduce = Reduce.MEAN
+    """What becomes of the samples' scores."""
+    intermediates: bool = False
+    """Whether tokens and log-probabilities are kept."""
 
     @property
     def repeats(self) -> int:
@@ -184,10 +200,20 @@ class MultipleChoice:
         logprobs = await self._logprobs(context.model, question.prompt, question.continuations)
         _check(logprobs)
         found = [ChoiceLikelihood.of(*each) for each in zip(logprobs, question.texts, strict=True)]
-        return self._judged(sample, found, right)
+        outcome = self._judged(sample, found, right)
+        if outcome.score is None or not self.intermediates:
+            return outcome
+        group = choice_group(question.prompt, question.continuations, logprobs, right)
+        return dataclasses.replace(outcome, group=group)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Accuracy by the measure that decides, with its uncertainty; by each measure; and the right probability."""
+        """Accuracy by the measure that decides, with its uncertainty; by each measure; and the right probability.
+
+        Or what `reduce` says.
+        """
+        return reduced_or(results, self.reduce, self._means)
+
+    def _means(self, results: Iterable[SampleResult]) -> Metrics:
         scores: list[Sequence[float | None]] = []
         further: dict[str, list[float]] = {key: [] for key in (*_BY_MEASURE, _PROBABILITY)}
         for result in results:

@@ -35,6 +35,8 @@ from crucible_worker.backends.base import (
 from crucible_worker.backends.greedy import greedy_tokens, tells_greedy
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import CLEAN_OPTION, NO_CLEANING, Cleaning, Uncleanable
+from crucible_worker.evaluators.measured_tokens import INTERMEDIATES_OPTION, measured_group
+from crucible_worker.evaluators.reducing import ADDED_OPTION, REDUCE, keys_by, reduced_or
 from crucible_worker.evaluators.targets import (
     ROLLING,
     TRAIN_ON_OPTION,
@@ -43,6 +45,7 @@ from crucible_worker.evaluators.targets import (
     checked_targets,
     sequence_of,
 )
+from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.token_accuracy import TOKEN_ACCURACY_KEYS, TokenHits, token_accuracy
 from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
 from crucible_worker.rendering.whole import is_whole, render_whole
@@ -71,6 +74,8 @@ _INFO = EvaluatorInfo(
             },
             "windows": dict(WINDOWS_OPTION),
             "renderer": dict(RENDERER_OPTION),
+            REDUCE: dict(ADDED_OPTION),
+            "intermediates": dict(INTERMEDIATES_OPTION),
         },
         "additionalProperties": False,
     },
@@ -86,6 +91,10 @@ class NextTokenType:
         """What it is."""
         return _INFO
 
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, TOKEN_ACCURACY_KEYS)
+
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
         """Make one; nothing is sampled.
 
@@ -99,6 +108,8 @@ class NextTokenType:
             clean=Cleaning.of(options["clean"], 'options["clean"]'),
             rolling=options["windows"] == ROLLING,
             renderer=options["renderer"],
+            reduce=Reduce(options[REDUCE]),
+            intermediates=options["intermediates"],
         )
 
 
@@ -114,6 +125,10 @@ class NextToken:
     """Whether text without a target is measured in windows where it is longer than the context."""
     renderer: str = "auto"
     """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
+    reduce: Reduce = Reduce.MEAN
+    """What becomes of the samples' scores."""
+    intermediates: bool = False
+    """Whether tokens are kept."""
 
     @property
     def repeats(self) -> int:
@@ -159,16 +174,19 @@ class NextToken:
         likeliest = (await self._likeliest(model, datum, rolling=self.rolling and whole))[counted]
         right = int(np.count_nonzero(likeliest == wanted))
         same = right == wanted.size or await self._same(model.tokenizer, likeliest, wanted)
+        score = right / wanted.size if wanted.size else None
         return Outcome(
             verdict=Verdict.MEASURED,
-            score=right / wanted.size if wanted.size else None,
+            score=score,
             method="compute_greedy",
             measurements={_TOKENS: float(wanted.size), _RIGHT: float(right), _WHOLE: float(same)},
+            # Which token is the likeliest is told, and not how likely it is.
+            group=None if score is None or not self.intermediates else measured_group(datum, None, score),
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Accuracy over all tokens, with its standard error, and over all samples."""
-        return token_accuracy([_hits(result.measurements) for result in results if result.verdict is Verdict.MEASURED])
+        """Accuracy over all tokens, with its standard error, and over all samples; or what `reduce` says."""
+        return reduced_or(results, self.reduce, _accuracy)
 
     async def _likeliest(self, model: Model, datum: Datum, *, rolling: bool) -> np.ndarray:
         """In place of each target."""
@@ -212,6 +230,10 @@ def _client(model: Model) -> GreedyClient:
             reason=Reason.MISSING_CLIENT,
         )
     return client
+
+
+def _accuracy(results: Iterable[SampleResult]) -> Metrics:
+    return token_accuracy([_hits(result.measurements) for result in results if result.verdict is Verdict.MEASURED])
 
 
 def _hits(measurements: Mapping[str, float]) -> TokenHits:

@@ -152,8 +152,11 @@ class NLL:
             FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
-        datum = await render_supervised(context.model.tokenizer, sample, self.train_on, self.renderer)
-        return await self.measure(datum, context.model)
+        return await self.measure(await self.rendered(sample, context.model), context.model)
+
+    async def rendered(self, sample: Sample, model: Model) -> Datum:
+        """A sample in the tokens of a model; errors are those of `run`."""
+        return await render_supervised(model.tokenizer, sample, self.train_on, self.renderer)
 
     async def measure(self, datum: Datum, model: Model, *, rolling: bool = False) -> Outcome:
         """Measure what a sample was rendered to; result and errors are those of `run`.
@@ -163,6 +166,11 @@ class NLL:
             model: who is asked.
             rolling: measure what is longer than the model's context in windows, where that is known.
         """
+        outcome, _ = await self.measure_each(datum, model, rolling=rolling)
+        return outcome
+
+    async def measure_each(self, datum: Datum, model: Model, *, rolling: bool = False) -> tuple[Outcome, np.ndarray]:
+        """As `measure`, with the log-probability of each target, shape (T,), nats."""
         targets, weights = checked_targets(datum)
         context = context_length(model) if rolling else None
         if (training := self._training(model)) is not None:
@@ -183,12 +191,13 @@ class NLL:
         if parts.nan or parts.plus_inf:
             reason = Reason.NAN_LOGPROB if parts.nan else Reason.INFINITE_LOGPROB
             raise BackendError(parts.undefined, reason=reason, retryable=False)
-        return Outcome(
+        outcome = Outcome(
             verdict=Verdict.MEASURED,
             score=None if parts.undefined else parts.nll,
             method=method,
             measurements={**_measurements(parts), **({"windows": float(len(windows))} if len(windows) > 1 else {})},
         )
+        return outcome, logprobs
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`nll` over every measured sample; undefined where a weighted token was -inf, or nothing was measured."""

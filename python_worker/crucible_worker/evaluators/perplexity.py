@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
@@ -29,8 +29,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.measured_tokens import INTERMEDIATES_OPTION, measured_group
 from crucible_worker.evaluators.nll import CLIENT_OPTION, NLL, mean_of
+from crucible_worker.evaluators.reducing import MEAN_OPTION, REDUCE, keys_by
 from crucible_worker.evaluators.targets import ROLLING, TRAIN_ON_OPTION, WINDOWS_OPTION
+from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
 from crucible_worker.rendering.whole import is_whole, render_behind, render_whole
@@ -53,6 +56,8 @@ def _info(kind: str, unit: str, description: str, further: Mapping[str, Any]) ->
                 **further,
                 "windows": dict(WINDOWS_OPTION),
                 "renderer": dict(RENDERER_OPTION),
+                REDUCE: dict(MEAN_OPTION),
+                "intermediates": dict(INTERMEDIATES_OPTION),
             },
             "additionalProperties": False,
         },
@@ -74,6 +79,10 @@ class PerplexityType:
             {"train_on": dict(TRAIN_ON_OPTION)},
         )
 
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, (_PERPLEXITY,), added=False)
+
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
         """Make one; nothing is sampled.
 
@@ -82,7 +91,7 @@ class PerplexityType:
         """
         check_renderer(options["renderer"])
         measured = {name: options[name] for name in ("client", "train_on", "renderer")}
-        return Perplexity(NLL(**measured, kind=_PERPLEXITY), rolling=options["windows"] == ROLLING)
+        return Perplexity(NLL(**measured, kind=_PERPLEXITY), **_further(options))
 
 
 class BitsPerByteType:
@@ -95,6 +104,10 @@ class BitsPerByteType:
             _BITS, "bits per UTF-8 byte", "Bits that a model needs for a byte of text, or of targets behind it.", {}
         )
 
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, (_BITS,), added=False)
+
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
         """Make one; nothing is sampled.
 
@@ -103,7 +116,16 @@ class BitsPerByteType:
         """
         check_renderer(options["renderer"])
         nll = NLL(client=options["client"], renderer=options["renderer"], kind=_BITS)
-        return BitsPerByte(nll, rolling=options["windows"] == ROLLING)
+        return BitsPerByte(nll, **_further(options))
+
+
+def _further(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What both have besides."""
+    return {
+        "rolling": options["windows"] == ROLLING,
+        "reduce": Reduce(options[REDUCE]),
+        "intermediates": options["intermediates"],
+    }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +136,10 @@ class Perplexity:
     """What is asked, and how."""
     rolling: bool = True
     """Whether such a text is measured in windows where it is longer than the context."""
+    reduce: Reduce = Reduce.MEAN
+    """What becomes of the samples' scores; a sum of perplexities says nothing."""
+    intermediates: bool = False
+    """Whether tokens and log-probabilities are kept."""
 
     @property
     def repeats(self) -> int:
@@ -145,16 +171,20 @@ class Perplexity:
         Raises:
             BridgeError: as `NLL.run` says; or a text has no tokens, or the model none to put before it.
         """
-        if is_whole(sample.input, sample.targets):
-            datum = await render_whole(context.model.tokenizer, sample.input)
-            outcome = await self.nll.measure(datum, context.model, rolling=self.rolling)
+        model = context.model
+        if whole := is_whole(sample.input, sample.targets):
+            datum = await render_whole(model.tokenizer, sample.input)
         else:
-            outcome = await self.nll.run(sample, context)
+            datum = await self.nll.rendered(sample, model)
+        outcome, logprobs = await self.nll.measure_each(datum, model, rolling=self.rolling and whole)
         own = None if outcome.score is None else _exp(outcome.score)
-        return dataclasses.replace(outcome, score=own)
+        kept = None if own is None or not self.intermediates else measured_group(datum, logprobs, own)
+        return dataclasses.replace(outcome, score=own, group=kept)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`perplexity` over every measured sample; undefined where `nll` is, or where it is beyond float64."""
+        if self.reduce is Reduce.NONE:
+            return Metrics({})
         metrics = mean_of(results)
         if "nll" not in metrics.values:
             return Metrics.all_undefined((_PERPLEXITY,), metrics.undefined["nll"])
@@ -173,6 +203,10 @@ class BitsPerByte:
     """What is asked, and how."""
     rolling: bool = True
     """Whether text without a target is measured in windows where it is longer than the context."""
+    reduce: Reduce = Reduce.MEAN
+    """What becomes of the samples' scores; a sum of bits per byte says nothing."""
+    intermediates: bool = False
+    """Whether tokens and log-probabilities are kept."""
 
     @property
     def repeats(self) -> int:
@@ -217,17 +251,22 @@ class BitsPerByte:
             datum = await render_behind(context.model.tokenizer, sample, self.nll.renderer)
         else:
             datum = await render_whole(context.model.tokenizer, sample.input)
-        outcome = await self.nll.measure(datum, context.model, rolling=self.rolling and not sample.targets)
+        rolling = self.rolling and not sample.targets
+        outcome, logprobs = await self.nll.measure_each(datum, context.model, rolling=rolling)
         size = len(_measured(sample).encode("utf-8", "surrogatepass"))
         total = outcome.measurements.get("weighted_logprob_sum")
+        own = None if total is None else _bits(total, size)
         return dataclasses.replace(
             outcome,
-            score=None if total is None else _bits(total, size),
+            score=own,
             measurements={**outcome.measurements, _BYTES: float(size)},
+            group=None if own is None or not self.intermediates else measured_group(datum, logprobs, own),
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`bits_per_byte` over every measured sample; undefined where `nll` is."""
+        if self.reduce is Reduce.NONE:
+            return Metrics({})
         measured = [result for result in results if result.verdict is Verdict.MEASURED]
         metrics = mean_of(measured)
         if metrics.undefined:

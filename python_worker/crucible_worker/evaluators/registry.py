@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
@@ -30,7 +30,17 @@ from crucible_worker.evaluators.rubric import RubricType
 from crucible_worker.grading.needs import handed
 from crucible_worker.grading.options import checked_options
 
-__all__ = ["EVALUATORS", "create", "info", "info_if_known", "infos", "is_installed", "kinds", "load_installed"]
+__all__ = [
+    "EVALUATORS",
+    "create",
+    "info",
+    "info_if_known",
+    "infos",
+    "is_installed",
+    "keys_of",
+    "kinds",
+    "load_installed",
+]
 
 
 class _Kind(Protocol):
@@ -41,6 +51,13 @@ class _Kind(Protocol):
 
     @property
     def create(self) -> Callable[..., Evaluator]: ...
+
+
+@runtime_checkable
+class _KeysByOptions(Protocol):
+    """A kind whose options say which of its keys there are."""
+
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]: ...
 
 
 EVALUATORS: Mapping[str, _Kind] = MappingProxyType(
@@ -116,6 +133,16 @@ def info(kind: str) -> EvaluatorInfo:
         FailedPrecondition: it is a user's, and cannot be used.
     """
     return _type_of(kind, "kind").info
+
+
+def keys_of(spec: EvaluatorSpec) -> Sequence[str]:
+    """The keys that the evaluator of a specification can yield; its options are valid.
+
+    Raises:
+        BridgeError: as of `info`.
+    """
+    kind = _type_of(spec.kind, "kind")
+    return kind.keys_by(spec.options) if isinstance(kind, _KeysByOptions) else tuple(kind.info.keys)
 
 
 def create(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
@@ -31,7 +31,7 @@ from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import CLEAN_OPTION, Cleaning
 from crucible_worker.evaluators.graded import scores_by_sample
-from crucible_worker.metrics.scores import Reduce, reduced
+from crucible_worker.metrics.scores import Reduce, reduced, reduced_keys
 
 if TYPE_CHECKING:
     from crucible_worker.grading.parts import GradingParts
@@ -82,6 +82,10 @@ class RolloutType:
     def info(self) -> EvaluatorInfo:
         """What it is."""
         return _INFO
+
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return reduced_keys(Reduce(options.get("reduce", Reduce.MEAN)))
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, *, grading: GradingParts) -> Rollout:
         """Make one.

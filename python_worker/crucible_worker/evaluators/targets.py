@@ -77,8 +77,12 @@ def checked_targets(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
     return targets, weights
 
 
-def sequence_of(datum: Datum) -> np.ndarray:
+def sequence_of(datum: Datum, why: str = "a sampling client knows no other targets") -> np.ndarray:
     """Input and last target of a datum whose targets were checked: what a sampling client measures, shape (T + 1,).
+
+    Args:
+        datum: it.
+        why: these have to be one sequence, for the error.
 
     Raises:
         InvalidField: a target that has weight is not the token that follows in the input, or that is no text.
@@ -86,9 +90,7 @@ def sequence_of(datum: Datum) -> np.ndarray:
     targets, weights = _structure(datum)
     tokens = datum.model_input.tokens()
     if np.any((targets[:-1] != tokens[1:]) & (weights[:-1] != 0)):
-        raise InvalidField(
-            _TARGETS, "is not model_input moved by one token, and a sampling client knows no other targets"
-        )
+        raise InvalidField(_TARGETS, f"is not model_input moved by one token, and {why}")
     return np.append(tokens, targets[-1])
 
 

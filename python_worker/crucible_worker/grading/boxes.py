@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, name_before, written
 from crucible_worker.grading.phrase import is_placeholder
 
@@ -83,20 +84,32 @@ def _plain(text: str, command: int) -> str:
 
 
 def alone(text: str) -> tuple[str, int] | None:
-    """The content of the only box of a text, and where the box ends; None unless it is plain and of one line."""
+    """The content of the last box of a text, and where the box ends; None unless it is plain and of one line.
+
+    It is the only one, or a plain box precedes it that is not joined to it.
+    """
     command = text.rfind("boxed")
-    box = None if command < 0 or not _is_only(text, command) else _plain_box(text, command)
+    box = None if command < 0 or "\x08" in text or "\x0c" in text else _plain_box(text, command)
     answer = box[1].strip() if box else ""
-    return (answer, box.end()) if box and answer and "\n" not in answer else None
+    if not box or not answer or "\n" in answer:
+        return None
+    if text.find("box", command + 1) < 0 and text.rfind("box", 0, command) < 0:
+        return answer, box.end()
+    before = text.rfind("boxed", 0, command)
+    if "fbox" in text or (before >= 0 and not _is_apart(text, before, box.start())):
+        return None
+    return answer, box.end()
 
 
-def _is_only(text: str, command: int) -> bool:
-    """Whether no box begins elsewhere than at the last "boxed" of a text: it may speak of boxes and of a sandbox."""
-    if "\x08" in text or "\x0c" in text:
+def _is_apart(text: str, command: int, start: int) -> bool:
+    """Whether the box at a command is plain, and is not joined to the one behind it."""
+    box = _plain_box(text, command)
+    if box is None or box.end() > start:
         return False
-    if text.rfind("box") == command and text.rfind("box", 0, command) < 0:
+    if start - box.end() > MAX_BETWEEN:
         return True
-    return text.rfind("boxed", 0, command) < 0 and "fbox" not in text
+    between = with_conjunctions(text[box.end() - 1 : start + 1])[1:-1]
+    return "\\\\" not in between and "\\new" not in between and link(between) is None
 
 
 def _plain_box(text: str, command: int) -> re.Match[str] | None:

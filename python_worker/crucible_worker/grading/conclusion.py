@@ -69,6 +69,9 @@ _NONE = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = re.compile(r"\b(?:does\s+not|doesn['\u2019]t)\s+exist\b|\bis\s+(?P<undefined>undefined)\b", re.IGNORECASE)
+# One of these is in every sentence that says so: it is looked at first.
+_NO = re.compile(r"\bno\s", re.IGNORECASE)
+_EXISTS = re.compile(r"exist|undefined", re.IGNORECASE)
 _ON = re.compile(
     r"\s*(?:[.!,]|\Z|in\b|to\b|of\b|within\b|among\b|over\b|at\s+all\b|that\s+satisf|satisfying\b|because\b|since\b|as\b"
     r"|for\s+(?:the|this|our)\b)",
@@ -213,7 +216,7 @@ def _letters(sentence: str) -> Iterator[str]:
 
 def _none(sentence: str) -> str:
     """That there is no solution, or that something does not exist, where a sentence says no more."""
-    places = list(_NONE.finditer(sentence))
+    places = list(_NONE.finditer(sentence)) if _NO.search(sentence) else None
     if places:
         found = places[-1]
         before, behind = sentence[: found.start()], sentence[found.end() :]
@@ -222,7 +225,7 @@ def _none(sentence: str) -> str:
             return ""
         said = found["none"] or found["exists"] or "no solution"
         return said if found["kind"] in (None, "real") and "root" not in said else "no solution"
-    found = _NOTHING.search(sentence)
+    found = _NOTHING.search(sentence) if _EXISTS.search(sentence) else None
     if found is None or _is_supposed(sentence[: found.start()]) or not _ON.match(sentence[found.end() :]):
         return ""
     return "" if _LIMITS.search(sentence[found.end() :]) else "undefined" if found["undefined"] else "does not exist"

@@ -64,6 +64,13 @@ _SENTENCE = rf"[*_)]{{0,4}}[.;:][*_]{{0,3}}\s+{_BACK}{_FOR}(?!\w){_OVER}"
 # What stands between an answer and a formula that is its condition.
 _CONDITION = re.compile(rf"[\s,(;]*+{_ABOUT}{_HOLDS}{_INTRODUCED}:?\s*+", re.IGNORECASE)
 _CONDITION_SENTENCE = re.compile(rf"{_SENTENCE}:?\s*+", re.IGNORECASE)
+# What a remainder is taken by: "3 when divided by 7".
+_BY = (
+    r"[\s,(;]*+(?:(?:when|if|on|upon|after)\s+(?:(?:it|this|that|the\s+number)\s+is\s+)?(?:divided|division|dividing)"
+    r"\s+by|modulo)\s+"
+)
+_DIVIDED = re.compile(_BY, re.IGNORECASE)
+_DIVIDED_BY_NUMBER = re.compile(rf"(?<=[0-9)}}$]){_BY}[\\$(]{{0,2}}[0-9]{{1,9}}[\\$).]{{0,3}}\Z", re.IGNORECASE)
 _WHERE = re.compile(r"[\s,(;]*+where(?:\s+[^\W\d_]+){0,3}\s*", re.IGNORECASE)
 # "The minimum value 5" before "is attained at": a value that stands as a name beside its noun.
 _OF_EXTREME = re.compile(rf"\b(?:{_EXTREME}(?:\s+value)?|value|bound)\s+[*_]{{0,3}}\Z", re.IGNORECASE)
@@ -107,6 +114,8 @@ def is_condition(answer: str, between: str, formula: str) -> bool:
         return False  # "2x = 6 holds for x = 3"
     if named(answer) and named(formula) and between.strip(" ,").lower() == "with":
         return False  # "x = 3 with y = 4"
+    if _DIVIDED.fullmatch(between):
+        return True
     if sentence := _CONDITION_SENTENCE.fullmatch(between):
         return sentence["noun"] is None or is_constant(answer)
     found = _CONDITION.fullmatch(between)
@@ -132,7 +141,10 @@ def without_condition(line: str) -> str:
     said = line[end:].lower()
     if any(verb in said for verb in _VERBS) and (match := _IN_WORDS.search(line, end)):
         return line[: match.start()]
-    if not (_RELATION.search(said) or _ARROW.search(said)):
+    if ("divi" in said or "modulo" in said) and (match := _DIVIDED_BY_NUMBER.search(line, end)):
+        return line[: match.start()]
+    last = max((sign.end() for signs in (_RELATION, _ARROW) for sign in signs.finditer(said)), default=-1)
+    if last < 0 or _WORD.search(said, last):  # a condition ends with its relation and what that relates
         return line
     begins = list(_BEGINS.finditer(line, end))
     if len(begins) != 1:  # of a case for each of several conditions, no condition is left out

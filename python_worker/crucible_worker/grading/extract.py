@@ -37,7 +37,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from crucible_worker.grading import boxes
 from crucible_worker.grading.boxes import alone, may_hold_box
@@ -45,7 +45,7 @@ from crucible_worker.grading.conclusion import ending, stated
 from crucible_worker.grading.condition import before_condition
 from crucible_worker.grading.conjunctions import with_conjunctions
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.formulas import chosen, last_formulas, listed_below
+from crucible_worker.grading.formulas import chosen, last_formulas, listed_below, with_exponents_in_text
 from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, tied_number, written
 from crucible_worker.grading.json_answer import json_answer, may_end_with_object
 from crucible_worker.grading.markers import has_marker, last_marked, numeral_at_end
@@ -81,11 +81,14 @@ _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that a tail may begin behind
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
+# What a line of mathematics begins with and what is no part of it: the sign that it follows from what precedes.
+_SIGN = re.compile(r"\A(?:=>|[\u21d2\u2234\u2192\u27f9]|\\(?:implies|(?:Long)?[Rr]ightarrow|therefore)(?![A-Za-z]))\s*")
 # A line that announces a list and begins it: "Solutions: 2" over "3".
 _LABEL = re.compile(
     r"(?:(?:the|all|its|real|possible)\s){0,3}(?:solutions|roots|zeros|values)(?:\sare)?:\s*+(?P<value>\S.*)",
     re.IGNORECASE,
 )
+_SO = re.compile(r"(?<=[\w)}\]$])[,;]?\s(?:so|hence|therefore|thus)[,:]?\s", re.IGNORECASE)
 _MAX_LINES_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
 _DECORATION = " \t\r\f\v*_`"
 
@@ -116,7 +119,7 @@ def extract(text: str) -> Extraction:
     if (seen := _at_once(said)) is not None:
         answer, how = seen
         return Extraction(answer=answer, how=how, steps=len(text))
-    said = with_conjunctions(with_rows_in_one_line(said))
+    said = with_conjunctions(with_rows_in_one_line(with_exponents_in_text(said)))
     if not said or said.isspace():
         return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
     found = _extracted(said, len(text))
@@ -171,8 +174,10 @@ def _extracted(said: str, steps: int) -> Extraction:
 
 def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]], steps: int = 0) -> Extraction:
     """What the first of some stages finds that finds anything, after so many steps before them."""
-    tail = _tail(said)
+    tail = ""
     for how, stage in stages:
+        if how in _IN_TAIL:
+            tail = tail or _tail(said)
         answer, looked = stage(tail if how in _IN_TAIL else said)
         steps += looked
         if answer:
@@ -276,7 +281,7 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     end = text.rstrip()[-_MAX_LINES_CHARS:]
     above, lines, dashed = end.splitlines(), collections.deque[str](), collections.deque[bool]()
     while above and len(lines) < MAX_JOINED:
-        line = without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION)
+        line = _SIGN.sub("", without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION))
         if line:
             if len(line) > MAX_WHOLE_CHARS or boxes.opens_box(line) or has_words(line) or not says_something(line):
                 break
@@ -299,12 +304,18 @@ def _whole(text: str) -> tuple[str, int]:
         return "", 0
     if has_marker(line):
         return "", 2 * len(line)  # it was looked at as a marker, which gives none: "the answer is not 5"
-    answer = phrase(line)
+    answer = phrase(_concluded(line))
     if not says_something(answer) or judges(answer):
         return "", 2 * len(line)
     numbers = last_numerals(answer, 1)
     denied = bool(numbers) and ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
     return ("" if denied or is_taken_back(line, answer) else answer), 3 * len(line)
+
+
+def _concluded(line: str) -> str:
+    """What a line without other words concludes: "x = 5" of "x + 2 = 7, so x = 5"; all of any other line."""
+    *_, end = (0, *(end.end() for end in _SO.finditer(line)))
+    return line[end:] if any(map(str.isdigit, line[end:])) and not has_words(line[end:]) else line
 
 
 def _number(text: str) -> tuple[str, int]:
@@ -320,17 +331,17 @@ def _number(text: str) -> tuple[str, int]:
         if number_ruled_out(text, number.start, end):
             wrong.add(number.text)
         elif number.text not in wrong:
-            answer = _around(text, numbers[: at + 1])
+            answer = _around(text, numbers[: at + 1], wrong)
             if answer:
                 return answer, len(text)
             wrong.add(number.text)
     return "", len(text)
 
 
-def _around(text: str, numbers: Sequence[Numeral]) -> str:
+def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
     """The formula that the last of some numbers stands in, or the number with those that it is joined to."""
     number = numbers[-1]
-    if formulas := list(formulas_around(text, number)):
+    if formulas := [formula for formula in formulas_around(text, number) if formula.content not in wrong]:
         return chosen(text, formulas)[0]
     if tied := tied_number(text, number):
         return tied

@@ -17,7 +17,7 @@ from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, phrase
 from crucible_worker.grading.rejection import MAX_RULED_OUT, ruled_out_in_line
 from crucible_worker.grading.results import first_row, of_rows, result, side
 
-__all__ = ["MAX_FORMULAS", "Formula", "chosen", "last_formulas", "listed_below"]
+__all__ = ["MAX_FORMULAS", "Formula", "chosen", "last_formulas", "listed_below", "with_exponents_in_text"]
 
 MAX_FORMULAS = 2 * MAX_JOINED
 """Formulas at the end that are looked at."""
@@ -43,7 +43,8 @@ _COPULA = re.compile(
     re.IGNORECASE,
 )
 _GIVES = re.compile(
-    r"(?<!\w)(?:gets?|gives?|giving|obtain|find|have|has|yields?|becomes?|equals?|value|answer|result)\s+\Z",
+    r"(?<!\w)(?:gets?|gives?|giving|obtain|find|have|has|yields?|becomes?|equals?|value|answer|result|leaves"
+    r"|remainder(?:\s+of)?)\s+\Z",
     re.IGNORECASE,
 )
 _FUNCTION_VALUE = re.compile(r"[A-Za-z](?:_\w)?'{0,2}\([^()=]{1,20}\)\s*&?\s*=")
@@ -69,7 +70,18 @@ _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
+# Behind a unit or a number.
+_EXPONENT = re.compile(
+    r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
+)
 _MAX_CLAUSE = 8  # formulas that say what letters are
+# What is said of a letter and is no answer: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
+_DESCRIBED = re.compile(
+    rf"(?:(?:,|,?\sand)\s\$?\\?{NAME}\$?){{0,4}},?\s(?:(?:is|are|being|denotes?|both)\s)?"
+    r"(?:(?:an?|any|some|the|arbitrary|real|complex|positive|negative|non-?negative|non-?zero|fixed|free|given)\s){0,4}"
+    r"(?:constants?(?:\sof\sintegration)?|integers?|reals?|parameters?|numbers?|natural)\b",
+    re.IGNORECASE,
+)
 _COLON = re.compile(r":[\s*_]*\Z")
 _ARE = re.compile(r"\b(?:are|were)\s+\Z", re.IGNORECASE)
 
@@ -86,6 +98,11 @@ class Formula:
     """What is written in it."""
     steps: int = 0
     """Characters and marks that were looked at until it was found."""
+
+
+def with_exponents_in_text(text: str) -> str:
+    """A text in which exponents of plain text are no formulas: `18 cm^2` for `18 cm$^2$`."""
+    return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
 def last_formulas(text: str) -> tuple[str, int]:
@@ -110,6 +127,7 @@ def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
 
     Those that the text rules out are dropped from the list.
     """
+    _drop_described(text, formulas)
     _drop_ruled_out(text, formulas)
     if not formulas:
         return "", False
@@ -150,6 +168,16 @@ def _plain_before(text: str, begin: int, formula: Formula) -> list[Formula]:
         start = before.start()
     announced = in_words or _LISTS.search(text, max(0, start - _MAX_LEAD), start)
     return found[::-1] if announced else []
+
+
+def _drop_described(text: str, formulas: list[Formula]) -> None:
+    """Drop the last formulas that are letters of one before them, if their sentence says what letters they are."""
+    at = len(formulas) - 1
+    while at > 0 and _NAME.fullmatch(formulas[at].content) and _DESCRIBED.match(text, formulas[at].end):
+        if _CONCLUDES.search(text, formulas[at - 1].end, formulas[at].start):
+            return
+        del formulas[at:]
+        at -= 1
 
 
 def _drop_ruled_out(text: str, formulas: list[Formula]) -> None:

@@ -3,7 +3,8 @@ r"""The answer in a JSON object that a response ends with: `{"reasoning": "...",
 The object is the last thing in the response, and its key is `answer` or `final_answer` in any spelling of its capitals
 and joints ("finalAnswer", "Final Answer"); of both the final one counts. Values are text, a number, true or false, or a
 list of these. An object whose answer is null, empty or a placeholder answers nothing: nothing else of it is the answer.
-LaTeX whose backslashes were not doubled is read as it was meant.
+Nor does an object that is all of a response and has no such key, `{"wrong": 42}`, unless its one key is a word for an
+answer: `{"result": 42}`. LaTeX whose backslashes were not doubled is read as it was meant.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ _BRACE = re.compile(r"[{}]")
 _KEY = re.compile(r'"\s?(?:final)?[_ -]?answer\s?"\s*+:', re.IGNORECASE)
 _JOINTS = str.maketrans("", "", "_- ")
 _KEYS = ("finalanswer", "answer")
+# Of an object that says nothing else.
+_OTHER_KEYS = frozenset(
+    ("answers", "finalanswers", "finalresult", "finalvalue", "output", "result", "solution", "solutions", "value")
+)
+# All that may precede an object which is the whole response.
+_BEFORE = re.compile(r'\s*+(?:(?:```|~~~)\w{0,10}\s*+)?(?=\{\s*+")')
 # Escapes that JSON has, but that begin a command of LaTeX here; and those that it has not.
 _COMMAND = re.compile(
     r"(?<!\\)((?:\\\\)*)\\(?=(?:b(?:ar|egin|eta|inom|oxed|mod)|f(?:box|orall|rac)|n(?:abla|eq|otin)"
@@ -38,6 +45,8 @@ def json_answer(text: str) -> tuple[str | None, int]:
     array. Also the work done. Linear.
     """
     end = _without_fence(text)
+    before = _BEFORE.match(end)
+    first = before.end() if before else -1
     array = end.endswith("]")
     if array:
         end = end[:-1].rstrip()
@@ -58,10 +67,11 @@ def json_answer(text: str) -> tuple[str | None, int]:
             last = behind
         depth += 1 if brace[0] == "}" else -1
         if depth == 0:
-            answer = _answer_of(end[len(end) - brace.end() : last])
+            begin = len(end) - brace.end()
+            answer = _answer_of(end[begin:last], whole=begin == first)
             if answer is None or (answers and not answer):
                 break
-            later = len(end) - brace.end()
+            later = begin
             answers.append(answer)
             if not answer:
                 break
@@ -87,18 +97,22 @@ def _without_fence(text: str) -> str:
     return end
 
 
-def _answer_of(written: str) -> str | None:
-    if not _KEY.search(written):
+def _answer_of(written: str, *, whole: bool) -> str | None:
+    """The answer of an object, empty if it gives none; None if it is no object, or does not say that it answers.
+
+    An object that is the whole response gives its answer or none.
+    """
+    if not whole and not _KEY.search(written):
         return None
     found = _parsed(written)
     if found is None:
         return None
     by_key = {key.translate(_JOINTS).casefold(): value for key, value in found}
-    for key in _KEYS:
+    for key in (*_KEYS, *(_OTHER_KEYS & by_key.keys() if len(found) == 1 else ())):
         if key in by_key:
             answer = _text(by_key[key])
             return "" if is_placeholder(answer) else answer
-    return None
+    return "" if whole else None
 
 
 def _parsed(written: str) -> list[tuple[str, Any]] | None:

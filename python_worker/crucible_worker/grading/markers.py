@@ -59,12 +59,23 @@ _BEFORE_LEAD = re.compile(r"(?<!\w)(?:so|thus|hence|therefore|then)[\s,:]{0,3}\Z
 _WORD_BEFORE = re.compile(r"\w[^\S\n]{0,3}\Z")
 _DECORATION = " \t\r\f\v*_`"
 _WRONG = ("wrong", "incorrect")
+# An answer that its sentence, or the next one, replaces with another one: "41. Wait, no, 42."
+_VALUE = r"(?:\\?\$)?[-+\u2212]?[0-9][0-9.,/]{0,30}%?|\$[^$\n]{1,60}\$"
+_REPLACED = re.compile(
+    rf"[\s*:]{{0,4}}(?:{_VALUE})[\s.,;(\u2026\u2013\u2014-]{{1,6}}"
+    r"(?:(?:wait|no|hmm|oops|sorry|actually|correction|scratch\sthat|or\srather|I\smean(?:t)?|make\sthat)\b"
+    r"[\s,.:;!\u2026\u2013\u2014-]{1,4}){1,4}"
+    r"(?:(?:it|that|this|the\sanswer)(?:['\u2019]s|\s(?:is|was|should\sbe|must\sbe|would\sbe))\s|should\sbe\s)?"
+    rf"(?P<value>{_VALUE})[.!)*\s]{{0,6}}\Z",
+    re.IGNORECASE,
+)
+_MAX_REPLACED = 200
 _LETTERS = 4  # of a marker, which another one of its kind begins with too
 _NEAR = 200  # characters at the end of a text that are searched first: most markers are there
 _MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from where it matches
-# The last line of most responses with a marker: it and a numeral. What precedes it on its line is words.
+# The end of the last line of most responses with a marker: it and a numeral. Whatever markup precedes is not closed.
 _AT_END = re.compile(
-    r"(?:(?P<sign>A:|####)|(?:[A-Z][a-z, ]{0,80} )?(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)) ?"
+    r"(?:(?P<sign>A:|####)|(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)(?:\*\*)?) ?"
     r"(?P<numeral>[-+]?[0-9]++(?>(?:[.,/][0-9]++)*)%?)\.?"
 )
 
@@ -78,12 +89,13 @@ def numeral_at_end(text: str) -> str:
     """The numeral behind a marker that are the last line of a text, if no marker before it is of the same kind."""
     end = text.rstrip()
     line = end.rfind("\n") + 1
-    said = _AT_END.fullmatch(end, line) if len(end) - line <= MAX_WHOLE_CHARS else None
-    if said is None:
+    word = end.rfind("nswer", line) - 1
+    start = word if word >= line else line
+    said = _AT_END.fullmatch(end, start)
+    if said is None or (said["sign"] and start > line):
         return ""
-    kind = "word" if said["word"] else "sign"
-    begins = said[kind][:_LETTERS].lower()
-    return "" if begins in end[: said.start(kind)].lower() else said["numeral"]
+    begins = (said["sign"] or said["word"])[:_LETTERS].lower()
+    return "" if begins in end[:start].lower() else said["numeral"]
 
 
 def last_marked(text: str) -> tuple[str, int]:
@@ -94,7 +106,8 @@ def last_marked(text: str) -> tuple[str, int]:
         if begin > later:
             continue
         said = unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
-        answer = _answer(text, begin, said)
+        replaced = _REPLACED.match(said) if len(said) <= _MAX_REPLACED else None
+        answer = phrase(replaced["value"]) if replaced else _answer(text, begin, said)
         if answer:
             joined = _with_those_before(text, answer, start, begin)
             return joined, 2 * (size - start) + marks

@@ -52,11 +52,15 @@ _NOT_ANOTHER = re.compile(
 )
 # Said of the values of a list behind the last one: "10; 20 are the answers".
 _ARE_ANSWERS = re.compile(
-    r"(?<=[0-9$)}\]])\s(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
-    r"(?:answers|solutions|roots|zeros|values)\s?[.!]?\s{0,4}\Z",
+    r"(?<=[0-9$)}\]])\s(?:(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
+    r"(?:answers|solutions|roots|zeros|values)"
+    r"|(?:both\s|all\s)?(?:works?|satisf(?:y|ies)\s(?:it|(?:the|this)\s(?:given\s|original\s)?(?:equation|system|condition)s?)))"
+    r"\s?[.!]?\s{0,4}\Z",
     re.IGNORECASE,
 )
 _MAX_SAID = 60
+# The letter of a choice before its value: "D. 15 km".
+_CHOICE = re.compile(r"[A-J]\.\s(?=[-+\u2212(]?(?:\\?\$|\\[(\\]|[0-9]))")
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
 _ADVERBS = re.compile(
     r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
@@ -121,8 +125,9 @@ def phrase(text: str) -> str:
     line = _first_line(text)
     if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_SAID)):
         line = line[: said.start()]
-    if end := _sentence_end(line):
-        line = line[: end.start()]
+    label = _label(line)
+    if end := _sentence_end(line[label:]):
+        line = line[: label + end.start()]
     if end := _EXPLANATION.search(line):
         line = line[: end.start()]
     verbs = collections.deque(_VERB.finditer(line), maxlen=1)
@@ -153,16 +158,27 @@ def _first_line(text: str) -> str:
 
 def _sentence_end(line: str) -> re.Match[str] | None:
     """Where the first sentence of a line ends; a semicolon between formulas or amounts is one of a list."""
-    content = last_word = -1
+    semicolons: list[re.Match[str]] = []
+    stop = None
     for end in _SENTENCE_END.finditer(line):
         if end[0] != ";":
-            return end
-        if content < 0:
-            content = len(line.rstrip(_TAIL + "."))
-            last_word = max((word.start() for word in _WORD.finditer(line) if _ends_list(word[0])), default=-1)
-        if end.end() >= content or last_word >= end.end():
-            return end
-    return None
+            stop = end
+            break
+        semicolons.append(end)
+    if not semicolons:
+        return stop
+    sentence = line[: stop.start()] if stop else line
+    content = len(sentence.rstrip(_TAIL + "."))
+    last_word = max((word.start() for word in _WORD.finditer(sentence) if _ends_list(word[0])), default=-1)
+    return next((end for end in semicolons if end.end() >= content or last_word >= end.end()), stop)
+
+
+def _label(line: str) -> int:
+    """How long the letter of a choice is before a value that ends its line, with its full stop; 0 without one."""
+    choice = _CHOICE.match(line)
+    if choice is None or any(_ends_list(word[0]) for word in _WORD.finditer(line, choice.end())):
+        return 0
+    return choice.end()
 
 
 def _is_word(word: str) -> bool:

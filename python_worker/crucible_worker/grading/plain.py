@@ -63,6 +63,13 @@ _NUMBER = re.compile(rf"[-+\u2212]?{_VALUE}(?:/{_VALUE})?")
 _NO_LETTERS = re.compile(rf"(?>(?:{_FUNCTION}|(?<=[0-9%)])\s?[xX](?=\s?[$(0-9])|[^A-Za-z\u0370-\u03bf\u03c1-\u03ff])*)")
 _END_OF_CLAUSE = re.compile(r"[\s*_`)]{0,8}(?:[.,;:!?]|\Z)")
 _JOINT = re.compile(r"[\s*_`]{0,4}(?:[,;]\s?)?(?:(?:and|or)\s)?(?<=\s)[\s*_`]{0,4}|,")
+# A word before a number and one behind it, or the end of the line: it stands in no formula and in no list, as most do.
+_WORD_BEFORE = re.compile(rf"(?:(?<!\S)(?!(?:and|or|{_FUNCTION})\s)[A-Za-z]{{2,}} |>>)(?>(?:\\?\$)?)\Z")
+_WORD_BEHIND = re.compile(
+    rf"[.?]?[^\S\n]*(?:\n|\Z)| (?!(?:and|or|{_FUNCTION})(?![A-Za-z]))[A-Za-z]{{2,}}"
+    r"(?=[ .,;?\n]|\Z)(?! ?[-+*/^=<>\u2260\u2264\u2265\u00b1\u2212])"
+)
+_MAX_WORD = 24
 
 
 @dataclasses.dataclass(slots=True)
@@ -82,6 +89,8 @@ def formulas_around(text: str, number: Numeral) -> Sequence[Formula]:
 
     Numbers before it are among them, as what joins them to it is for `crucible_worker.grading.joined` to say.
     """
+    if _stands_alone(text, number):
+        return []
     begin = max(text.rfind("\n", 0, number.start) + 1, number.start - MAX_BEFORE)
     last_digit = number.start + len(number.text) - 1
     end = text.find("\n", last_digit)
@@ -102,6 +111,16 @@ def formulas_around(text: str, number: Numeral) -> Sequence[Formula]:
     before = formulas[held - 1] if held else None
     joined = before and not _is_number(before.content) and _is_joined(text, before, formulas[held], end)
     return formulas if joined else []
+
+
+def _stands_alone(text: str, number: Numeral) -> bool:
+    """Whether words stand on both sides of a number, or its line ends: then it is in no formula."""
+    return (
+        number.text[0].isdigit()
+        and number.text.count("/") <= 1
+        and _WORD_BEFORE.search(text, max(0, number.start - _MAX_WORD), number.start) is not None
+        and _WORD_BEHIND.match(text, number.start + len(number.text)) is not None
+    )
 
 
 def _is_joined(text: str, before: Formula, formula: Formula, end: int) -> bool:

@@ -28,7 +28,7 @@ _NOT = r"(?:not|cannot|never|neither|nor|nicht|keine?|pas|no es|\u043d\u0435|nã
 _NOT_IN_WORDS = r"(?:n\s?['\u2019]\s?t|不是|不为|不等于|並非|并非)"
 _OTHER_THAN = (
     r"(?:except(?: for)?|excluding|without|other than|rather than|instead of|rules? out|ruled out|eliminated?"
-    r"|(?:any|every)(?:thing|one)? but|all but)"
+    r"|(?:any|every)(?:thing|one)? but|all but|(?:reject|discard|dismiss)(?:s|ed|ing|es)?)"
 )
 _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
 _GAP = r"(?:\\text(?:bf|it|rm)?\s?\{|[\s\"'\u201c\u2018(*$\\}~]){0,8}"
@@ -45,11 +45,18 @@ _BEFORE = re.compile(
     rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",
     re.IGNORECASE,
 )
+# A part of every such word: most texts have none.
+_MAY_BE_BEFORE = re.compile(
+    r"no|n\s?['\u2019]\s?t|never|neither|nicht|kein|pas|\u043d\u0435|n\u00e3o|\u4e0d|[\u5e76\u4e26]\u975e"
+    r"|excep|exclud|without|other|rather|instead|rule|elimin|reject|discard|dismiss|but|if|whether|unless|suppos|assum",
+    re.IGNORECASE,
+)
 _BEHIND = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
     r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
-    r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible))|isn\s?['\u2019]\s?t\b"
+    r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible|rejected|discarded|inadmissible"
+    r"|(?:an?\s+)?(?:extraneous|spurious|invalid)))|isn\s?['\u2019]\s?t\b"
     r"|(?:では|じゃ)(?:ない|ありま|なく)|[가이] ?아[니닙]|不正确|不对|是错)",
     re.IGNORECASE,
 )
@@ -117,7 +124,9 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
     """Whether a number is ruled out, or the first value of its list is, or the formula that it is in."""
     if ruled_out_in_line(text, start, end):
         return True
-    match = _LISTED.search(text, max(0, start - REACH), start)
+    before = text[max(0, start - REACH) : start].rstrip("\\$")
+    ends = before.rstrip().endswith((",", "and", "or"))
+    match = _LISTED.search(text, max(0, start - REACH), start) if ends else None
     if match and ruled_out_in_line(text, match.start(), end):
         return True
     opening, closing = text.rfind("$", max(0, start - REACH), start), text.find("$", end, end + REACH)
@@ -127,7 +136,9 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
 def rejected(before: str, behind: str) -> bool:
     """Whether what stands around a choice rules it out. Bounded work: at most `REACH` characters of each are read."""
     before, behind = before[-REACH:], behind[:REACH]
-    return _BEHIND.match(behind) is not None or _BEFORE.search(before) is not None
+    if _BEHIND.match(behind):
+        return True
+    return _MAY_BE_BEFORE.search(before) is not None and _BEFORE.search(before) is not None
 
 
 def ruled_out_in_line(text: str, start: int, end: int) -> bool:

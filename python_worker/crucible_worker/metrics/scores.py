@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from crucible_bridge.types import Metrics
 from crucible_worker.metrics.accuracy import clustered_variance
 
-__all__ = ["Reduce", "reduced"]
+__all__ = ["Reduce", "reduced", "reduced_keys"]
 
 
 class Reduce(enum.StrEnum):
@@ -25,6 +25,11 @@ class Reduce(enum.StrEnum):
     MEAN = "mean"
     SUM = "sum"
     NONE = "none"
+
+
+def reduced_keys(reduce: Reduce) -> tuple[str, ...]:
+    """The keys that `reduced` yields: the value and its standard error; none where scores are not reduced."""
+    return () if reduce is Reduce.NONE else (f"score_{reduce}", f"score_{reduce}_stderr")
 
 
 def reduced(scores: Sequence[Sequence[float | None]], reduce: Reduce) -> Metrics:
@@ -40,7 +45,7 @@ def reduced(scores: Sequence[Sequence[float | None]], reduce: Reduce) -> Metrics
     """
     if reduce is Reduce.NONE:
         return Metrics({})
-    key, stderr = f"score_{reduce}", f"score_{reduce}_stderr"
+    key, stderr = reduced_keys(reduce)
     clusters = [scored for sample in scores if (scored := [score for score in sample if score is not None])]
     if not clusters:
         return Metrics.all_undefined((key, stderr), "no sample was scored")

@@ -4,6 +4,7 @@ After tinker-cookbook's `compute_trajectory_metrics`, key by key, on columns in 
 tag (`all`: every group; others only where some tag is on some groups but not on all):
 
     env/<tag>/total_episodes, total_turns, total_ac_tokens, total_ob_tokens     counts
+    env/<tag>/total_cached_ob_tokens        those of total_ob_tokens from the sampler's cache, where turns report them
     env/<tag>/ac_tokens_per_turn, ob_tokens_per_turn, turns_per_episode         ratios of them
     env/<tag>/reward/total                  mean total reward of a trajectory: its transitions' and its final reward
     env/<tag>/<metric>                      mean over the transitions and trajectories that have it
@@ -12,7 +13,7 @@ tag (`all`: every group; others only where some tag is on some groups but not on
     env/<tag>/by_group/frac_all_bad         share of groups with one total reward, below it
 
 Every column is summed once per group; tags then add up groups. The original's zeros for ratios over nothing are
-undefined here. Its `total_cached_ob_tokens` (0.6.1) is not computed: a batch does not tell it.
+undefined here; there is no key of cached tokens where no turn of the batch reports any.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from crucible_bridge.types import Metrics, TrajectoryBatch, bounds
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
 from crucible_worker.metrics.trajectory_checks import check_batch, check_keys
 
-__all__ = ["ALL", "GOOD_THRESHOLD", "GroupSums", "Totals", "groups_by_tag", "named", "trajectory_metrics"]
+__all__ = [
+    "ALL",
+    "FIXED_COUNTS",
+    "GOOD_THRESHOLD",
+    "GroupSums",
+    "Totals",
+    "groups_by_tag",
+    "named",
+    "trajectory_metrics",
+]
 
 GOOD_THRESHOLD = bounds.COMPUTE_TRAJECTORY_METRICS_REQUEST_GOOD_THRESHOLD_DEFAULT
 """The total reward from which a group with one reward is good."""
@@ -36,8 +46,12 @@ ALL = "all"
 """The tag of every group."""
 
 _COUNTS = ("total_episodes", "total_turns", "total_ac_tokens", "total_ob_tokens")
+_CACHED = "total_cached_ob_tokens"
 _REWARD = "reward/total"
 _KINDS = ("by_group/frac_mixed", "by_group/frac_all_good", "by_group/frac_all_bad")
+
+FIXED_COUNTS = len(_COUNTS) + len(_KINDS) + 2
+"""Integers of each group that do not depend on an environment's metrics."""
 
 
 def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_THRESHOLD) -> Metrics:
@@ -61,7 +75,10 @@ def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_T
         raise InvalidField("good_threshold", "is NaN")
     with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
         sums = GroupSums.of(batch, good_threshold)
-        return named((tag, sums.totals(groups).summary(sums, groups)) for tag, groups in _selections(batch))
+        cached = batch.cached_observation_tokens is not None
+        return named(
+            (tag, sums.totals(groups).summary(sums, groups, cached=cached)) for tag, groups in _selections(batch)
+        )
 
 
 def groups_by_tag(batch: TrajectoryBatch) -> dict[str, np.ndarray]:
@@ -158,6 +175,15 @@ class _Column:
         )
 
 
+def _cached_counts(batch: TrajectoryBatch, transitions: _Segments) -> tuple[np.ndarray, np.ndarray]:
+    """By group: the cached tokens of its turns, and how many turns report them."""
+    if (cached := batch.cached_observation_tokens) is None:
+        nothing = np.zeros(transitions.lengths.size, np.int64)
+        return nothing, nothing
+    known = cached >= 0
+    return transitions.sums(np.where(known, cached, 0), np.int64), transitions.sums(known, np.int64)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
     """Everything summed by group."""
@@ -167,7 +193,8 @@ class GroupSums:
     sums: np.ndarray
     """Of each key's values, shape (keys, groups)."""
     counts: np.ndarray
-    """Integers, shape (4 + 3 + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, entries by key."""
+    """Integers, shape (`FIXED_COUNTS` + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, cached
+    tokens, turns that report them, entries by key."""
     defects: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """As `_Column.defects`, of the keys that were asked for: rows are read once, however many tags there are."""
 
@@ -194,6 +221,7 @@ class GroupSums:
             transitions.lengths,
             *(transitions.sums(tokens, np.int64) for tokens in (batch.action_tokens, batch.observation_tokens)),
             *(~equal, equal & good, equal & ~good),
+            *_cached_counts(batch, transitions),
             *(sum(column.entries() for column in parts) for parts in columns.values()),
         ]
         sums = [sum(column.sums() for column in parts) for parts in columns.values()]
@@ -204,9 +232,9 @@ class GroupSums:
         counts = self.counts.take(groups, axis=1).sum(axis=1).tolist()
         return Totals(
             groups=groups.size,
-            counts=counts[:7],
+            counts=counts[:FIXED_COUNTS],
             sums=dict(zip(self.columns, self.sums.take(groups, axis=1).sum(axis=1).tolist())),
-            entries=dict(zip(self.columns, counts[7:])),
+            entries=dict(zip(self.columns, counts[FIXED_COUNTS:])),
         )
 
     def reason(self, key: str, groups: np.ndarray, entries: int) -> str:
@@ -225,18 +253,21 @@ class Totals:
     groups: int
     """How many they are."""
     counts: list[int]
-    """Those of `_COUNTS`, then groups of each of `_KINDS`."""
+    """Those of `_COUNTS`, groups of each of `_KINDS`, cached tokens, and turns that report them."""
     sums: dict[str, float]
     """Of each key's values; not finite where the sum is not."""
     entries: dict[str, int]
     """How many values that are."""
 
-    def summary(self, sums: GroupSums | None = None, groups: np.ndarray | None = None) -> dict[str, float | str]:
+    def summary(
+        self, sums: GroupSums | None = None, groups: np.ndarray | None = None, *, cached: bool = False
+    ) -> dict[str, float | str]:
         """Keys with their values, or why there are none.
 
         Args:
             sums: those that the totals were taken of, to tell why a sum is not finite; the values are if None.
             groups: likewise.
+            cached: whether any turn, of whichever groups, reports its cached tokens.
         """
         episodes, turns, action_tokens, observation_tokens = self.counts[:4]
         found: dict[str, float | str] = {
@@ -245,6 +276,8 @@ class Totals:
             "turns_per_episode": turns / episodes,
             **dict(zip(_COUNTS, map(float, self.counts))),
         }
+        if cached:  # an environment's own metric of that name takes its place, as it does in the original
+            found[_CACHED] = float(self.counts[-2]) if self.counts[-1] else "no turn reports its cached tokens"
         for key, total in self.sums.items():
             if not self.entries[key]:
                 found[key] = "no transition or trajectory has it"
@@ -254,7 +287,7 @@ class Totals:
                 found[key] = (
                     BEYOND_FLOAT64 if sums is None or groups is None else sums.reason(key, groups, self.entries[key])
                 )
-        for key, count in zip(_KINDS, self.counts[4:]):
+        for key, count in zip(_KINDS, self.counts[len(_COUNTS) :]):
             found[key] = count / self.groups
         if isinstance(reason := found[_REWARD], str) and reason != BEYOND_FLOAT64:
             found |= dict.fromkeys(_KINDS, reason)

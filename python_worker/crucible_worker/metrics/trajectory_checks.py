@@ -55,6 +55,14 @@ def check_batch(batch: TrajectoryBatch) -> None:
     transitions = int(batch.transitions_per_trajectory.sum(dtype=np.int64))
     _counts(batch.action_tokens, "batch.action_tokens", transitions, "transitions")
     _counts(batch.observation_tokens, "batch.observation_tokens", transitions, "transitions")
+    if (cached := batch.cached_observation_tokens) is not None:
+        check_column(cached, "batch.cached_observation_tokens", kinds="iu", length=transitions, of="transitions")
+        if wrong := np.flatnonzero((cached < -1) | (cached > batch.observation_tokens)).tolist():
+            at = wrong[0]
+            raise InvalidField(
+                f"batch.cached_observation_tokens[{at}]",
+                f"is {cached[at]}, of {batch.observation_tokens[at]} observation tokens; -1 says that it is not known",
+            )
     check_column(batch.rewards, "batch.rewards", length=transitions, of="transitions")
     check_column(batch.final_rewards, "batch.final_rewards", length=trajectories, of="trajectories")
     for name, metrics, present, length, of in (

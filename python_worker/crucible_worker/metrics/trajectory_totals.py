@@ -9,7 +9,15 @@ import numpy as np
 
 from crucible_bridge.types import Metrics, TrajectoryBatch, TrajectoryGroup
 from crucible_worker.metrics.sums import exact_sum
-from crucible_worker.metrics.trajectory import ALL, GOOD_THRESHOLD, GroupSums, Totals, groups_by_tag, named
+from crucible_worker.metrics.trajectory import (
+    ALL,
+    FIXED_COUNTS,
+    GOOD_THRESHOLD,
+    GroupSums,
+    Totals,
+    groups_by_tag,
+    named,
+)
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, check_batch, check_keys
 
 __all__ = ["BLOCK_TURNS", "TrajectoryTotals"]
@@ -26,6 +34,7 @@ class _Turn:
     ac: range
     reward: float
     metrics: dict[str, float]
+    cached_observation_tokens: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class _TagTotals:
 
     def __init__(self) -> None:
         self.groups = 0
-        self._counts = [0] * 7
+        self._counts = [0] * FIXED_COUNTS
         self._entries: dict[str, int] = {}
         self._sums: dict[str, list[float]] = {}
 
@@ -63,11 +72,16 @@ class _TagTotals:
             self._entries[key] = self._entries.get(key, 0) + block.entries[key]
             self._sums.setdefault(key, []).append(value)
 
-    def summary(self, names: Sequence[str]) -> dict[str, float | str]:
+    @property
+    def cached(self) -> bool:
+        """Whether any turn reports its cached tokens."""
+        return self._counts[-1] > 0
+
+    def summary(self, names: Sequence[str], *, cached: bool) -> dict[str, float | str]:
         """Keys with their values, or why there are none: those of every tag, as it is in a batch."""
         sums = {name: exact_sum(self._sums.get(name, ())) for name in names}
         entries = {name: self._entries.get(name, 0) for name in names}
-        return Totals(groups=self.groups, counts=self._counts, sums=sums, entries=entries).summary()
+        return Totals(groups=self.groups, counts=self._counts, sums=sums, entries=entries).summary(cached=cached)
 
 
 class TrajectoryTotals:
@@ -108,7 +122,7 @@ class TrajectoryTotals:
         some = {tag: totals for tag, totals in self._tags.items() if tag != ALL}
         told = some if any(totals.groups < every.groups for totals in some.values()) else {}
         names = every.names
-        return named((tag, totals.summary(names)) for tag, totals in (*told.items(), (ALL, every)))
+        return named((tag, totals.summary(names, cached=every.cached)) for tag, totals in (*told.items(), (ALL, every)))
 
     def _add_up(self) -> None:
         groups, self._waiting, self._turns = self._waiting, [], 0
@@ -128,7 +142,13 @@ def _packed(group: TrajectoryGroup) -> _Group:
         [
             _Episode(
                 [
-                    _Turn(range(turn.observation_tokens), range(turn.action_tokens), turn.reward, dict(turn.metrics))
+                    _Turn(
+                        range(turn.observation_tokens),
+                        range(turn.action_tokens),
+                        turn.reward,
+                        dict(turn.metrics),
+                        turn.cached_observation_tokens,
+                    )
                     for turn in trajectory.transitions
                 ]
             )

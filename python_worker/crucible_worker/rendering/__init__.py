@@ -4,7 +4,7 @@ from crucible_worker.rendering.asking import Asked, ask, sample_answers
 from crucible_worker.rendering.prompts import render_prompt
 from crucible_worker.rendering.renderers import RENDERER_OPTION, answer_of, check_input, check_renderer
 from crucible_worker.rendering.supervised import TrainOn, render_supervised
-from crucible_worker.rendering.thinking import without_thinking
+from crucible_worker.rendering.thinking import part_thinking, without_thinking
 
 __all__ = [
     "RENDERER_OPTION",
@@ -14,6 +14,7 @@ __all__ = [
     "ask",
     "check_input",
     "check_renderer",
+    "part_thinking",
     "render_prompt",
     "render_supervised",
     "sample_answers",

@@ -16,7 +16,13 @@ from crucible_bridge.types import (
     SamplingParams,
     format_model,
 )
-from crucible_worker.reports.facts import format_dataset, replace_surrogates, shown_failures
+from crucible_worker.reports.facts import (
+    engine_as_data,
+    format_dataset,
+    replace_surrogates,
+    shown_failures,
+    usage_as_data,
+)
 from crucible_worker.reports.records import record_as_data
 
 __all__ = ["render_json", "sample_as_data"]
@@ -60,6 +66,8 @@ def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dic
         "created_unix_ns": evaluation.created_unix_ns,
         "ended_unix_ns": evaluation.ended_unix_ns,
         "duration_ns": evaluation.duration_ns,
+        "usage": usage_as_data(evaluation.usage),
+        "engine": engine_as_data(evaluation.engine),
         "problem": _problem(evaluation.problem),
         "failures": [_sample(sample) for sample in failures],
     }
@@ -77,6 +85,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
         "n_truncated": result.n_truncated,
+        "usage": usage_as_data(result.usage),
         "problem": _problem(result.problem),
     }
 
@@ -97,6 +106,7 @@ def _sample(sample: SampleResult) -> dict[str, Any]:
         "extracted": sample.extracted,
         "method": sample.method,
         "stop_reason": sample.stop_reason,
+        "usage": usage_as_data(sample.usage),
         "problem": _problem(sample.problem),
         **record_as_data(sample),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult
+from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult, Usage, format_model
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
@@ -69,6 +69,9 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
         yield from _titled("Undefined metrics", _table(["metric", "reason"], undefined.items()))
     if evaluation.results:
         yield from _titled("Evaluators", _evaluators(evaluation))
+    if tokens := list(_tokens(evaluation)):
+        header = ["evaluator", "model", "prompt", "cached", "reasoning", "output", "calls", "unreported calls", "cost"]
+        yield from _titled("Tokens", _table(header, tokens))
     if limits := _limits(evaluation.request.limits):
         yield from _titled("Limits", _table(["limit", "value"], limits))
     if failures:
@@ -92,6 +95,32 @@ def _evaluators(evaluation: Evaluation) -> Iterator[str]:
         for result in evaluation.results
     )
     return _table(header, rows)
+
+
+def _tokens(evaluation: Evaluation) -> Iterator[Sequence[str]]:
+    """What each evaluator took of each model; all of them together where there are several, or none has ended."""
+    named = [(result.evaluator.label, result.usage) for result in evaluation.results]
+    if len(named) != 1:
+        named.append(("all", evaluation.usage))
+    for label, usage in named:
+        if usage is None:
+            continue
+        if usage.calls:
+            yield _tokens_row(label, format_model(evaluation.request.model), usage)
+        for judge in usage.judges:
+            yield _tokens_row(label, f"{judge.model} (judge)", judge.usage)
+
+
+def _tokens_row(label: str, model: str, usage: Usage) -> Sequence[str]:
+    counts = (
+        usage.prompt_tokens,
+        usage.cached_prompt_tokens,
+        usage.reasoning_tokens,
+        usage.output_tokens,
+        usage.calls,
+        usage.unreported_calls,
+    )
+    return [label, model, *("" if count is None else f"{count:,}" for count in counts), _value(usage.cost)]
 
 
 def _counts(result: EvaluatorResult) -> Sequence[int]:

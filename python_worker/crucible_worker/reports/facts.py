@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from crucible_bridge.types import (
     BuiltinDataset,
@@ -13,6 +14,8 @@ from crucible_bridge.types import (
     InlineDataset,
     JsonlDataset,
     SampleResult,
+    ServerEngine,
+    Usage,
     format_hub,
     format_model,
 )
@@ -20,11 +23,13 @@ from crucible_bridge.types import (
 __all__ = [
     "MAX_FAILURES",
     "columns_of",
+    "engine_as_data",
     "facts_of",
     "format_dataset",
     "metric_keys",
     "replace_surrogates",
     "shown_failures",
+    "usage_as_data",
 ]
 
 MAX_FAILURES = 10
@@ -48,9 +53,37 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "samples done": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
+        "engine": _format_engine(evaluation.engine),
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def _format_engine(engine: ServerEngine | None) -> str:
+    return "" if engine is None else " ".join(filter(None, (engine.name, engine.version, engine.fingerprint)))
+
+
+def usage_as_data(usage: Usage | None) -> dict[str, Any] | None:
+    """What models took, for json."""
+    if usage is None:
+        return None
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_prompt_tokens": usage.cached_prompt_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "output_tokens": usage.output_tokens,
+        "calls": usage.calls,
+        "unreported_calls": usage.unreported_calls,
+        "cost": usage.cost,
+        "judges": [{"model": judge.model, "usage": usage_as_data(judge.usage)} for judge in usage.judges],
+    }
+
+
+def engine_as_data(engine: ServerEngine | None) -> dict[str, Any] | None:
+    """Which program served a model, for json."""
+    if engine is None:
+        return None
+    return {"name": engine.name, "version": engine.version, "fingerprint": engine.fingerprint}
 
 
 def format_dataset(dataset: Dataset) -> str:

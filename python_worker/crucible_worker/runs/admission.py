@@ -21,7 +21,7 @@ from crucible_bridge.errors import (
 )
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluateRequest, PlannedEvaluation, Problem
+from crucible_bridge.types import EvaluateRequest, ModelUsage, PlannedEvaluation, Problem
 from crucible_worker.backends.base import HeldModel, Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
@@ -33,6 +33,7 @@ from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.resume import Orphans
+from crucible_worker.runs.usage import Spending
 
 __all__ = [
     "CALLER_LEFT",
@@ -78,12 +79,13 @@ class Admission:
         sources: Sources,
         limits: WorkerLimits,
         worker_id: str,
+        spending: Spending,
     ) -> None:
         self.draining = False
         """Whether new evaluations are refused."""
         self._journal, self._locks, self._orphans = journal, locks, orphans
         self._preparer = Preparer(sources)
-        self._limits, self._worker_id = limits, worker_id
+        self._limits, self._worker_id, self._spending = limits, worker_id, spending
         self._turns = asyncio.Semaphore(limits.max_running_evaluations)
         self._attempts: dict[int, Attempt] = {}
         self._claims: set[asyncio.Task[tuple[Row, bool]]] = set()
@@ -94,6 +96,11 @@ class Admission:
         """Evaluations that run, and that wait for their turn."""
         running = sum(attempt.running for attempt in self._attempts.values())
         return running, len(self._attempts) - running
+
+    @property
+    def usage(self) -> tuple[ModelUsage, ...]:
+        """What this worker's models took since it started, those of attempts under way included."""
+        return self._spending.together(attempt.taken for attempt in self._attempts.values())
 
     def first(self) -> contextlib.AbstractContextManager[None]:
         """A block that goes before the reading of data sets; see `Precedence`."""
@@ -322,9 +329,14 @@ class Admission:
 
     def _run(self, attempt: Attempt) -> None:
         self._attempts[attempt.row.number] = attempt
-        attempt.start(on_finished=lambda: self._attempts.pop(attempt.row.number, None))
+        attempt.start(on_finished=lambda: self._ended(attempt))
         if self.draining:
             attempt.stop(Ending.DRAIN, _DRAINING)
+
+    def _ended(self, attempt: Attempt) -> None:
+        self._attempts.pop(attempt.row.number, None)
+        model, usage = attempt.taken
+        self._spending.count(usage, model)
 
     def _refuse_if_full(self) -> None:
         most = self._limits.max_running_evaluations + self._limits.max_queued_evaluations

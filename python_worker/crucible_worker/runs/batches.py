@@ -12,7 +12,7 @@ import structlog
 from crucible_bridge.errors import BridgeError, DeadlineExceeded, FailedPrecondition
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ModelRef, Problem
+from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.faults import logged
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -50,6 +50,8 @@ class Answers(Generic[R]):
     """One per question, in their order."""
     model_fingerprint: str
     """Content of the checkpoint that answered."""
+    usage: Usage | None = None
+    """What all of it took, without a cost."""
 
 
 async def ask_all(
@@ -79,6 +81,7 @@ async def ask_all(
     gate = CallGate(len(questions))
     results: dict[int, R | Problem] = {}
     fingerprint: str | None = None
+    gated: GatedModel | None = None
     not_ready = DeadlineExceeded("was over before the model was ready", field=_DEADLINE_FIELD)
     if bounds.deadline is not None and asyncio.get_running_loop().time() >= bounds.deadline:
         # A timer would fire only once calls have started.
@@ -87,7 +90,8 @@ async def ask_all(
     try:
         async with timer:
             opened = await open_model(backends, model, gate, field)
-            ask = asker(GatedModel(opened, gate))
+            gated = GatedModel(opened, gate)
+            ask = asker(gated)
             fingerprint = opened.fingerprint
 
             async def answer(index: int) -> None:
@@ -107,7 +111,8 @@ async def ask_all(
         retryable=True,
     )
     whole = [results.get(index, late) for index in range(len(questions))]
-    return Answers(results=whole, model_fingerprint=fingerprint or "")
+    usage = None if gated is None else gated.meter.usage
+    return Answers(results=whole, model_fingerprint=fingerprint or "", usage=usage)
 
 
 async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: int) -> None:

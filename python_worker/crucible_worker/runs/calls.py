@@ -30,6 +30,7 @@ from crucible_worker.backends.base import (
 )
 from crucible_worker.backends.encoding import encode_all
 from crucible_worker.backends.forwarding import takes_parts
+from crucible_worker.backends.metering import Meter, is_metered
 from crucible_worker.runs.transcripts import Ear, Transcript
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
@@ -114,10 +115,14 @@ class _Passage:
     cycles finds nothing.
     """
 
-    __slots__ = ("answered", "calls", "ear", "gate")
+    __slots__ = ("answered", "calls", "counted", "ear", "gate")
 
-    def __init__(self, gate: CallGate, answered: Callable[[], None] | None, ear: Ear | None) -> None:
+    def __init__(
+        self, gate: CallGate, answered: Callable[[], None] | None, ear: Ear | None, counted: Meter | None
+    ) -> None:
         self.gate, self.answered, self.ear = gate, answered, ear
+        self.counted = counted
+        """The meter that calls are counted on here; None where the model tells it what they took."""
         self.calls = 0
 
     def count(self) -> None:
@@ -138,16 +143,21 @@ class _Passage:
 
 
 class GatedModel:
-    """A model as one sample sees it: each call passes the gate, and `calls` counts those made."""
+    """A model as one sample sees it: each call passes the gate, and is counted with what it took."""
 
-    __slots__ = ("_model", "_passage", "sampling", "tokenizer", "training")
+    __slots__ = ("_model", "_passage", "meter", "sampling", "tokenizer", "training")
 
     def __init__(
         self, model: Model, gate: CallGate, answered: Callable[[], None] | None = None, ear: Ear | None = None
     ) -> None:
         """Of a model; `answered` is called after each call that succeeds, `ear` hears prompts and answers."""
+        self.meter = Meter()
+        """What the answered calls took, those of failed tries included."""
+        counted: Meter | None = self.meter
+        if is_metered(model):
+            model, counted = model.metered(self.meter), None
         self._model = model
-        self._passage = _Passage(gate, answered, ear)
+        self._passage = _Passage(gate, answered, ear, counted)
         self.sampling: SamplingClient | None = _gated(self._passage, model.sampling)
         self.training: TrainingClient | None = _gated_training(self._passage, model.training)
         self.tokenizer: Tokenizer | None = _gated_tokenizer(self._passage, model.tokenizer)
@@ -246,16 +256,20 @@ class _Sampling:
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:
         ear = self._passage.ear
-        if ear is None:
-            return await self._passage.take(lambda: self._client.sample(prompt, params, num_samples))
-        asked = ear.asked(prompt)
+        asked = None if ear is None else ear.asked(prompt)
         answers = await self._passage.take(lambda: self._client.sample(prompt, params, num_samples))
-        ear.answered(asked, prompt, answers)
+        if ear is not None and asked is not None:
+            ear.answered(asked, prompt, answers)
+        if (meter := self._passage.counted) is not None:
+            meter.sampled(prompt, answers)
         return answers
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
         self._passage.asked(prompt)
-        return await self._passage.take(lambda: self._client.compute_logprobs(prompt))
+        answer = await self._passage.take(lambda: self._client.compute_logprobs(prompt))
+        if (meter := self._passage.counted) is not None:
+            meter.read((prompt,))
+        return answer
 
 
 class _TextSampling(_Sampling):
@@ -276,6 +290,8 @@ class _TextSampling(_Sampling):
         )
         if ear is not None:
             ear.answered(input, input, answers)
+        if (meter := self._passage.counted) is not None:
+            meter.sampled(None, answers)
         return answers
 
 
@@ -290,7 +306,10 @@ class _TargetSampling(_Sampling):
 
     async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
         self._passage.asked(prompt)
-        return await self._passage.take(lambda: self._target_client.compute_target_logprobs(prompt, targets))
+        answer = await self._passage.take(lambda: self._target_client.compute_target_logprobs(prompt, targets))
+        if (meter := self._passage.counted) is not None:
+            meter.read((prompt,))
+        return answer
 
 
 class _ContinuationsSampling(_Sampling):
@@ -307,7 +326,10 @@ class _ContinuationsSampling(_Sampling):
     ) -> Sequence[np.ndarray]:
         self._passage.asked(prompt)
         client = self._continuations_client
-        return await self._passage.take(lambda: client.compute_continuation_logprobs(prompt, continuations))
+        answer = await self._passage.take(lambda: client.compute_continuation_logprobs(prompt, continuations))
+        if (meter := self._passage.counted) is not None:
+            meter.read((prompt,), further=sum(map(len, continuations)))
+        return answer
 
 
 class _GreedyCalls:
@@ -319,7 +341,10 @@ class _GreedyCalls:
 
     async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
         self._passage.asked(prompt)
-        return await self._passage.take(lambda: self._client.compute_greedy(prompt))
+        answer = await self._passage.take(lambda: self._client.compute_greedy(prompt))
+        if (meter := self._passage.counted) is not None:
+            meter.read((prompt,))
+        return answer
 
 
 class _GreedySampling(_GreedyCalls, _Sampling):
@@ -348,7 +373,10 @@ class _Training:
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         if data:
             self._passage.asked(data[0].model_input)
-        return await self._passage.take(lambda: self._client.forward(data))
+        answer = await self._passage.take(lambda: self._client.forward(data))
+        if (meter := self._passage.counted) is not None:
+            meter.forwarded(data)
+        return answer
 
 
 class _PartsTraining(_Training):
@@ -361,7 +389,10 @@ class _PartsTraining(_Training):
     async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         if data:
             self._passage.asked(data[0].model_input)
-        return await self._passage.take(lambda: self._parts_client.forward_parts(data))
+        answer = await self._passage.take(lambda: self._parts_client.forward_parts(data))
+        if (meter := self._passage.counted) is not None:
+            meter.forwarded(data)
+        return answer
 
 
 class _Tokenizer:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -26,17 +26,22 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
     Metrics,
+    ModelRef,
     Problem,
     Record,
     Sample,
     SampleResult,
+    ServerEngine,
+    Usage,
     Verdict,
 )
 from crucible_worker.alarms import Alarms
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
+from crucible_worker.backends.base import EngineModel, Model
+from crucible_worker.backends.metering import Meter
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, Outcome, SampleContext, stops_itself
 from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -46,16 +51,19 @@ from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
-from crucible_worker.runs.journal.queries import Row, runs_before
+from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
+from crucible_worker.runs.kept_files import folder_of
 from crucible_worker.runs.lifecycle import Kept, Place
-from crucible_worker.runs.others import load_others, others_of
+from crucible_worker.runs.others import Unloaded, load_others, others_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
+from crucible_worker.runs.questions import Questions
 from crucible_worker.runs.recording import Recorded, Recorder, sample_bytes
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
+from crucible_worker.runs.usage import Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -121,10 +129,17 @@ class Attempt:
         self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now, self._unwritten = 0, 0
+        self._questions = Questions()
+        self._spent = Spent()
         self._to_write: list[Kept] = []
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
+
+    @property
+    def taken(self) -> tuple[ModelRef, Usage | None]:
+        """The model, and what this attempt took of it and of judges, as far as that is committed."""
+        return self._request.model, self._spent.here
 
     @property
     def ending(self) -> Ending | None:
@@ -200,6 +215,8 @@ class Attempt:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
+            if isinstance(self._plan.model, EngineModel):
+                await self._plan.model.find_engine()
             plan = self._plan = await load_others(self._plan, self._gate)
             for evaluator in self._holding():
                 await evaluator.get_ready()
@@ -207,8 +224,17 @@ class Attempt:
                 self._recorder = Recorder(self.row, len(plan.samples), self._limits)
             told = await self._journal.read(told_of, number)
             before = await self._journal.read(runs_before, number)
+            if before:
+                self._spent.restore(*await self._journal.read(spent_before, number))
             runs = self._runs = EvaluatorRuns(
-                self._journal, self.row, plan, self._request, told=told, before=before, active_ns=self._active_ns
+                self._journal,
+                self.row,
+                plan,
+                self._request,
+                told=told,
+                before=before,
+                active_ns=self._active_ns,
+                spent=self._spent,
             )
             items = items_left(plan, before, runs.to_run)
             self._last_progress = time.monotonic()
@@ -266,6 +292,8 @@ class Attempt:
                 bound=bound_of_task(self._request.limits, self._left()) if stops else None,
                 keeps_turns=transcript is not None,
                 progressed=self._progressed,
+                counted=self._questions.of(place),
+                folder=folder_of(self._journal.folder, self.row) / str(place.evaluator),
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
         duration_ns, calls = (
@@ -281,7 +309,8 @@ class Attempt:
             held = None if self._recorder.all_known else sample
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(sample), transcript.prompt, turns, left_out, size)
-        return Kept(place, result, attempt, recorded, weight(result, 0 if recorded is None else recorded.size))
+        took = self._taken_by(evaluator, model, others)
+        return Kept(place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size))
 
     def _result(self, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int) -> SampleResult:
         says = self._request.record is not Record.NONE
@@ -302,6 +331,25 @@ class Attempt:
             measurements=outcome.measurements,
             group=outcome.group,
         )
+
+    def _taken_by(
+        self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
+    ) -> Usage | Meter | None:
+        """What a sample took, at its end."""
+        meter = model.meter
+        meter.close()
+        if not others and not self._plan.prices:  # as a rule
+            return meter if meter.calls else None
+        meters = {name: other.meter for name, other in others.items() if isinstance(other, GatedModel)}
+        for other in meters.values():
+            other.close()
+        usage = judged_usage(meter, meters, evaluator.others if isinstance(evaluator, AsksOthers) else {})
+        return priced(usage, self._request.model, self._plan.prices)
+
+    @property
+    def _engine(self) -> ServerEngine | None:
+        """Which program serves the model, as far as it is known."""
+        return self.model.engine if isinstance(self.model, EngineModel) else None
 
     async def _outcome(
         self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
@@ -362,6 +410,8 @@ class Attempt:
         error = future.exception()
         if error is None:
             self._done_now += len(kept)
+            for one in kept:
+                self._spent.add(one.place, one.took)
             self._runs.written(kept)
         else:
             self._fail(error)
@@ -372,10 +422,11 @@ class Attempt:
             await self._written.wait()
 
     async def _tick(self) -> None:
-        told, told_at = 0, time.monotonic()
+        done, questions = 0, self._questions.measurements
+        told, told_at = (done, questions), time.monotonic()
         while not self._stopped.done():
             await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
-            now, done = time.monotonic(), self._done_now
+            now, done, questions = time.monotonic(), self._done_now, self._questions.measurements
             active_ns, number = self._active_ns(), self.row.number
             if self._last_progress and now - self._last_progress > self._stall_seconds:
                 message = (
@@ -383,13 +434,14 @@ class Attempt:
                 )
                 self.stop(Ending.STALL, Problem(reason=Reason.STALLED, message=message, retryable=True))
                 return
-            if now - told_at < PROGRESS_SECONDS or (done == told and now - told_at < KEEP_TIME_SECONDS):
+            further = (done, questions) != told
+            if now - told_at < PROGRESS_SECONDS or (not further and now - told_at < KEEP_TIME_SECONDS):
                 continue
             try:
-                if done != told:
-                    rate = (done - told) / (now - told_at)
+                if further:
+                    rate = (done - told[0]) / (now - told_at)
                     await self._journal.submit(
-                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns)  # noqa: B023 - awaited here
+                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns, questions)  # noqa: B023 - awaited here
                     )
                 else:
                     await self._journal.submit(
@@ -397,7 +449,7 @@ class Attempt:
                     )
             except BridgeError as error:
                 self._fail(error)
-            told, told_at = done, now
+            told, told_at = (done, questions), now
 
     def _arm_deadline(self) -> asyncio.TimerHandle | None:
         if (left := self._left()) is None:
@@ -422,7 +474,7 @@ class Attempt:
             self.stop(stopped.ending, stopped.problem)
 
     async def _complete(self, metrics: Metrics, results: Sequence[EvaluatorResult]) -> None:
-        active_ns, count = self._active_ns(), len(self._plan.samples)
+        active_ns, count, engine = self._active_ns(), len(self._plan.samples), self._engine
         await self._submit_end(
             lambda transaction: lifecycle.complete(
                 transaction,
@@ -432,20 +484,26 @@ class Attempt:
                 results=results,
                 sample_count=count,
                 active_ns=active_ns,
+                engine=engine,
             )
         )
 
     async def _end(self, stopped: Stopped) -> None:
         active_ns, row, problem = self._active_ns(), self.row, stopped.problem
+        usage, engine = self._spent.usage, self._engine
         if stopped.ending in INTERRUPTS:
             await self._submit_end(
-                lambda transaction: lifecycle.interrupt(transaction, self._locks, row, active_ns, problem.message)
+                lambda transaction: lifecycle.interrupt(
+                    transaction, self._locks, row, active_ns, problem.message, usage=usage, engine=engine
+                )
             )
             return
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
         state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
         await self._submit_end(
-            lambda transaction: lifecycle.end(transaction, self._locks, row, state, problem, active_ns)
+            lambda transaction: lifecycle.end(
+                transaction, self._locks, row, state, problem, active_ns, usage=usage, engine=engine
+            )
         )
 
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:

@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
     EvaluationState,
+    ModelUsage,
     ReportFormat,
     SampleResult,
     Verdict,
@@ -49,6 +50,7 @@ from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, Ev
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.resume import Orphans
 from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
+from crucible_worker.runs.usage import Spending
 from crucible_worker.runs.written import Written
 
 __all__ = [
@@ -90,7 +92,11 @@ class Evaluations:
         self._life = Life()
         self._notes = Notes(journal)
         self._orphans = Orphans(journal, locks)
-        self._admission = Admission(journal, locks, self._orphans, sources, limits, self.worker_id)
+        self.spending = Spending(sources.prices)
+        """What models took since the start."""
+        self._admission = Admission(
+            journal, locks, self._orphans, sources, limits, self.worker_id, spending=self.spending
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
         journal.on_writable_change = self._writable_changed
@@ -147,6 +153,11 @@ class Evaluations:
     def load(self) -> tuple[int, int]:
         """Evaluations of this worker that run, and that wait for their turn."""
         return self._admission.load
+
+    @property
+    def usage(self) -> tuple[ModelUsage, ...]:
+        """What this worker's models took since it started, by model."""
+        return self._admission.usage
 
     def note(self, event: Event) -> None:
         """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""

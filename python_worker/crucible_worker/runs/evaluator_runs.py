@@ -15,6 +15,7 @@ from crucible_worker.runs.journal.records import evaluator_result_from_record
 from crucible_worker.runs.lifecycle import Kept
 from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.summary import merged, summarise, unless_taken
+from crucible_worker.runs.usage import Spent
 
 __all__ = ["EvaluatorRuns"]
 
@@ -32,6 +33,7 @@ class EvaluatorRuns:
         told: Mapping[int, bytes | None],
         before: Mapping[int, array[int]],
         active_ns: Callable[[], int],
+        spent: Spent,
     ) -> None:
         """See the module.
 
@@ -43,9 +45,10 @@ class EvaluatorRuns:
             told: what was told of each evaluator before; see `spans.told_of`.
             before: what was run before; see `queries.runs_before`.
             active_ns: says the time with this owner so far.
+            spent: what the samples took that are committed.
         """
         self._journal, self._row, self._plan, self._request = journal, row, plan, request
-        self._active_ns = active_ns
+        self._active_ns, self._spent = active_ns, spent
         self.begun = set(told)
         """Evaluators whose EVALUATOR_START is committed, by index."""
         self._beginning: dict[int, asyncio.Future[None]] = {}
@@ -120,6 +123,7 @@ class EvaluatorRuns:
                 samples=len(self._plan.samples),
                 prefix=self._request.metric_prefix,
                 limits=self._request.limits,
+                usage=self._spent.of(index),
             )
             result = unless_taken(result, self._results.values())
             row, active_ns = self._row, self._active_ns()

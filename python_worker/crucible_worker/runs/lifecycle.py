@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -20,14 +21,18 @@ from crucible_bridge.types import (
     Metrics,
     Problem,
     SampleResult,
+    ServerEngine,
+    Usage,
     Verdict,
 )
+from crucible_worker.backends.metering import Meter
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
-from crucible_worker.runs.journal.records import result_to_record, sample_to_record
+from crucible_worker.runs.journal.records import Ended, result_from_record, result_to_record, sample_to_record
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.recording import Recorded, Recorder
+from crucible_worker.runs.usage import Place, total_usage
 
 __all__ = [
     "Kept",
@@ -48,15 +53,6 @@ __all__ = [
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place:
-    """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
-
-    position: int
-    evaluator: int
-    repeat: int
-
-
 @dataclasses.dataclass(slots=True)
 class Kept:
     """A result, to be kept and told."""
@@ -67,6 +63,8 @@ class Kept:
     """What became of the sample."""
     attempt: int
     """How often this sample has been run, from 1."""
+    took: Usage | Meter | None = None
+    """What its calls took, in place of the result's usage."""
     recorded: Recorded | None = None
     """What is recorded beside the result."""
     weight: int = 1
@@ -142,7 +140,7 @@ def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
         sample.verdict.value,
         kept.attempt,
         retryable,
-        sample_to_record(sample),
+        sample_to_record(sample, kept.took),
     )
 
 
@@ -151,10 +149,16 @@ def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:
     transaction.execute("UPDATE evaluations SET active_ns = ? WHERE number = ?", (active_ns, number))
 
 
-def progress(transaction: Transaction, row: Row, samples_per_second: float, active_ns: int) -> None:
+def progress(
+    transaction: Transaction,
+    row: Row,
+    samples_per_second: float,
+    active_ns: int,
+    questions: Mapping[str, float] = MappingProxyType({}),
+) -> None:
     """Tell how far it is."""
     now = find_by_number(transaction, row.number)
-    append(transaction, row.number, (run_events.progress(now, samples_per_second),))
+    append(transaction, row.number, (run_events.progress(now, samples_per_second, questions),))
     keep_time(transaction, row.number, active_ns)
 
 
@@ -167,21 +171,24 @@ def complete(
     results: Sequence[EvaluatorResult],
     sample_count: int,
     active_ns: int,
+    engine: ServerEngine | None = None,
 ) -> None:
     """End with metrics, once every evaluator has ended: COMPLETE, then STOP. Without one that finished: FAILED."""
     duration_ns = row.past_active_ns + active_ns
+    ended = Ended(metrics=metrics, results=tuple(results), usage=total_usage(results), engine=engine)
     problems = [result.problem for result in results if result.problem is not None]
     if len(problems) == len(results):
         message = shorten(f"every evaluator failed, the first with {problems[0].message}", MAX_PROBLEM_BYTES)
         problem = Problem(reason=Reason.NO_EVALUATOR_FINISHED, message=message)
         events = [run_events.exception(row, problem, duration_ns)]
-        _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, metrics, results, problem)
+        ended = dataclasses.replace(ended, problem=problem)
+        _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, ended)
         return
     events = [
-        run_events.complete(row, metrics, sample_count, duration_ns),
+        run_events.complete(row, metrics, sample_count, duration_ns, ended.usage),
         run_events.stop(row, EvaluationState.COMPLETED, duration_ns),
     ]
-    _finish(transaction, locks, row, EvaluationState.COMPLETED, events, active_ns, metrics, results, None)
+    _finish(transaction, locks, row, EvaluationState.COMPLETED, events, active_ns, ended)
 
 
 def end(
@@ -191,18 +198,38 @@ def end(
     state: EvaluationState,
     problem: Problem,
     active_ns: int,
+    *,
+    usage: Usage | None = None,
+    engine: ServerEngine | None = None,
 ) -> None:
-    """End without metrics: CANCELLED, with one STOP, or FAILED, with one EXCEPTION."""
+    """End without metrics: CANCELLED, with one STOP, or FAILED, with one EXCEPTION.
+
+    Without an owner that knows what it took, that is what the last one wrote down as it was interrupted.
+    """
+    before = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
+    ended = dataclasses.replace(before, problem=problem, usage=usage or before.usage, engine=engine or before.engine)
     duration_ns = row.past_active_ns + active_ns
     if state is EvaluationState.CANCELLED:
         event = run_events.stop(row, state, duration_ns, problem)
     else:
         event = run_events.exception(row, problem, duration_ns)
-    _finish(transaction, locks, row, state, (event,), active_ns, Metrics({}), (), problem)
+    _finish(transaction, locks, row, state, (event,), active_ns, ended)
 
 
-def interrupt(transaction: Transaction, locks: OwnerLocks, row: Row, active_ns: int, cause: str) -> None:
-    """End this attempt, not the evaluation."""
+def interrupt(
+    transaction: Transaction,
+    locks: OwnerLocks,
+    row: Row,
+    active_ns: int,
+    cause: str,
+    *,
+    usage: Usage | None = None,
+    engine: ServerEngine | None = None,
+) -> None:
+    """End this attempt, not the evaluation; what it took until now is written down."""
+    if usage is not None or engine is not None:
+        so_far = result_to_record(Ended(metrics=Metrics({}), usage=usage, engine=engine))
+        transaction.execute("UPDATE evaluations SET result = ? WHERE number = ?", (so_far, row.number))
     _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause)
     transaction.after_commit(lambda: locks.release(row.number))
 
@@ -257,13 +284,11 @@ def _finish(
     state: EvaluationState,
     events: Sequence[Event],
     active_ns: int,
-    metrics: Metrics,
-    results: Sequence[EvaluatorResult],
-    problem: Problem | None,
+    ended: Ended,
 ) -> None:
     transaction.execute(
         "UPDATE evaluations SET state = ?, ended_ns = ?, active_ns = ?, result = ? WHERE number = ?",
-        (state, time.time_ns(), active_ns, result_to_record(metrics, results, problem), row.number),
+        (state, time.time_ns(), active_ns, result_to_record(ended), row.number),
     )
     open_log(transaction, row.number)
     append(transaction, row.number, events)

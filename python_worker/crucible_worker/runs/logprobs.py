@@ -9,7 +9,7 @@ import numpy as np
 
 from crucible_bridge.errors import BridgeError, DeadlineExceeded, InvalidField
 from crucible_bridge.problems import at_field
-from crucible_bridge.types import Datum, ModelInput, ModelRef
+from crucible_bridge.types import Datum, ModelInput, ModelRef, Usage
 from crucible_worker.backends.base import Backend
 from crucible_worker.runs.batches import each, open_model
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -26,7 +26,7 @@ async def model_logprobs(
     field: str,
     seconds: float | None,
     concurrency: int,
-) -> list[np.ndarray]:
+) -> tuple[list[np.ndarray], Usage | None]:
     """Ask a model for the log-probabilities of every datum's target tokens.
 
     The full sequence is `model_input` and the last of `target_tokens`; the value of its first token, which no model
@@ -41,7 +41,8 @@ async def model_logprobs(
         concurrency: calls at once, at most.
 
     Returns:
-        float64 of shape (T_i,) per datum, nats; not finite where the model says so.
+        float64 of shape (T_i,) per datum, nats, not finite where the model says so; and what the calls took, without a
+        cost.
 
     Raises:
         InvalidField: a datum's targets are not its input moved by one token, or the model cannot take it.
@@ -67,6 +68,7 @@ async def model_logprobs(
                     raise at_field(error, place, own="model") from error
 
             await each(len(data), ask, concurrency)
+            usage = opened.meter.usage
     except TimeoutError:
         if not timer.expired():
             raise
@@ -75,7 +77,7 @@ async def model_logprobs(
         ) from None
     finally:
         gate.close()
-    return [answers[index] for index in range(len(data))]
+    return [answers[index] for index in range(len(data))], usage
 
 
 def _sequence(datum: Datum, field: str) -> ModelInput:

@@ -88,6 +88,7 @@ async def ask_samples(
     return SampleAnswer(
         items=tuple(_or(SampledItem, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
+        usage=answers.usage,
     )
 
 
@@ -109,6 +110,7 @@ async def ask_logprobs(
     return LogprobsAnswer(
         sequences=tuple(_or(SequenceLogprobs, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
+        usage=answers.usage,
     )
 
 
@@ -132,6 +134,7 @@ async def ask_forward(
     return ForwardAnswer(
         outputs=tuple(_or(ForwardOutput, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
+        usage=answers.usage,
     )
 
 

@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     HubDataset,
     InlineDataset,
     JsonlDataset,
+    ModelPrice,
     ModelRef,
     PlannedEvaluation,
     Problem,
@@ -71,6 +72,8 @@ class Sources:
     """What evaluators and graders use."""
     spool_dir: Path | None = None
     """Where samples of large data sets lie while they are evaluated; the system's temporary directory if None."""
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost."""
     hub_network: bool = False
     """Whether data sets may be fetched from the Hugging Face hub, or only those in its cache here are read."""
 
@@ -91,6 +94,8 @@ class Plan:
     """The model."""
     others: Mapping[int, Mapping[str, Model]] = dataclasses.field(default_factory=dict)
     """By index, the further models of an evaluator, by name."""
+    prices: tuple[ModelPrice, ...] = ()
+    """What tokens cost."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -128,8 +133,7 @@ def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Ite
         path: where it stands, put before each evaluator's.
     """
     for index, spec in enumerate(request.evaluators):
-        keys = tuple(registry.info(spec.kind).keys)
-        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, keys)
+        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, registry.keys_of(spec))
 
 
 def option_path(index: int, name: str) -> str:
@@ -228,6 +232,7 @@ class Preparer:
             dataset_fingerprint=loaded.fingerprint,
             model=model,
             others={index: models for index, models in others.items() if index not in refused},
+            prices=self._sources.prices,
         )
 
     async def load(

@@ -19,6 +19,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.lived import Life, trusted_clock
 from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
+from crucible_worker.runs.kept_files import remove_forgotten
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["CHUNK", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
@@ -57,6 +58,8 @@ async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention
             await journal.submit(life.beat)
             while await journal.submit(functools.partial(trim, locks=locks, retention=retention, removed=removed)):
                 pass
+            if folders := await remove_forgotten(journal):
+                removed["folders"] = folders
         except JournalUnavailable as error:
             _log.warning("not_trimmed", reason=error.reason)
         except Exception:  # it must not be the last time that this is tried

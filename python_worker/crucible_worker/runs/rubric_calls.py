@@ -82,6 +82,7 @@ async def ask_rubric(
         prompt_tokens=sum(known) if len(known) == len(grades) else None,
         completion_tokens=sum(grade.completion_tokens for grade in grades),
         judge_fingerprint=answers.model_fingerprint,
+        usage=answers.usage,
     )
 
 

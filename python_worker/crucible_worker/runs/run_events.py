@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
@@ -14,11 +15,13 @@ from crucible_bridge.types import (
     Metrics,
     Problem,
     SampleResult,
+    Usage,
     Verdict,
     format_model,
 )
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_from_record
+from crucible_worker.runs.usage import usage_measurements
 
 __all__ = [
     "complete",
@@ -34,6 +37,9 @@ __all__ = [
     "start",
     "stop",
 ]
+
+
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def start(row: Row, worker_id: str | None) -> Event:
@@ -66,9 +72,10 @@ def interrupt(row: Row, cause: str) -> Event:
     )
 
 
-def progress(row: Row, samples_per_second: float) -> Event:
-    """EVALUATION_PROGRESS."""
-    measurements = {**_how_far(row), "unscored": float(row.unscored), "samples_per_second": samples_per_second}
+def progress(row: Row, samples_per_second: float, questions: Mapping[str, float] = _NONE) -> Event:
+    """EVALUATION_PROGRESS; `questions` says how far samples of many questions are, where there are such."""
+    measured = {"unscored": float(row.unscored), "samples_per_second": samples_per_second}
+    measurements = {**_how_far(row), **measured, **questions}
     return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
 
 
@@ -118,20 +125,20 @@ def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
         EventKind.EVALUATOR_EXCEPTION if failed else EventKind.EVALUATOR_COMPLETE,
         evaluator=result.evaluator.label,
         duration_ns=duration_ns,
-        measurements=counts if failed else {**result.metrics.values, **counts},
+        measurements={**usage_measurements(result.usage), **({} if failed else result.metrics.values), **counts},
         metadata=_of_metrics(request_from_record(row.request), result.metrics),
         problem=result.problem,
     )
 
 
-def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int) -> Event:
-    """EVALUATION_COMPLETE: every metric, and how many samples the data set has."""
+def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int, usage: Usage | None = None) -> Event:
+    """EVALUATION_COMPLETE: every metric, how many samples the data set has, and what they took."""
     request = request_from_record(row.request)
     return _event(
         row,
         EventKind.EVALUATION_COMPLETE,
         duration_ns=duration_ns,
-        measurements={**metrics.values, "sample_count": float(sample_count)},
+        measurements={**usage_measurements(usage), **metrics.values, "sample_count": float(sample_count)},
         metadata={"model": format_model(request.model), **_of_metrics(request, metrics)},
     )
 

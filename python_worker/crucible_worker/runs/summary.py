@@ -11,7 +11,7 @@ import structlog
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
+from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Usage, Verdict
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal.queries import results_of
@@ -76,6 +76,7 @@ def summarise(
     samples: int,
     prefix: str,
     limits: Limits,
+    usage: Usage | None = None,
 ) -> EvaluatorResult:
     """Aggregate an evaluator over what the journal holds, in the data set's order.
 
@@ -89,6 +90,7 @@ def summarise(
         samples: samples of the data set.
         prefix: put before every key.
         limits: how many unscored samples fail an evaluator.
+        usage: what all of them took.
     """
     n = samples * evaluator.repeats
     if refused is not None:
@@ -118,6 +120,7 @@ def summarise(
         n_unscored=unscored,
         n_errors=counts.errors,
         n_truncated=counts.truncated,
+        usage=usage,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )
 

@@ -28,6 +28,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
         backends=tuple(parts.backend_infos()),
         evaluators=tuple(parts.evaluator_kinds()),
         datasets=tuple(parts.datasets),
+        prices=settings.prices,
         code_images=() if parts.code is None else tuple(parts.code.images),
         limits={
             name: float(value) for name, value in {**dataclasses.asdict(settings.limits), **fixed_limits()}.items()
@@ -40,6 +41,7 @@ def fixed_limits() -> Mapping[str, float]:
     # Some 20 ms that a worker need not spend at start.
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
+    from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
     from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
@@ -65,6 +67,8 @@ def fixed_limits() -> Mapping[str, float]:
         "max_code_tests": MAX_TESTS,
         "max_group_bytes": MAX_GROUP_BYTES,
         "max_group_size": MAX_GROUP_SIZE,
+        "max_inspect_log_bytes": MAX_LOG_BYTES,
+        "max_inspect_logs_bytes": MAX_LOGS_BYTES,
         "max_rollout_turns": MAX_TURNS_OF_A_ROLLOUT,
         "max_judged_chars": MAX_JUDGED_CHARS,
         "max_rubric_criteria": MAX_CRITERIA,

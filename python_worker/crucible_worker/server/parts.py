@@ -120,6 +120,7 @@ async def build_with(
         parts=parts,
         spool_dir=settings.state_dir,
         hub_network=settings.hub_network,
+        prices=settings.prices,
     )
     evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
     return Parts(

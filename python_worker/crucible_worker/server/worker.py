@@ -206,6 +206,7 @@ class Worker:
             calls=self._calls.open,
             draining=self._calls.draining,
             last_sequence=head.sequence,
+            usage=parts.evaluations.usage,
         )
 
     async def _start(self) -> None:
@@ -236,10 +237,13 @@ class Worker:
         handlers: Any = Handlers(server)
         self._handlers = handlers
         evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits)
-        self._metrics = MetricsService(parts.evaluations.note, parts.models, limits=self._limits)
-        self._models = ModelService(parts.models, self._limits)
+        charge = parts.evaluations.spending.charge
+        self._metrics = MetricsService(parts.evaluations.note, parts.models, charge, limits=self._limits)
+        self._models = ModelService(parts.models, charge, self._limits)
         math = None if parts.grading is None else MathGrader(parts.grading)
-        self._grading = GradingService(parts.evaluations.note, math, parts.code, parts.models, limits=self._limits)
+        self._grading = GradingService(
+            parts.evaluations.note, math, parts.code, parts.models, charge, limits=self._limits
+        )
         telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
         services = (evaluation, self._metrics, self._models, self._grading, telemetry, worker)
         handlers.add_generic_rpc_handlers(service.handler() for service in services)

@@ -34,6 +34,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import Backends
 from crucible_worker.runs.rubric_calls import ask_rubric
 from crucible_worker.runs.run_events import grading_complete
+from crucible_worker.runs.usage import Charge
 from crucible_worker.services import registration
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
@@ -55,11 +56,16 @@ class GradingService:
         math: MathGrader | None,
         places: Places | None,
         models: Backends,
+        charge: Charge,
         *,
         limits: WorkerLimits,
     ) -> None:
-        """Tell of each call by `note`; refuse what is beyond the limits, or what there is no grader or place for."""
+        """Tell of each call by `note`; refuse what is beyond the limits, or what there is no grader or place for.
+
+        What judges take is counted by `charge`.
+        """
         self._note, self._math, self._places, self._models, self._limits = note, math, places, models, limits
+        self._charge = charge
         self._code: CodeGrader | None = None
         self._lanes = Lanes()
 
@@ -105,7 +111,7 @@ class GradingService:
         found = await self._lanes.sliced(lambda: (extracted_program(text, names) for text in request.responses))
         if request.replaced:
             found = list(map(noted, found, request.replaced))
-        return await self._lanes.run(data, lambda: programs.extracted_programs_to_v1(tuple(found)).SerializeToString())
+        return await self._lanes.run(data, lambda: answers.extracted_programs_to_v1(tuple(found)).SerializeToString())
 
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
@@ -135,6 +141,7 @@ class GradingService:
         started, received = time.perf_counter_ns(), asyncio.get_running_loop().time()
         request = await self._read(data, pb.GradeRubricRequest, rubrics.grade_rubric_request_from_v1)
         found = await ask_rubric(self._models, request, limits=self._limits, received=received)
+        found = dataclasses.replace(found, usage=self._charge(found.usage, request.judge))
         result, room = judged(request.items, found), self._limits.max_message_bytes
         response = await self._lanes.run(data, lambda: rubrics.rubric_grades_to_v1(result, room).SerializeToString())
         self._tell("GradeRubric", [one.grade for one in result.grades], started)

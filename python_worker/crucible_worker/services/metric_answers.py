@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Array, KLPenalty, KLPenaltyRequest, KLPostUpdateRequest, PassAtKRequest, Ragged
+from crucible_bridge.types import Array, KLPenalty, KLPenaltyRequest, KLPostUpdateRequest, PassAtKRequest, Ragged, Usage
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
@@ -52,13 +53,16 @@ def check_number(sequences: Sequence[np.ndarray], limit: int, field: str = "data
         raise InvalidField(path, f"has {len(sequences):,} sequences, at most {limit:,} are accepted")
 
 
-def kl_post_update_answer(request: KLPostUpdateRequest, updated: Sequence[np.ndarray], field: str) -> Answer:
+def kl_post_update_answer(
+    request: KLPostUpdateRequest, updated: Sequence[np.ndarray], field: str, usage: Usage | None
+) -> Answer:
     """Answer ComputeKLPostUpdate, the log-probabilities after the update found; errors name them `field`."""
     result = kl_post_update(request.logprobs, updated, request.masks, updated_field=field)
+    result = dataclasses.replace(result, usage=usage)
     return results.kl_post_update_to_bytes(result), count_values(request.logprobs)
 
 
-def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], field: str) -> Answer:
+def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], field: str, usage: Usage | None) -> Answer:
     """Answer IncorporateKLPenalty, the log-probabilities of the base policy found; errors name them `field`."""
     given = request.advantages
     result = incorporate_kl_penalty(
@@ -75,7 +79,7 @@ def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], fie
     elif given.stored is not None and isinstance(result.advantages, Ragged):
         rounded = stored_like(result.advantages.values, given.stored)
         result = KLPenalty(metrics=result.metrics, advantages=(rounded,))
-    return results.kl_penalty_to_bytes(result), count_values(request.logprobs)
+    return results.kl_penalty_to_bytes(dataclasses.replace(result, usage=usage)), count_values(request.logprobs)
 
 
 def _numbers(array: Array) -> np.ndarray:

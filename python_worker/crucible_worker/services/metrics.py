@@ -20,7 +20,7 @@ from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import KLPenaltyRequest, KLPostUpdateRequest, ModelRef, Ragged
+from crucible_bridge.types import KLPenaltyRequest, KLPostUpdateRequest, ModelRef, Ragged, Usage
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
@@ -28,6 +28,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.pass_at_k import most_draws
 from crucible_worker.runs.logprobs import model_logprobs
 from crucible_worker.runs.run_events import metrics_computed
+from crucible_worker.runs.usage import Charge
 from crucible_worker.services import metric_answers as answers
 from crucible_worker.services import registration
 from crucible_worker.services.metric_answers import Answer
@@ -53,10 +54,15 @@ class MetricsService:
     """Training metrics, over the wire."""
 
     def __init__(
-        self, note: Callable[[Event], None], models: Mapping[type[ModelRef], Backend], *, limits: WorkerLimits
+        self,
+        note: Callable[[Event], None],
+        models: Mapping[type[ModelRef], Backend],
+        charge: Charge,
+        *,
+        limits: WorkerLimits,
     ) -> None:
-        """Tell of each call by `note`; ask `models` where a request says so."""
-        self._note, self._models, self._limits = note, models, limits
+        """Tell of each call by `note`; ask `models` where a request says so, and count what that takes by `charge`."""
+        self._note, self._models, self._charge, self._limits = note, models, charge, limits
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -96,16 +102,16 @@ class MetricsService:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: token_codec.kl_post_update_request_from_bytes(data))
         answers.check_number(request.logprobs, self._limits.max_sequences_per_call)
-        updated, field = await self._logprobs("updated", request.updated, request, started)
-        work = functools.partial(answers.kl_post_update_answer, request, updated, field)
+        updated, field, usage = await self._logprobs("updated", request.updated, request, started)
+        work = functools.partial(answers.kl_post_update_answer, request, updated, field, usage)
         return await self._answer("ComputeKLPostUpdate", started, data, work)
 
     async def _kl_penalty(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: token_codec.kl_penalty_request_from_bytes(data))
         answers.check_number(request.logprobs, self._limits.max_sequences_per_call)
-        base, field = await self._logprobs("base", request.base, request, started)
-        work = functools.partial(answers.kl_penalty_answer, request, base, field)
+        base, field, usage = await self._logprobs("base", request.base, request, started)
+        work = functools.partial(answers.kl_penalty_answer, request, base, field, usage)
         return await self._answer("IncorporateKLPenalty", started, data, work)
 
     async def _pass_at_k(self, data: bytes, context: Context) -> bytes:
@@ -118,20 +124,21 @@ class MetricsService:
 
     async def _logprobs(
         self, field: str, source: Any, request: KLPostUpdateRequest | KLPenaltyRequest, started: int
-    ) -> tuple[Any, str]:
-        """Those given, or those of a model; and how errors name them."""
+    ) -> tuple[Any, str, Usage | None]:
+        """Those given, or those of a model; how errors name them; and what the model took."""
         if isinstance(source, Ragged):
-            return source, f"{field}_logprobs"
+            return source, f"{field}_logprobs", None
         if not isinstance(source, ModelRef):
-            return source, f"{field}.given.tensors"
+            return source, f"{field}.given.tensors", None
         seconds = None
         if request.deadline_ms is not None:
             seconds = request.deadline_ms / 1000 - (time.perf_counter_ns() - started) / 1e9
         model = f"{field}.model"
         concurrency = self._limits.default_concurrency
-        return await model_logprobs(
+        found, usage = await model_logprobs(
             self._models, source, request.data, field=model, seconds=seconds, concurrency=concurrency
-        ), model
+        )
+        return found, model, self._charge(usage, source)
 
     async def _answer(
         self, call: str, started: int, data: bytes, work: Callable[[], Answer], *, large: bool = False

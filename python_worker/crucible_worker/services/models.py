@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import ask_forward, ask_logprobs, ask_samples
+from crucible_worker.runs.usage import Charge
 from crucible_worker.services import registration
 
 __all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
@@ -38,9 +40,9 @@ T = TypeVar("T")
 class ModelService:
     """The worker's models, over the wire."""
 
-    def __init__(self, models: Mapping[type[ModelRef], Backend], limits: WorkerLimits) -> None:
-        """Ask these models, within the worker's limits."""
-        self._models, self._limits = models, limits
+    def __init__(self, models: Mapping[type[ModelRef], Backend], charge: Charge, limits: WorkerLimits) -> None:
+        """Ask these models, within the worker's limits; `charge` counts what that takes."""
+        self._models, self._charge, self._limits = models, charge, limits
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="models")
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -76,6 +78,7 @@ class ModelService:
 
                 request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
                 answer = await ask(self._models, request, limits=self._limits, received=received)
+                answer = dataclasses.replace(answer, usage=self._charge(answer.usage, request.model))
                 return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
 
             return registration.over_bytes(answer)(method)

@@ -11,6 +11,9 @@ __all__ = ["FIELD_SCHEMAS", "REQUIRED_FIELDS"]
 FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "AnsweredSequence.stop_reason": {"enum": ["stop", "length", ""]},
     "AnsweredSequence.output_tokens": {"minimum": 0},
+    "AnsweredSequence.prompt_tokens": {"minimum": 0},
+    "AnsweredSequence.cached_prompt_tokens": {"minimum": 0},
+    "AnsweredSequence.reasoning_tokens": {"minimum": 0},
     "BatchLimits.concurrency": {"minimum": 1},
     "BatchLimits.deadline_ms": {"minimum": 1},
     "BatchLimits.item_timeout_ms": {"minimum": 1},

@@ -46,6 +46,7 @@ _REPEATED = {
     "--code-image": "code_images",
     "--openai-server": "openai_servers",
     "--tinker-service": "tinker_services",
+    "--price": "prices",
     "--limit": "limits",
 }
 

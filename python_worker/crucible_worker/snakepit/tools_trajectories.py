@@ -37,6 +37,7 @@ TRANSITION_NAMES: Mapping[str, str] = {
     "ac": "ac",
     "reward": "reward",
     "metrics": "metrics",
+    "cached_observation_tokens": "cached_observation_tokens",
     "episode_done": "episode_done",
 }
 """What a transition may have."""
@@ -96,7 +97,13 @@ def _transition(value: Any, field: str) -> SimpleNamespace:
         ac=range(_tokens(known.get("ac"), child(field, "ac"))),
         reward=read_number(known.get("reward"), child(field, "reward")),
         metrics=_metrics(known.get("metrics") or {}, child(field, "metrics")),
+        cached_observation_tokens=_cached(known, field),
     )
+
+
+def _cached(known: Mapping[str, Any], field: str) -> int | None:
+    value = known.get("cached_observation_tokens")
+    return None if value is None else read_integer(value, child(field, "cached_observation_tokens"), 0, _MAX_TOKENS)
 
 
 def _tokens(value: Any, field: str) -> int:

@@ -16,6 +16,8 @@ from google.protobuf.message import Message
 from crucible_bridge.errors import InvalidField
 
 _F = FieldDescriptor
+_DEEPEST = 9
+"""Messages in messages end here, as some hold their own kind; all others end before."""
 _TEXTS = {
     "format": ["png", "jpeg", "gif", ""],
     "language": ["", "", "python3", "perl"],
@@ -127,6 +129,8 @@ def _set(rng: random.Random, message: Message, field: Any, wrong: float, depth: 
     repeated = getattr(field, "is_repeated", None)
     repeated = field.label == _F.LABEL_REPEATED if repeated is None else repeated
     kind = field.message_type
+    if kind is not None and depth >= _DEEPEST:
+        return
     if kind is not None and kind.GetOptions().map_entry:
         values = getattr(message, field.name)
         value_field = kind.fields_by_name["value"]

@@ -41,6 +41,7 @@ from crucible_bridge.types import (
     LocalModel,
     Metrics,
     ModelInput,
+    ModelUsage,
     OpenAIModel,
     OrchestratorModel,
     PlannedEvaluation,
@@ -49,12 +50,14 @@ from crucible_bridge.types import (
     Sample,
     SampleResult,
     SamplingParams,
+    ServerEngine,
     Tensor,
     TinkerModel,
     TokensChunk,
     Trajectory,
     TrajectoryGroup,
     Transition,
+    Usage,
     Verdict,
     WorkerInfo,
 )
@@ -213,6 +216,18 @@ plans = st.builds(
 )
 problems = st.builds(Problem, reason=text, message=text, field=text, retryable=st.booleans())
 metrics = st.builds(Metrics, numbers, labels)
+own_usages = st.builds(
+    Usage,
+    prompt_tokens=optional(i64),
+    cached_prompt_tokens=optional(i64),
+    reasoning_tokens=optional(i64),
+    output_tokens=optional(i64),
+    calls=i64,
+    unreported_calls=i64,
+    cost=optional(finite),
+)
+usages = st.builds(dataclasses.replace, own_usages, judges=several(st.builds(ModelUsage, model=text, usage=own_usages)))
+engines = st.builds(ServerEngine, name=text, version=text, fingerprint=text)
 
 
 @st.composite
@@ -229,6 +244,7 @@ def transitions(draw: st.DrawFn) -> Transition:
         observation=draw(optional(hnp.arrays(np.int32, seen))),
         action=action,
         action_logprobs=None if action is None else draw(optional(hnp.arrays(np.float32, done))),
+        cached_observation_tokens=draw(optional(st.integers(0, 2**31 - 1))),
     )
 
 
@@ -251,6 +267,7 @@ sample_results = st.builds(
     problem=optional(problems),
     measurements=numbers,
     group=optional(groups),
+    usage=optional(usages),
 )
 evaluator_results = st.builds(
     EvaluatorResult,
@@ -261,6 +278,7 @@ evaluator_results = st.builds(
     n_unscored=i64,
     n_errors=i64,
     n_truncated=i64,
+    usage=optional(usages),
     problem=optional(problems),
 )
 evaluations = st.builds(
@@ -279,6 +297,8 @@ evaluations = st.builds(
     duration_ns=i64,
     attempt=i32,
     last_sequence=u64,
+    usage=optional(usages),
+    engine=optional(engines),
     problem=optional(problems),
 )
 evaluator_infos = st.builds(

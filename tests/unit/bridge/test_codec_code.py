@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     ProblemCounts,
     StdioTest,
     Verdict,
+    bounds,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 from tests.tables import rows
@@ -53,7 +54,12 @@ items = st.builds(
     problem_id=some.text,
     replaced=st.just(0),
 )
-limits = st.builds(CodeLimits, **{name: st.integers(*bounds) for name, bounds in codec.CODE_LIMITS.items()})
+LIMITS = {
+    "timeout_ms": (bounds.CODE_LIMITS_TIMEOUT_MS_LEAST, bounds.CODE_LIMITS_TIMEOUT_MS_MOST),
+    "memory_mb": (bounds.CODE_LIMITS_MEMORY_MB_LEAST, bounds.CODE_LIMITS_MEMORY_MB_MOST),
+    "output_bytes": (bounds.CODE_LIMITS_OUTPUT_BYTES_LEAST, bounds.CODE_LIMITS_OUTPUT_BYTES_MOST),
+}
+limits = st.builds(CodeLimits, **{name: st.integers(*ends) for name, ends in LIMITS.items()})
 counts = st.integers(0, 2**31 - 1)
 grades = st.builds(
     CodeGrades,
@@ -191,10 +197,10 @@ def test_an_extraction_that_is_malformed_is_refused_at_its_field(message: pb.Ext
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("name", codec.CODE_LIMITS)
+@pytest.mark.parametrize("name", LIMITS)
 def test_bounds_are_bounded(name: str):
     """The ends are within, and what is beyond is refused."""
-    for value, step in zip(codec.CODE_LIMITS[name], (-1, 1)):
+    for value, step in zip(LIMITS[name], (-1, 1)):
         taken = codec.code_limits_from_v1(pb.CodeLimits(**{name: value}), "limits")
         assert getattr(taken, name) == value
         with pytest.raises(InvalidField) as refused:

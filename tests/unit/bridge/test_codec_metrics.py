@@ -113,6 +113,7 @@ batches = st.builds(
     tags=some.several(some.several(some.text)),
     transition_metric_present=flags,
     trajectory_metric_present=flags,
+    cached_observation_tokens=some.optional(integers),
 )
 PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any], type[Any]]] = {
     "kl_sample_train": (

@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 
 from crucible_bridge.client.evaluation import request_of
-from crucible_bridge.codec import evaluate_request_to_v1, sample_to_v1
-from crucible_bridge.codec.code import code_limits_to_v1, code_test_to_v1
-from crucible_bridge.codec.grading import math_policy_to_v1, score_options_to_v1
+from crucible_bridge.codec import (
+    code_limits_to_v1,
+    code_test_to_v1,
+    evaluate_request_to_v1,
+    math_policy_to_v1,
+    sample_to_v1,
+    score_options_to_v1,
+)
 from crucible_bridge.codec.metrics import classification_metrics_request_to_bytes
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (

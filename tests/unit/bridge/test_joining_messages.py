@@ -32,6 +32,20 @@ message ProbeRequest {
   google.protobuf.Struct options = 4;
   // How sure it must be.
   ProbeLevel level = 5;
+  // A word.
+  string word = 6 [(options.v1.bounds) = {max_chars: 3, one_of: ["one", "two", ""]}];
+  // At most so much.
+  double share = 7 [(options.v1.bounds) = {most: 1.5}];
+  // Above nothing, and a number.
+  optional double factor = 8 [(options.v1.bounds) = {above: 0, finite: true}];
+  // Each above nothing.
+  repeated int32 counts = 9 [(options.v1.bounds) = {least: 1}];
+  // Each short, and in ASCII.
+  repeated string tags = 10 [(options.v1.bounds) = {max_bytes: 2, not_empty: true}];
+  // What was recorded.
+  bytes record = 11 [(options.v1.bounds) = {max_bytes: 4}];
+  // How many there are; required, 0 included.
+  optional int64 total = 12 [(options.v1.bounds) = {required: true, least: 0}];
 }
 
 // A part of a probe.
@@ -49,26 +63,40 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import worker_pb2
 
 part = types.ProbePart(values=np.array([1.0, 2.0]), notes={"a": "b"})
-request = types.ProbeRequest(name="n", parts=(part,), options={"k": [1]}, level=types.ProbeLevel.SURE)
+request = types.ProbeRequest(name="n", parts=(part,), options={"k": [1]}, level=types.ProbeLevel.SURE, total=0)
 assert request.times == 3
 sent = codec.probe_request_to_v1(request).SerializeToString()
 found = codec.probe_request_from_v1(worker_pb2.ProbeRequest.FromString(sent))
 assert (found.name, found.times, found.options, found.level) == ("n", 3, {"k": [1]}, "sure")
 assert found.parts[0].values.tolist() == [1.0, 2.0] and found.parts[0].notes == {"a": "b"}
+at_its_bounds = {"word": "two", "share": 1.5, "factor": 1e-9, "counts": [1], "tags": ["ab"], "record": b"abcd"}
+assert codec.probe_request_from_v1(worker_pb2.ProbeRequest(name="n", total=0, **at_its_bounds)).counts == (1,)
 for wrong, field in [
-    (worker_pb2.ProbeRequest(), "name"),
-    (worker_pb2.ProbeRequest(name="longer"), "name"),
-    (worker_pb2.ProbeRequest(name="n", times=10), "times"),
-    (worker_pb2.ProbeRequest(name="n", parts=[worker_pb2.ProbePart()]), "parts[0].values"),
+    ({"name": ""}, "name"),
+    ({"name": "longer"}, "name"),
+    ({"times": 10}, "times"),
+    ({"parts": [worker_pb2.ProbePart()]}, "parts[0].values"),
+    ({"word": "other"}, "word"),
+    ({"word": "six"}, "word"),
+    ({"share": 1.6}, "share"),
+    ({"share": float("nan")}, "share"),
+    ({"factor": 0.0}, "factor"),
+    ({"factor": float("inf")}, "factor"),
+    ({"counts": [1, 0]}, "counts[1]"),
+    ({"tags": ["ab", "\u00e9\u00e9"]}, "tags[1]"),
+    ({"tags": [""]}, "tags[0]"),
+    ({"record": b"abcde"}, "record"),
+    ({"total": -1}, "total"),
+    ({"total": None}, "total"),
 ]:
     try:
-        codec.probe_request_from_v1(wrong)
+        codec.probe_request_from_v1(worker_pb2.ProbeRequest(**{"name": "n", "total": 0, **wrong}))
     except InvalidField as error:
         assert error.field == field, error
     else:
         raise AssertionError(field)
 try:
-    codec.probe_request_to_v1(types.ProbeRequest(name=7))
+    codec.probe_request_to_v1(types.ProbeRequest(name=7, total=0))
 except InvalidField as error:
     assert error.field == "name"
 else:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from crucible_bridge import codec
-from crucible_bridge.codec.rollouts import trajectory_group_to_v1
+from crucible_bridge.codec import trajectory_group_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     ImageChunk,

@@ -124,7 +124,7 @@ def _cookbook(ours: TrajectoryGroup) -> Any:
         [
             Thing(
                 ob=Thing(length=turn.observation_tokens),
-                ac=Thing(tokens=range(turn.action_tokens)),
+                ac=Thing(tokens=range(turn.action_tokens), prompt_cache_hit_tokens=turn.cached_observation_tokens),
                 reward=turn.reward,
                 metrics=turn.metrics,
             )

@@ -11,6 +11,7 @@ import typer.core
 import typer.main
 from typer.testing import CliRunner, Result
 
+from crucible_bridge.types import ModelPrice
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
@@ -244,6 +245,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
             (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),
         ),
         "tinker_service": ("lab=http://[::1]:8000", (TinkerService(name="lab", base_url="http://[::1]:8000"),)),
+        "price": ("openai:*=prompt:2.5,output:10", (ModelPrice(pattern="openai:*", prompt=2.5, output=10.0),)),
         "log_format": ("console", "console"),
         "log_level": ("error", "error"),
     }
@@ -297,6 +299,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
         "code_image": "code_images",
         "openai_server": "openai_servers",
         "tinker_service": "tinker_services",
+        "price": "prices",
     }
     assert {option: getattr(settings, fields.get(option, option)) for option in values} == {
         option: value for option, (_, value) in values.items()

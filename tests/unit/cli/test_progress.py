@@ -44,6 +44,20 @@ def test_without_a_terminal_there_are_plain_lines():
     ]
 
 
+QUESTIONS = Event(
+    kind=EventKind.EVALUATION_PROGRESS,
+    measurements={"total": 2, "done": 1, "questions_done": 1_234, "questions_total": 12_345_678},
+)
+
+
+def test_questions_of_tasks_are_shown():
+    """A task is one sample for hours: its questions show that it gets further, in a line and beside a bar."""
+    assert _shown(io.StringIO(), QUESTIONS) == "step 180: 1 of 2 done, 1234 of 12345678 questions\n"
+    text = _shown(_Terminal(), START, QUESTIONS)
+    assert "1/2" in text
+    assert "1234 of 12345678 questions" in text
+
+
 def test_lines_on_the_way_come_now_and_then(monkeypatch: pytest.MonkeyPatch):
     """Four progress events a second do not become four lines a second."""
     clock = iter([100.0, 100.0 + module.LINE_SECONDS / 2, 100.0 + module.LINE_SECONDS])

@@ -9,9 +9,20 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.suites import parse_suite
-from crucible_bridge.types import Dataset, EmbeddedModel, HubDataset, JsonlDataset, SamplingParams
+from crucible_bridge.types import (
+    Dataset,
+    EmbeddedModel,
+    EvaluatorSpec,
+    HubDataset,
+    InlineDataset,
+    JsonlDataset,
+    Sample,
+    SamplingParams,
+)
 from crucible_worker import suites
 from crucible_worker.cli.requests import Typed, asked_of
+from crucible_worker.cli.tasks import allowing, check_allowed
+from crucible_worker.config import Settings
 from tests.tables import rows
 
 MODEL = "embedded:arithmetic@600"
@@ -46,6 +57,83 @@ def test_flags_have_defaults():
 
     assert asked.request.sampling == SamplingParams(max_tokens=256, temperature=0.0)
     assert (asked.name, asked.path, asked.request.evaluation_id) == ("", "", "")
+
+
+TASKS = Typed(models=(MODEL,), tasks=("a.py@x", "evals/y"), evaluators=("inspect",))
+
+
+def test_tasks_are_a_data_set_of_their_names():
+    """Each is a sample that it names, too; how a model is sampled is theirs to say, unless a flag says so."""
+    _, (asked,) = asked_of(TASKS)
+    _, (ruled,) = asked_of(dataclasses.replace(TASKS, temperature=0.5, samples=7))
+
+    assert asked.request.dataset.source == InlineDataset(
+        (Sample(id="a.py@x", input="a.py@x"), Sample(id="evals/y", input="evals/y"))
+    )
+    assert asked.request.sampling is None
+    assert asked.request.evaluators == (EvaluatorSpec(kind="inspect"),)
+    assert ruled.request.sampling == SamplingParams(max_tokens=256, temperature=0.5)
+    assert ruled.request.evaluators == (EvaluatorSpec(kind="inspect", options={"limit": 7}),)
+    assert ruled.request.dataset.limit is None
+
+
+@rows(
+    ("changes", "flag"),
+    [
+        ({"tasks": ("x",)}, "--task"),
+        ({"tasks": ("a.py@x", "a.py@x")}, "--task"),
+        ({"data": "builtin:arithmetic"}, "--task"),
+        ({"suite": "math", "evaluators": ()}, "--task"),
+        ({"evaluators": ("inspect", "nll")}, "evaluators[1]"),
+        ({"samples": 3, "options": ("inspect.limit=4",)}, 'evaluators[0].options["limit"]'),
+        ({"options": ("inspect.keep_log=true",)}, "--state-dir"),
+        ({"tasks": (), "evaluators": ()}, "--data"),
+    ],
+)
+def test_tasks_that_make_no_request_are_refused(changes: dict[str, Any], flag: str):
+    """At the flag, before anything runs."""
+    with pytest.raises(InvalidField) as caught:
+        asked_of(dataclasses.replace(TASKS, **changes))
+
+    assert caught.value.field == flag
+
+
+def test_a_log_is_kept_where_there_is_a_state_directory():
+    """Without one it would go with the evaluation."""
+    _, (asked,) = asked_of(dataclasses.replace(TASKS, options=("inspect.keep_log=true",), kept=True))
+
+    assert asked.request.evaluators[0].options == {"keep_log": True}
+
+
+def test_what_is_typed_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Files below the current folder and the packages that are named, unless the operator names some."""
+    monkeypatch.chdir(tmp_path)
+    plain = Settings(state_dir=tmp_path)
+    both = allowing(("a.py@x", "evals/y", "evals/z", "nothing"), plain)
+    own = Settings(state_dir=tmp_path, inspect_packages=("others",))
+
+    assert (both.inspect_roots, both.inspect_packages) == ((tmp_path,), ("evals",))
+    assert allowing(("evals/y",), plain).inspect_roots == ()
+    assert allowing(("a.py@x",), plain).inspect_packages == ()
+    assert allowing((), plain) == plain
+    assert allowing(("a.py@x",), own) == own
+
+
+def test_a_task_that_is_not_there_is_refused_at_its_flag(tmp_path: Path):
+    """So is one outside of what is allowed."""
+    (tmp_path / "a.py").touch()
+    settings = Settings(state_dir=tmp_path, inspect_roots=(tmp_path,), inspect_packages=("evals",))
+
+    check_allowed(("a.py@x", "evals/y"), settings)
+    for task, reason in [
+        ("b.py@x", "TASK_NOT_FOUND"),
+        ("../b.py@x", "PATH_OUT_OF_ROOT"),
+        ("others/y", "TASK_NOT_ALLOWED"),
+    ]:
+        with pytest.raises(InvalidField) as caught:
+            check_allowed((task,), settings)
+        assert (caught.value.field, caught.value.reason) == ("--task", reason)
+        assert repr(task) in str(caught.value)
 
 
 def test_a_suite_is_a_request_for_each_evaluation(typed: Typed):

@@ -173,9 +173,11 @@ def test_metadata_that_is_no_option_is_refused(metadata: dict[str, str], field: 
 
 def test_whole_numbers_may_be_doubles() -> None:
     """As google.protobuf.Struct has them."""
-    options = create(limit=4.0, epochs=2.0).options
+    given: dict[str, Any] = {"limit": 4.0, "epochs": 2.0, "num_choices": 3.0, "seed": 5.0}
+    options = create(**given).options
 
-    assert [(options[name], type(options[name])) for name in ("limit", "epochs")] == [(4, int), (2, int)]
+    assert {name: options[name] for name in given} == given
+    assert {type(options[name]) for name in given} == {int}
     assert create().options["limit"] is None
 
 
@@ -291,6 +293,31 @@ async def test_thoughts_are_told_where_they_are_wanted(keep: bool) -> None:
     (choice,) = (await answers(thinker, keep_thinking=keep).answer(question(("user", "2+2"))))["choices"]
 
     assert choice["text"] == ("<think>hm</think> 4" if keep else "4")
+
+
+async def test_reasoning_stands_apart_from_the_answer() -> None:
+    """Where there is some and it is not kept in the text; of a thought that was cut, all is reasoning."""
+    for said, keep, expected in [
+        ("<think>hm</think> 4", False, {"text": "4", "reasoning": "hm"}),
+        ("<think>hm", False, {"text": "", "reasoning": "hm"}),
+        ("4", False, {"text": "4"}),
+        ("<think>hm</think> 4", True, {"text": "<think>hm</think> 4"}),
+    ]:
+        model = ScriptedModel(answer=lambda prompt, said=said: said)
+        (choice,) = (await answers(model, keep_thinking=keep).answer(question(("user", "2+2"))))["choices"]
+        assert {key: choice[key] for key in choice if key in ("text", "reasoning")} == expected
+
+
+@rows(("given", "passed"), [(7, 7), (0, 0), (2**63 - 1, 2**63 - 1), (2**63, 0), (-1, 2**63 - 1)])
+@rows("temperature", [0, 1.0])
+async def test_a_tasks_own_seed_stands(given: int, passed: int, temperature: float) -> None:
+    """However often it is asked with it, as with every provider of Inspect's; it is within what models take."""
+    model = Watched()
+    asked = answers(model)
+    for _ in range(2):
+        await asked.answer(question(("user", "a"), seed=given, temperature=temperature))
+
+    assert [params.seed for params in model.seen] == [passed, passed]
 
 
 async def test_an_answer_that_fails_is_an_error_with_its_reason() -> None:
@@ -446,6 +473,43 @@ def test_a_verdict_says_whether_the_task_has_a_number(message: Any, verdict: Ver
     assert (outcome.verdict, outcome.method) == (verdict, "t")
     assert (outcome.problem and outcome.problem.reason) == reason
     assert (outcome.score is None) is (reason is not None)
+
+
+def test_what_was_scored_stands_where_a_task_fails_on_its_way() -> None:
+    """Under an ERROR with the task's own reason, which the records name, too."""
+    message = found(score({"accuracy": 0.5}), records=[{"id": 1}], failure="ZeroDivisionError: division by zero")
+
+    outcome = outcome_of("t", message, answers(), log={"log": "kept/a.eval"})
+
+    assert outcome.problem is not None
+    assert (outcome.verdict, outcome.score, outcome.problem.reason) == (Verdict.ERROR, None, "INSPECT_FAILED")
+    assert outcome.problem.message == "ZeroDivisionError: division by zero"
+    assert outcome.measurements["match/accuracy"] == 0.5
+    assert json.loads(outcome.output) == {
+        "samples": [{"id": 1}],
+        "left_out": 0,
+        "log": "kept/a.eval",
+        "failure": "ZeroDivisionError: division by zero",
+    }
+
+
+def test_a_task_that_came_to_nothing_names_its_log() -> None:
+    """Where one is kept; otherwise it has no output."""
+    failed = {"op": "failed", "message": "m"}
+
+    assert json.loads(outcome_of("t", failed, answers(), log={"log": "kept/a.eval"}).output) == {"log": "kept/a.eval"}
+    assert outcome_of("t", failed, answers()).output == ""
+
+
+async def test_a_task_whose_metadata_is_wrong_is_an_error_of_its_name(tasks: Allowed) -> None:
+    """Where a file names it, and no request was refused: its keys are the task's, not those of a number."""
+    context = SampleContext(model=ScriptedModel(), repeat=0, seed=1)
+    sample = Sample(input="below/a.py@words", metadata={"limit": "many"})
+
+    outcome = await create(allowed=tasks).run(sample, context)
+
+    assert (outcome.verdict, outcome.method) == (Verdict.ERROR, "words")
+    assert 'metadata["limit"]' in outcome.problem.message or outcome.problem.field == 'metadata["limit"]'
 
 
 async def test_a_task_that_fails_by_the_model_has_the_models_reason() -> None:

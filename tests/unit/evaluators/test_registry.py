@@ -24,7 +24,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
 """Options without a default, by kind."""
 ALLOWED_BY_OPERATORS = {"inspect"}
 """Kinds that are there only where an operator allows something."""
-TOLD_BY_RUNS = {"<task>/<scorer>/<metric>"}
+TOLD_BY_RUNS = {"<task>/<scorer>/<metric>", "env/<tag>/total_cached_ob_tokens"}
 """Keys of which nothing is known before something ran."""
 
 
@@ -176,14 +176,21 @@ def test_every_kind_describes_itself(kind: str) -> None:
 
 @rows("kind", registry.EVALUATORS)
 @rows("verdict", [Verdict.ERROR, Verdict.UNDECIDED])
-def test_keys_are_those_that_are_announced(kind: str, verdict: Verdict) -> None:
+@rows("reduce", [None, "mean", "sum", "none"])
+def test_keys_are_those_that_are_announced(kind: str, verdict: Verdict, reduce: str | None) -> None:
     """Whatever became of the samples, each announced key has a value or a reason, and there is no other."""
+    if reduce is not None and "reduce" not in registry.info(kind).options_schema["properties"]:
+        return
+    options = {} if reduce is None else {"reduce": reduce}
     results = [SampleResult(evaluator=kind, sample_id=name, verdict=verdict) for name in "ab"]
 
-    metrics = _create(kind).aggregate(results)
+    metrics = _create(kind, **options).aggregate(results)
 
     found = {*metrics.values, *metrics.undefined}
-    announced = {key: re.sub("<.+?>", "[^/]+", re.escape(key)) for key in registry.info(kind).keys}
+    listed = registry.keys_of(EvaluatorSpec(kind=kind, options=options))
+    if reduce is None and kind != "rollout":  # which describes the keys of all its reductions
+        assert list(listed) == list(registry.info(kind).keys)
+    announced = {key: re.sub("<.+?>", "[^/]+", re.escape(key)) for key in listed}
     assert all(any(re.fullmatch(pattern, key) for pattern in announced.values()) for key in found)
     missing = {name for name, pattern in announced.items() if not any(re.fullmatch(pattern, key) for key in found)}
     assert missing <= TOLD_BY_RUNS

@@ -1,5 +1,6 @@
 """The evaluator `rl_test_set`: what is recorded of a group, and what is counted of the records."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -75,6 +76,30 @@ async def test_tokens_that_nobody_counted_leave_their_keys_undefined() -> None:
     assert "server" in metrics.undefined["env/all/total_ob_tokens"]
     assert metrics.values["env/all/total_ac_tokens"] == 1.0
     assert metrics.values["env/all/reward/total"] == 1.0
+
+
+class Caching(ScriptedModel):
+    """A model whose service tells how much of a prompt came from its cache."""
+
+    async def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> Any:
+        answers = await super().sample(prompt, params, num_samples)
+        return [dataclasses.replace(answer, cached_prompt_tokens=prompt.tokens().size) for answer in answers]
+
+    @property
+    def sampling(self) -> "Caching":
+        return self
+
+
+async def test_cached_tokens_of_observations_are_summed() -> None:
+    """Over all turns, in rollouts and in the keys; a model that reports none has no such key."""
+    cached, plain = await _run(Caching()), await _run(ScriptedModel())
+
+    assert cached.group is not None
+    turn = cached.group.trajectories[0].transitions[0]
+    assert turn.cached_observation_tokens == turn.observation_tokens > 0
+    values = _made().aggregate([_result(cached)]).values
+    assert values["env/all/total_cached_ob_tokens"] == values["env/all/total_ob_tokens"]
+    assert "env/all/total_cached_ob_tokens" not in _made().aggregate([_result(plain)]).values
 
 
 async def test_intermediates_need_tokens() -> None:

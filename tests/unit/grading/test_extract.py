@@ -226,10 +226,16 @@ def test_twice_the_response_is_twice_the_work(text: str) -> None:
 
 
 LAST_LINES = st.tuples(
-    st.sampled_from(["", "The ", "So, the final ", "step ", "$x$, so the ", "- ", "**"]),
     st.sampled_from(
         [
-            *("answer is ", "answer is", "Answer: ", "answer is: ", "answers are ", "A: ", "A:", "#### ", "##### "),
+            *("", "The ", "So, the final ", "step ", "$x$, so the ", "- ", "**", "<b>", "{", "\\boxed{1} and "),
+            *("\\boxed{1} as well as ", "\\boxed{1} \\\\\n", "\\boxed{1}.\n\n", "\\boxed{1} no, "),
+        ]
+    ),
+    st.sampled_from(
+        [
+            *("answer is ", "answer is", "Answer: ", "Answer:** ", "answer is: ", "answers are "),
+            *("A: ", "A:", "#### ", "##### "),
             *("\\boxed{", "\\boxed{\\text{", "\\boxed{\\sqrt{\\frac{", "\\fbox{", "boxed{", "\x08oxed{"),
         ]
     ),

@@ -145,7 +145,7 @@ def test_mean_nll(batch: Batch) -> None:
 @rows("seed", range(5))
 @rows("tagged", [True, False])
 def test_trajectories(seed: int, tagged: bool) -> None:
-    """compute_trajectory_metrics: every key but the cached tokens, which a batch does not tell."""
+    """compute_trajectory_metrics: every key, cached tokens included."""
     rng = np.random.default_rng(seed)
     groups = [_group(rng) for _ in range(12)]
     tags = [rng.permutation(["math", "code", "gsm"])[: rng.integers(0, 3)].tolist() if tagged else [] for _ in groups]
@@ -153,18 +153,22 @@ def test_trajectories(seed: int, tagged: bool) -> None:
     theirs = originals.compute_trajectory_metrics(groups, tags)
     ours = trajectory_metrics(TrajectoryBatch.of(groups, tags)).values
 
-    kept = {key: value for key, value in theirs.items() if not key.endswith("/total_cached_ob_tokens")}
-    assert ours.keys() == kept.keys()
+    assert ours.keys() == theirs.keys()
     assert any(key.startswith("env/math/") for key in ours) == tagged
-    for key, value in kept.items():
+    for key, value in theirs.items():
         assert ours[key] == pytest.approx(value, rel=1e-12, abs=1e-12)
 
 
 def _group(rng: np.random.Generator):
     def transition():
+        seen = int(rng.integers(1, 50))
         return originals.types.Transition(
-            ob=tinker.ModelInput.from_ints([1] * int(rng.integers(1, 50))),
-            ac=originals.TokensWithLogprobs(tokens=[1] * int(rng.integers(0, 20)), maybe_logprobs=None),
+            ob=tinker.ModelInput.from_ints([1] * seen),
+            ac=originals.TokensWithLogprobs(
+                tokens=[1] * int(rng.integers(0, 20)),
+                maybe_logprobs=None,
+                prompt_cache_hit_tokens=int(rng.integers(0, seen + 1)),
+            ),
             reward=float(rng.integers(0, 2)),
             episode_done=False,
             metrics={"turn": rng.normal(), **({"some": rng.normal()} if rng.random() < 0.5 else {})},

@@ -53,6 +53,48 @@ def test_every_built_in_key_is_reserved() -> None:
     assert {key.removeprefix("env/all/") for key in trajectory_metrics(_batch()).values} == BUILT_IN_KEYS
 
 
+CACHED = [
+    (np.array([0, 5, -1, 40]), {"all": 45.0, "one": 5.0, "two": 40.0}),
+    (np.array([0, 0, 0, 0]), {"all": 0.0, "one": 0.0, "two": 0.0}),
+    (np.array([10, 20, 30, -1]), {"all": 60.0, "one": 60.0, "two": None}),
+    (np.array([-1, -1, -1, -1]), {"all": None, "one": None, "two": None}),
+]
+
+
+@rows(("cached", "totals"), CACHED)
+def test_cached_tokens_are_those_of_turns_that_report_them(cached: np.ndarray, totals: dict[str, float | None]) -> None:
+    """A tag none of whose turns reports them has no sum, which is not 0."""
+    metrics = trajectory_metrics(_batch(tags=(("one",), ("two",)), cached_observation_tokens=cached))
+
+    for tag, total in totals.items():
+        key = f"env/{tag}/total_cached_ob_tokens"
+        assert metrics.values.get(key) == total
+        assert (key in metrics.undefined) is (total is None)
+
+
+def test_cached_tokens_that_nobody_reports_have_no_key() -> None:
+    """A batch without them has the keys that it had."""
+    metrics = trajectory_metrics(_batch())
+
+    assert not [key for key in (*metrics.values, *metrics.undefined) if "cached" in key]
+
+
+@rows(
+    ("cached", "field"),
+    [
+        (np.array([0, 0, 0]), "batch.cached_observation_tokens"),
+        (np.array([0, 0, 0, -2]), "batch.cached_observation_tokens[3]"),
+        (np.array([0, 21, 0, 0]), "batch.cached_observation_tokens[1]"),
+        (np.array([0.0, 0.0, 0.0, 0.0]), "batch.cached_observation_tokens"),
+    ],
+)
+def test_cached_tokens_are_some_of_the_observed_ones(cached: np.ndarray, field: str) -> None:
+    """Of another length, less than none, more than there are, or no counts: each is refused at its place."""
+    with pytest.raises(InvalidField) as caught:
+        trajectory_metrics(_batch(cached_observation_tokens=cached))
+    assert caught.value.field == field
+
+
 @rows(("threshold", "good"), [(0.25, 1.0), (0.26, 0.5), (1.0, 0.5), (1.01, 0.0)])
 def test_a_group_is_good_from_the_threshold_on(threshold: float, good: float) -> None:
     """A group with one reward is good at the threshold, bad below."""

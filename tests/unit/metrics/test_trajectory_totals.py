@@ -21,16 +21,19 @@ from tests.tables import rows
 def _drawn(seed: int) -> list[TrajectoryGroup]:
     """A few groups: strategies of hypothesis take a hundred times as long to make them."""
     draw = random.Random(seed)
+    cached = draw.random() < 0.5
 
     def metrics() -> dict[str, float]:
         return {name: draw.uniform(-9, 9) for name in ("right", "stop/x", "late") if draw.random() < 0.4}
 
     def turn() -> Transition:
+        seen = draw.randrange(9)
         return Transition(
-            observation_tokens=draw.randrange(9),
+            observation_tokens=seen,
             action_tokens=draw.randrange(9),
             reward=draw.choice([0.0, 0.1, 0.5, draw.uniform(-9, 9)]),
             metrics=metrics(),
+            cached_observation_tokens=draw.choice([None, *range(seen + 1)]) if cached else None,
         )
 
     def trajectory() -> Trajectory:

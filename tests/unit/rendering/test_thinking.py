@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.rendering import without_thinking
+from crucible_worker.rendering import part_thinking, without_thinking
 from tests.tables import rows
 
 PIECES = st.sampled_from(
@@ -81,3 +81,25 @@ def test_a_million_tags_are_one_pass() -> None:
     assert without_thinking("<think></think>" * 500_000 + "46") == "46"
     assert without_thinking("</think>" * 1_000_000 + "46") == "46"
     assert without_thinking("46" + "<think>" * 1_000_000) == "46" + "<think>" * 1_000_000
+
+
+@rows(
+    ("output", "reasoning"),
+    [
+        ("46", ""),
+        ("<think>12+34</think>46", "12+34"),
+        ("<think>\n\n</think>46", ""),
+        ("<think>a</think>4<think> b\n</think>6", "a\n\nb"),
+        ("<think>I write <think> first</think>46", "I write <think> first"),
+        ("12+34 is ...</think>46", "12+34 is ..."),
+        ("a</think>b</think>46", "ab"),
+        ("<think>a</think>b</think>46<think>c</think>", "ab\n\nc"),
+        ("<think>12+34 is", "12+34 is"),
+        ("<think>a</think>\n<think>b", "a\n\nb"),
+        ("46 <think>or", ""),
+        ("<think>a</think>46 <think>or", "a"),
+    ],
+)
+def test_what_is_removed_is_the_reasoning(output: str, reasoning: str) -> None:
+    """Its parts in paragraphs; what stays in the answer is no part of it."""
+    assert part_thinking(output) == (reasoning, without_thinking(output))

@@ -1,5 +1,6 @@
 """Reports: what they say, and that nothing from outside breaks out of them."""
 
+import dataclasses
 import json
 import math
 import re
@@ -19,9 +20,12 @@ from crucible_bridge.types import (
     EvaluatorSpec,
     Limits,
     Metrics,
+    ModelUsage,
     Problem,
     SampleResult,
     SamplingParams,
+    ServerEngine,
+    Usage,
     Verdict,
 )
 from crucible_worker.reports import render_json, render_markdown
@@ -80,6 +84,57 @@ def test_markdown_says_what_was_found() -> None:
     assert ["concurrency", "8"] in cells
     assert ["model", "embedded:arithmetic@400"] in cells
     assert ["step", "400"] in cells
+
+
+USAGE = Usage(
+    prompt_tokens=1234,
+    reasoning_tokens=5,
+    output_tokens=60,
+    calls=9,
+    unreported_calls=1,
+    cost=0.125,
+    judges=(ModelUsage(model="openai:lab/j", usage=Usage(prompt_tokens=7, output_tokens=2, calls=1)),),
+)
+
+
+def test_markdown_says_what_it_took() -> None:
+    """A row for each evaluator and model; what is not known is a dash, which is not 0; the engine is a fact."""
+    engine = ServerEngine(name="vllm", version="0.9.1", fingerprint="fp|1")
+    one = dataclasses.replace(_evaluation().results[0], usage=USAGE)
+    other = dataclasses.replace(one, evaluator=EvaluatorSpec(kind="nll"), usage=None)
+    cells = _cells(render_markdown([_evaluation(results=(one, other), usage=USAGE, engine=engine)], {}))
+
+    for label in ("strict", "all"):
+        assert [label, "embedded:arithmetic@400", "1,234", "-", "5", "60", "9", "1", "0.125"] in cells
+        assert [label, "openai:lab/j (judge)", "7", "-", "-", "2", "1", "0", "-"] in cells
+    assert not [row for row in cells if row[0] == "nll" and len(row) == 9]
+    assert ["engine", "vllm 0.9.1 fp\\|1"] in cells
+
+
+def test_json_says_what_it_took() -> None:
+    """Under the names of the contract, with null for what is not known; null as a whole where nothing was queried."""
+    one = dataclasses.replace(_evaluation().results[0], usage=USAGE)
+    shown = _failure(usage=Usage(output_tokens=3, calls=1, unreported_calls=1))
+    evaluation = _evaluation(results=(one,), usage=USAGE, engine=ServerEngine(name="vllm"))
+    report = json.loads(render_json([evaluation], {"e-400": [shown]}))["evaluations"][0]
+
+    numbers = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_tokens", "calls")
+    assert [report["usage"][name] for name in (*numbers, "unreported_calls", "cost")] == [
+        1234,
+        None,
+        5,
+        60,
+        9,
+        1,
+        0.125,
+    ]
+    assert report["usage"]["judges"][0]["model"] == "openai:lab/j"
+    assert report["usage"]["judges"][0]["usage"]["prompt_tokens"] == 7
+    assert report["evaluators"][0]["usage"] == report["usage"]
+    assert [report["failures"][0]["usage"][name] for name in numbers] == [None, None, None, 3, 1]
+    assert report["engine"] == {"name": "vllm", "version": "", "fingerprint": ""}
+    plain = json.loads(render_json([_evaluation()], {}))["evaluations"][0]
+    assert (plain["usage"], plain["engine"]) == (None, None)
 
 
 def test_a_problem_is_told() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, Cancelled, InvalidField
-from crucible_bridge.types import Datum, ModelInput, SamplingParams
+from crucible_bridge.types import Datum, ImageChunk, ModelInput, SampledSequence, SamplingParams, Usage
 from crucible_worker.backends.continuations import measures_continuations, measures_targets
 from crucible_worker.backends.forwarding import takes_parts
 from crucible_worker.backends.greedy import tells_greedy
@@ -260,3 +260,93 @@ async def test_windows_pass_the_gate():
     (found,) = await gated.training.forward_parts([datum])
 
     assert (found.shape, gated.calls) == ((2,), 2)
+
+
+class Everything(Windows):
+    """Takes windows and words, and counts the tokens of both."""
+
+    async def sample_text(self, input, params, num_samples=1, *, plain=False):
+        await self.compute_logprobs(PROMPT)
+        return [SampledSequence(text="ab", tokens=(), token_count=2, prompt_tokens=7)] * num_samples
+
+
+class Answers(ScriptedModel):
+    """Measures other tokens than a prompt's."""
+
+    async def compute_target_logprobs(self, prompt, targets):
+        await self.compute_logprobs(prompt)
+        return [-1.0] * len(targets)
+
+
+DATUM = Datum(model_input=PROMPT, loss_fn_inputs={"target_tokens": np.array([2, 3])})
+IMAGE = ModelInput((*PROMPT.chunks, ImageChunk(data=b"", format="png")))
+TOLD = ModelInput((*PROMPT.chunks, ImageChunk(data=b"", format="png", expected_tokens=5)))
+
+COUNTED = [
+    (ScriptedModel, lambda it: it.sampling.sample(PROMPT, SamplingParams(max_tokens=4), 3), (2, 6)),
+    (ScriptedModel, lambda it: it.sampling.compute_logprobs(PROMPT), (2, 0)),
+    (ScriptedModel, lambda it: it.sampling.compute_greedy(PROMPT), (2, 0)),
+    (ScriptedModel, lambda it: it.training.forward([DATUM, DATUM]), (4, 0)),
+    (Everything, lambda it: it.training.forward_parts([DATUM, DATUM]), (4, 0)),
+    (Everything, lambda it: it.sampling.sample_text("a", PARAMS, 3), (7, 6)),
+    (Continuations, lambda it: it.sampling.compute_continuation_logprobs(PROMPT, [[1], [2, 3]]), (5, 0)),
+    (Answers, lambda it: it.sampling.compute_target_logprobs(PROMPT, [(1, 2)]), (2, 0)),
+]
+"""A model, a call of it, and the tokens of its prompt and of its output."""
+
+
+@rows(("kind", "call", "tokens"), COUNTED)
+async def test_what_a_call_took_is_counted(kind, call, tokens):
+    """Of every kind of call, once it is answered; a failed try costs nothing."""
+    model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
+    gated = GatedModel(model, CallGate(10))
+    assert gated.meter.usage is None
+    await call(gated)
+    assert gated.meter.usage == Usage(prompt_tokens=tokens[0], output_tokens=tokens[1], calls=1)
+
+
+class Sees(ScriptedModel):
+    """Takes images, and says "x" in tokens, or in words alone."""
+
+    words = False
+
+    async def sample(self, prompt, params, num_samples=1):
+        return [SampledSequence(text="x", tokens=() if self.words else (1,))]
+
+
+@rows(
+    ("prompt", "words", "usage"),
+    [
+        (IMAGE, False, Usage(output_tokens=1, calls=1, unreported_calls=1)),
+        (TOLD, False, Usage(prompt_tokens=7, output_tokens=1, calls=1)),
+        (PROMPT, True, Usage(prompt_tokens=2, calls=1, unreported_calls=1)),
+    ],
+)
+async def test_what_cannot_be_counted_is_not_reported(prompt, words, usage):
+    """Images that do not say their tokens, and words of an answer whose tokens nobody tells."""
+    model = Sees()
+    model.words = words
+    gated = GatedModel(model, CallGate(10))
+    assert gated.sampling is not None
+    await gated.sampling.sample(prompt, PARAMS)
+    assert gated.meter.usage == usage
+
+
+class Told(ScriptedModel):
+    """Tells a meter more than its answers do: a try that failed was charged."""
+
+    def metered(self, meter):
+        meter.add(100, 10, 50, 5)
+        return self
+
+
+async def test_a_model_that_tells_what_it_took_is_not_counted_again():
+    """Its own word counts, and once the meter is closed nothing does."""
+    gated = GatedModel(Told(), CallGate(10))
+    assert gated.sampling is not None
+    await gated.sampling.compute_logprobs(PROMPT)
+    whole = Usage(prompt_tokens=100, cached_prompt_tokens=50, reasoning_tokens=5, output_tokens=10, calls=1)
+    assert gated.meter.usage == whole
+    gated.meter.close()
+    gated.meter.add(1, 1)
+    assert gated.meter.usage == whole

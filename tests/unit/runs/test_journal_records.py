@@ -2,13 +2,28 @@
 
 import dataclasses
 
+import msgpack
 from hypothesis import given
+from hypothesis import strategies as st
 
 from crucible_bridge.client import request_of
-from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, InlineDataset, Metrics
+from crucible_bridge.types import (
+    EvaluatorResult,
+    EvaluatorSpec,
+    InlineDataset,
+    Metrics,
+    SampleResult,
+    ServerEngine,
+    Usage,
+    Verdict,
+)
 from crucible_worker.runs.journal.records import (
     MAX_ROW_BYTES,
+    Ended,
     apart_to_record,
+    evaluator_result_from_record,
+    evaluator_result_to_record,
+    pack,
     request_from_record,
     request_to_record,
     result_from_record,
@@ -16,7 +31,17 @@ from crucible_worker.runs.journal.records import (
     sample_from_record,
     sample_to_record,
 )
-from tests.unit.bridge.strategies import evaluator_results, metrics, optional, plain, problems, sample_results, several
+from tests.unit.bridge.strategies import (
+    engines,
+    evaluator_results,
+    metrics,
+    optional,
+    plain,
+    problems,
+    sample_results,
+    several,
+    usages,
+)
 from tests.unit.bridge.strategies import requests as any_requests
 
 
@@ -54,9 +79,9 @@ def test_results_have_the_options_of_their_request():
     """What an evaluation ended with repeats no large options, and has them when it is read."""
     request = large()
     results = [EvaluatorResult(evaluator=spec, metrics=Metrics({})) for spec in request.evaluators]
-    record = result_to_record(Metrics({}), results, None)
+    record = result_to_record(Ended(metrics=Metrics({}), results=tuple(results)))
     assert len(record) < 4 * MAX_ROW_BYTES
-    assert result_from_record(record, apart_to_record(request))[1] == tuple(results)
+    assert result_from_record(record, apart_to_record(request)).results == tuple(results)
 
 
 def test_what_is_small_stays_in_the_row():
@@ -72,7 +97,37 @@ def test_samples(sample):
     assert plain(sample_from_record(sample.evaluator, sample.verdict.value, sample_to_record(sample))) == plain(sample)
 
 
-@given(metrics, several(evaluator_results), optional(problems))
-def test_results(found, results, problem):
+ends = st.builds(
+    Ended,
+    metrics=metrics,
+    results=several(evaluator_results),
+    problem=optional(problems),
+    usage=optional(usages),
+    engine=optional(engines),
+)
+
+
+@given(ends)
+def test_results(ended):
     """What an evaluation ended with comes back as it was."""
-    assert plain(result_from_record(result_to_record(found, results, problem))) == plain((found, results, problem))
+    assert plain(result_from_record(result_to_record(ended))) == plain(ended)
+
+
+def test_records_of_releases_before_have_no_usage():
+    """A record without usage is read, and what it took is not known, which is not 0."""
+    spec = EvaluatorSpec(kind="accuracy")
+    sample = SampleResult(evaluator="accuracy", sample_id="s", verdict=Verdict.CORRECT, usage=Usage(calls=1))
+    result = EvaluatorResult(evaluator=spec, metrics=Metrics({}), usage=Usage(calls=1))
+    ended = Ended(metrics=Metrics({}), results=(result,), usage=Usage(calls=1), engine=ServerEngine(name="vllm"))
+
+    def older(record: bytes) -> bytes:
+        data = msgpack.unpackb(record)
+        for part in (data, *data.get("results", ())):
+            part.pop("usage")
+            part.pop("engine", None)
+        return pack(data)
+
+    assert sample_from_record("accuracy", "correct", older(sample_to_record(sample))).usage is None
+    assert evaluator_result_from_record(spec, older(evaluator_result_to_record(result))).usage is None
+    read = result_from_record(older(result_to_record(ended)))
+    assert (read.usage, read.results[0].usage, read.engine) == (None, None, None)

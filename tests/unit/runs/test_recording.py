@@ -24,7 +24,7 @@ async def record(journal, row, prompt=str):
         sample = Sample(id=str(position), input=f"input {position}")
         result = SampleResult(evaluator="nll", sample_id=sample.id, verdict=Verdict.MEASURED, score=1.0)
         recorded = Recorded(sample, kernel_of(sample), prompt(sample.input), (), 0, 0)
-        kept.append(lifecycle.Kept(lifecycle.Place(position, 0, 0), result, 1, recorded))
+        kept.append(lifecycle.Kept(lifecycle.Place(position, 0, 0), result, 1, recorded=recorded))
     await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, kept, 0, recorder))
 
 

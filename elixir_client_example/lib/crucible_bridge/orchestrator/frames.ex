@@ -131,7 +131,10 @@ defmodule CrucibleBridge.Orchestrator.Frames do
          tokens: tokens,
          logprobs: logprobs,
          stop_reason: if(Map.get(sequence, :stop_reason) == :length, do: "length", else: "stop"),
-         output_tokens: Map.get(sequence, :output_tokens)
+         output_tokens: Map.get(sequence, :output_tokens),
+         prompt_tokens: Map.get(sequence, :prompt_tokens),
+         cached_prompt_tokens: Map.get(sequence, :cached_prompt_tokens),
+         reasoning_tokens: Map.get(sequence, :reasoning_tokens)
        }}
     end
   end

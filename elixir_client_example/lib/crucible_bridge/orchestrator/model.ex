@@ -13,7 +13,8 @@ defmodule CrucibleBridge.Orchestrator.Model do
   `:top_k` and `:seed` where they were said.
 
   A sequence is a map with `:text` and, where they are known, `:tokens`, `:logprobs`, `:output_tokens` and
-  `:stop_reason`, `:stop` or `:length`.
+  `:stop_reason`, `:stop` or `:length`. What its model's service reports of tokens is told as well: `:prompt_tokens`, those
+  of them from its cache, `:cached_prompt_tokens`, and those of the output that were reasoning, `:reasoning_tokens`.
 
   Functions are called by several processes at once. `{:error, %CrucibleBridge.Error{}}` is told as it is, and asked again
   if it is retryable; so is what exits, such as a call that timed out. Another error, and what is raised, is final; why is
@@ -48,6 +49,9 @@ defmodule CrucibleBridge.Orchestrator.Model do
           optional(:tokens) => [non_neg_integer()] | nil,
           optional(:logprobs) => [float()] | nil,
           optional(:output_tokens) => non_neg_integer() | nil,
+          optional(:prompt_tokens) => non_neg_integer() | nil,
+          optional(:cached_prompt_tokens) => non_neg_integer() | nil,
+          optional(:reasoning_tokens) => non_neg_integer() | nil,
           optional(:stop_reason) => :stop | :length
         }
   @type datum :: %{chunks: [chunk()], targets: [non_neg_integer()]}

@@ -54,7 +54,7 @@ defmodule CrucibleBridge.Telemetry.Event do
   # What events count; no metric_prefix stands before them.
   @counts Map.new(
             ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors sample_count
-               tokens count correct)a,
+               tokens count correct questions_done questions_total)a,
             &{Atom.to_string(&1), &1}
           )
   @metrics Map.new(Results.names(), &{Atom.to_string(&1), &1})

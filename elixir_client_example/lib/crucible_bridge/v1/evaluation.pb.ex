@@ -211,6 +211,7 @@ defmodule CrucibleBridge.V1.EvaluatorResult do
   field :n_errors, 6, type: :int64, json_name: "nErrors"
   field :problem, 7, type: CrucibleBridge.V1.Problem
   field :n_truncated, 8, type: :int64, json_name: "nTruncated"
+  field :usage, 9, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.Evaluation do
@@ -235,6 +236,8 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :problem, 13, type: CrucibleBridge.V1.Problem
   field :attempt, 14, type: :int32
   field :model_fingerprint, 15, type: :string, json_name: "modelFingerprint"
+  field :usage, 16, type: CrucibleBridge.V1.Usage
+  field :engine, 18, type: CrucibleBridge.V1.ServerEngine
 end
 
 defmodule CrucibleBridge.V1.Transition.MetricsEntry do
@@ -259,6 +262,11 @@ defmodule CrucibleBridge.V1.Transition do
   field :observation, 6, type: CrucibleBridge.V1.Tensor
   field :action, 7, type: CrucibleBridge.V1.Tensor
   field :action_logprobs, 8, type: CrucibleBridge.V1.Tensor, json_name: "actionLogprobs"
+
+  field :cached_observation_tokens, 9,
+    proto3_optional: true,
+    type: :int32,
+    json_name: "cachedObservationTokens"
 end
 
 defmodule CrucibleBridge.V1.Trajectory.MetricsEntry do
@@ -325,6 +333,7 @@ defmodule CrucibleBridge.V1.SampleResult do
     map: true
 
   field :group, 15, type: CrucibleBridge.V1.TrajectoryGroup
+  field :usage, 19, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.ListEvaluatorsRequest do

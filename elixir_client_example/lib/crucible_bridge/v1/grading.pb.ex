@@ -502,6 +502,7 @@ defmodule CrucibleBridge.V1.GradeRubricResponse do
   field :prompt_tokens, 2, proto3_optional: true, type: :int64, json_name: "promptTokens"
   field :completion_tokens, 3, type: :int64, json_name: "completionTokens"
   field :judge_fingerprint, 4, type: :string, json_name: "judgeFingerprint"
+  field :usage, 5, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.GradingService.Service do

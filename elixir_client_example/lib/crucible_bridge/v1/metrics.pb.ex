@@ -85,6 +85,7 @@ defmodule CrucibleBridge.V1.ComputeKLPostUpdateResponse do
 
   field :metrics, 1, type: CrucibleBridge.V1.Metrics
   field :action_tokens, 2, type: :int64, json_name: "actionTokens"
+  field :usage, 3, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.IncorporateKLPenaltyRequest do
@@ -111,6 +112,7 @@ defmodule CrucibleBridge.V1.IncorporateKLPenaltyResponse do
 
   field :metrics, 1, type: CrucibleBridge.V1.Metrics
   field :advantages, 2, repeated: true, type: CrucibleBridge.V1.Tensor
+  field :usage, 3, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.ComputeMeanNLLRequest do
@@ -209,6 +211,10 @@ defmodule CrucibleBridge.V1.TrajectoryBatch do
     type: CrucibleBridge.V1.TrajectoryBatch.TrajectoryMetricPresentEntry,
     json_name: "trajectoryMetricPresent",
     map: true
+
+  field :cached_observation_tokens, 12,
+    type: CrucibleBridge.V1.Tensor,
+    json_name: "cachedObservationTokens"
 end
 
 defmodule CrucibleBridge.V1.Tags do

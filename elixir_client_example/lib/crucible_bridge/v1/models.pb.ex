@@ -52,6 +52,13 @@ defmodule CrucibleBridge.V1.SampledSequence do
   field :stop_reason, 4, type: :string, json_name: "stopReason"
   field :output_tokens, 5, type: :int32, json_name: "outputTokens"
   field :prompt_tokens, 6, proto3_optional: true, type: :int32, json_name: "promptTokens"
+
+  field :cached_prompt_tokens, 7,
+    proto3_optional: true,
+    type: :int32,
+    json_name: "cachedPromptTokens"
+
+  field :reasoning_tokens, 8, proto3_optional: true, type: :int32, json_name: "reasoningTokens"
 end
 
 defmodule CrucibleBridge.V1.SampledItem do
@@ -76,6 +83,7 @@ defmodule CrucibleBridge.V1.SampleResponse do
 
   field :items, 1, repeated: true, type: CrucibleBridge.V1.SampledItem
   field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
+  field :usage, 3, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
@@ -110,6 +118,7 @@ defmodule CrucibleBridge.V1.ComputeLogprobsResponse do
 
   field :sequences, 1, repeated: true, type: CrucibleBridge.V1.SequenceLogprobs
   field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
+  field :usage, 3, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.ForwardRequest do
@@ -145,6 +154,7 @@ defmodule CrucibleBridge.V1.ForwardResponse do
 
   field :outputs, 1, repeated: true, type: CrucibleBridge.V1.ForwardOutput
   field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
+  field :usage, 3, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.ModelService.Service do

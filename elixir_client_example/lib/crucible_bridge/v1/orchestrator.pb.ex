@@ -101,6 +101,14 @@ defmodule CrucibleBridge.V1.AnsweredSequence do
   field :logprobs, 3, type: CrucibleBridge.V1.Tensor
   field :stop_reason, 4, type: :string, json_name: "stopReason"
   field :output_tokens, 5, proto3_optional: true, type: :int32, json_name: "outputTokens"
+  field :prompt_tokens, 6, proto3_optional: true, type: :int32, json_name: "promptTokens"
+
+  field :cached_prompt_tokens, 7,
+    proto3_optional: true,
+    type: :int32,
+    json_name: "cachedPromptTokens"
+
+  field :reasoning_tokens, 8, proto3_optional: true, type: :int32, json_name: "reasoningTokens"
 end
 
 defmodule CrucibleBridge.V1.AnsweredForward do

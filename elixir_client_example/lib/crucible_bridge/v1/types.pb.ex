@@ -180,7 +180,8 @@ defmodule CrucibleBridge.V1.LocalModel do
   A Hugging Face causal language model on disk.
 
   Errors, as those of a call or as problems of its items:
-  NOT_FOUND: MODEL_NOT_FOUND. PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+  NOT_FOUND: MODEL_NOT_FOUND.
+  PERMISSION_DENIED: PATH_OUT_OF_ROOT.
   FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, NO_MODEL_ROOT, NO_MODEL_CONFIG, NO_ADAPTER_CONFIG, NO_SAFETENSORS,
   PICKLED_WEIGHTS_REFUSED, MODEL_REFUSED, ADAPTER_REFUSED (no LoRA adapter of this model, or in the model's place),
   DEVICE_NOT_FOUND, CHECKPOINT_CHANGED.
@@ -298,4 +299,52 @@ defmodule CrucibleBridge.V1.Problem do
   field :message, 2, type: :string
   field :field, 3, type: :string
   field :retryable, 4, type: :bool
+end
+
+defmodule CrucibleBridge.V1.Usage do
+  @moduledoc """
+  What models took and gave, in tokens, as their backends report it. Retried calls count as far as they were answered.
+
+  A number is absent where no backend reports it, which is not 0. Where some calls report it and others do not, it is
+  the sum over those that do.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :prompt_tokens, 1, proto3_optional: true, type: :int64, json_name: "promptTokens"
+
+  field :cached_prompt_tokens, 2,
+    proto3_optional: true,
+    type: :int64,
+    json_name: "cachedPromptTokens"
+
+  field :reasoning_tokens, 3, proto3_optional: true, type: :int64, json_name: "reasoningTokens"
+  field :output_tokens, 4, proto3_optional: true, type: :int64, json_name: "outputTokens"
+  field :calls, 5, type: :int64
+  field :unreported_calls, 6, type: :int64, json_name: "unreportedCalls"
+  field :cost, 7, proto3_optional: true, type: :double
+  field :judges, 8, repeated: true, type: CrucibleBridge.V1.ModelUsage
+end
+
+defmodule CrucibleBridge.V1.ModelUsage do
+  @moduledoc """
+  What one model took and gave.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model, 1, type: :string
+  field :usage, 2, type: CrucibleBridge.V1.Usage
+end
+
+defmodule CrucibleBridge.V1.ServerEngine do
+  @moduledoc """
+  The program that serves a model, as far as its server says.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :version, 2, type: :string
+  field :fingerprint, 3, type: :string
 end

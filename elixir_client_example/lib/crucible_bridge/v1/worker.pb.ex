@@ -46,6 +46,21 @@ defmodule CrucibleBridge.V1.WorkerInfo do
   field :log_id, 13, type: :string, json_name: "logId"
   field :last_sequence, 14, type: :uint64, json_name: "lastSequence"
   field :code_images, 15, repeated: true, type: :string, json_name: "codeImages"
+  field :usage, 16, repeated: true, type: CrucibleBridge.V1.ModelUsage
+  field :prices, 17, repeated: true, type: CrucibleBridge.V1.ModelPrice
+end
+
+defmodule CrucibleBridge.V1.ModelPrice do
+  @moduledoc """
+  What tokens of the models of a pattern cost, a million of each, in the operator's currency.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :pattern, 1, type: :string
+  field :prompt, 2, type: :double
+  field :output, 3, type: :double
+  field :cached, 4, proto3_optional: true, type: :double
 end
 
 defmodule CrucibleBridge.V1.GetInfoRequest do

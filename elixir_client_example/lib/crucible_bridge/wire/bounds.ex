@@ -19,7 +19,10 @@ defmodule CrucibleBridge.Wire.Bounds do
   @bounds %{
     V1.AnsweredSequence => %{
       stop_reason: %{one_of: ["stop", "length"]},
-      output_tokens: %{least: 0}
+      output_tokens: %{least: 0},
+      prompt_tokens: %{least: 0},
+      cached_prompt_tokens: %{least: 0},
+      reasoning_tokens: %{least: 0}
     },
     V1.BatchLimits => %{
       concurrency: %{least: 1},

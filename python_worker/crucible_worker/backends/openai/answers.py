@@ -12,9 +12,10 @@ from typing import Any
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
+from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.failures import final, garbage
 
-__all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice"]
+__all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice", "tell_usage"]
 
 _STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
 _CUT = frozenset({"length", "max_tokens"})
@@ -58,6 +59,23 @@ def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
     return choices[0]
 
 
+def tell_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -> None:
+    """Tell a meter what an answer took, whether or not it can be read: what makes no sense in it is not reported.
+
+    Args:
+        meter: that is told.
+        document: the answer.
+        body: what was sent: tokens of a prompt are counted where the server does not report them.
+    """
+    usage, prompt = _object(document.get("usage")), body.get("prompt")
+    prompt_tokens, output_tokens = _told(usage.get("prompt_tokens")), _told(usage.get("completion_tokens"))
+    if prompt_tokens is None and isinstance(prompt, list):
+        prompt_tokens = len(prompt)
+    if output_tokens is None and not body.get("echo"):
+        output_tokens = _generated(document)
+    meter.add(prompt_tokens, output_tokens, _cached(document), _reasoning(document))
+
+
 def float_or_garbage(value: Any, server: str) -> float:
     """A number.
 
@@ -70,6 +88,36 @@ def float_or_garbage(value: Any, server: str) -> float:
         return float(value)
     except OverflowError:
         raise garbage(server, "a log-probability beyond all numbers") from None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _told(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_INT else None
+
+
+def _cached(document: dict[str, Any]) -> int | None:
+    usage = _object(document.get("usage"))
+    cached = _told(_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    return _told(usage.get("prompt_cache_hit_tokens")) if cached is None else cached  # the second one is DeepSeek's
+
+
+def _reasoning(document: dict[str, Any]) -> int | None:
+    details = _object(document.get("usage")).get("completion_tokens_details")
+    return _told(_object(details).get("reasoning_tokens"))
+
+
+def _generated(document: dict[str, Any]) -> int | None:
+    """Tokens that an answer holds, where it says them one by one."""
+    choices = document.get("choices")
+    choice = _object(choices[0]) if isinstance(choices, list) and len(choices) == 1 else {}
+    said = _object(choice.get("logprobs"))
+    for tokens in (choice.get("token_ids"), said.get("token_logprobs"), said.get("content")):
+        if isinstance(tokens, list) and tokens:
+            return len(tokens)
+    return None
 
 
 def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str) -> SampledSequence:
@@ -86,6 +134,8 @@ def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, serve
         stop_reason=_stop_reason(choice, server),
         token_count=None if tokens else _output_count(document, logprobs, server),
         prompt_tokens=_count(document, "prompt_tokens", server),
+        cached_prompt_tokens=_cached(document),
+        reasoning_tokens=_reasoning(document),
     )
 
 

@@ -34,6 +34,12 @@ _MAX_HEADER_BYTES = 64 * 1024
 _MAX_REFUSAL_BYTES = 64 * 1024
 """Of a refusal, so much is read: few of its words are repeated."""
 
+_MAX_LOOK_BYTES = 256 * 1024
+"""Of what a server says of itself: it is read on the event loop."""
+
+_MODELS = "/models"
+"""The one path below the base URL of those that tell what a server is."""
+
 _UNREACHABLE = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientSSLError,
@@ -95,6 +101,32 @@ class Client:
             raise self._silence(asked, Silence.TIMEOUT, error) from None
         except _UNREACHABLE as error:
             raise self._silence(asked, Silence.UNREACHABLE, error) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._silence(asked, Silence.LOST, error) from None
+
+    async def look(self, path: str) -> tuple[bytes, str]:
+        """Get a short answer, and the header that names the server's program; what is not OK has no content.
+
+        Args:
+            path: below the base URL, or without the base's version where that has none such: "/version".
+
+        Raises:
+            BridgeError: there is no answer, or one that is too long.
+        """
+        asked = Asked(server=self._server.name, model="", path=path, key=self._key)
+        base = self._base if path == _MODELS else self._base.removesuffix("/v1")
+        assert self._session is not None, "a server is reached before it is looked at"
+        try:
+            request = self._session.get(
+                yarl.URL(f"{base}{path}"), headers=self._asking, proxy=self._server.proxy, allow_redirects=False
+            )
+            async with request as response, self._under_way(response):
+                program = self._without_key(response.headers.get("Server", "").encode()).decode()
+                if response.status != 200:
+                    return b"", program
+                return self._without_key(await self._content(response, _MAX_LOOK_BYTES)), program
+        except TimeoutError as error:
+            raise self._silence(asked, Silence.TIMEOUT, error) from None
         except (aiohttp.ClientError, OSError) as error:
             raise self._silence(asked, Silence.LOST, error) from None
 

@@ -75,6 +75,14 @@ class Connection:
                 raise
         self._reached = True
 
+    async def look(self, path: str) -> tuple[bytes, str]:
+        """What the server has at a path, and how it calls its program; see `Client.look`.
+
+        Raises:
+            BridgeError: there is no answer, or the server was not reached.
+        """
+        return await (await self._ready()).look(path)
+
     async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
         """Send a request and read its answer, a JSON object.
 

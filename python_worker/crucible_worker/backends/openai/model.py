@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.openai.answers import chat_answer, completion_answer
+from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
+from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer, tell_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.scoring import Scorer
+from crucible_worker.backends.openai.served import Served
 
 __all__ = ["RemoteModel"]
 
@@ -26,6 +29,14 @@ class RemoteModel:
         self._server = connection.server
         self._name = name
         self._scorer = Scorer(self._server.name, name, self._scored)
+        self._meter: Meter | None = None
+        self._served = Served()
+
+    def metered(self, meter: Meter) -> RemoteModel:
+        """The same model, which tells the meter what the server reports of each answer, be that of use or not."""
+        model = copy.copy(self)
+        model._meter = meter
+        return model
 
     @property
     def fingerprint(self) -> str:
@@ -44,6 +55,15 @@ class RemoteModel:
             BackendError: the server is not there, or refuses the key.
         """
         await self._connection.reach()
+
+    async def find_engine(self) -> None:
+        """Ask the server which program it is; what it does not say, or not soon, stays unknown."""
+        await self._served.look(self._connection.look)
+
+    @property
+    def engine(self) -> ServerEngine | None:
+        """Which program serves it, as far as that is known by now."""
+        return self._served.engine
 
     @property
     def sampling(self) -> RemoteModel:
@@ -98,7 +118,7 @@ class RemoteModel:
             FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
             BackendError: there is no answer, or none that makes sense.
         """
-        return await self._scorer.score(_tokens(prompt))
+        return await self._scorer.score(_tokens(prompt), self._scored)
 
     async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None.
@@ -111,7 +131,7 @@ class RemoteModel:
                 tokens alone (NO_GREEDY_TOKENS).
             BackendError: there is no answer, or none that makes sense.
         """
-        return await self._scorer.likeliest(_tokens(prompt))
+        return await self._scorer.likeliest(_tokens(prompt), self._scored)
 
     async def _several(
         self, input: str | list[int] | Conversation, params: SamplingParams, num_samples: int, *, chat: bool
@@ -139,11 +159,18 @@ class RemoteModel:
         else:
             body = completion_body(self._name, input, params, logprobs=logprobs)
             path, read = "/completions", completion_answer
-        document = await self._connection.ask(path, body, self._name, tokens=params.max_tokens)
+        document = await self._ask(path, body, params.max_tokens)
         return read(document, self._server.name)
 
     async def _scored(self, body: dict[str, Any], tokens: int) -> dict[str, Any]:
-        return await self._connection.ask("/completions", body, self._name, tokens=tokens)
+        return await self._ask("/completions", body, tokens)
+
+    async def _ask(self, path: str, body: dict[str, Any], tokens: int) -> dict[str, Any]:
+        document = await self._connection.ask(path, body, self._name, tokens=tokens)
+        self._served.answered(document)
+        if self._meter is not None:
+            tell_usage(self._meter, document, body)
+        return document
 
 
 def _tokens(prompt: ModelInput) -> list[int]:

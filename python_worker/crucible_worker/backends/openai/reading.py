@@ -42,7 +42,14 @@ _CHOICE = {
     "prompt_logprobs": _PROMPT_LOGPROBS,
 }
 _DOCUMENT = {
-    "usage": {"prompt_tokens": _SCALAR, "completion_tokens": _SCALAR},
+    "usage": {
+        "prompt_tokens": _SCALAR,
+        "completion_tokens": _SCALAR,
+        "prompt_tokens_details": {"cached_tokens": _SCALAR},
+        "prompt_cache_hit_tokens": _SCALAR,
+        "completion_tokens_details": {"reasoning_tokens": _SCALAR},
+    },
+    "system_fingerprint": _SCALAR,
     "prompt_logprobs": _PROMPT_LOGPROBS,
 }
 _Path = tuple[str | int, ...]

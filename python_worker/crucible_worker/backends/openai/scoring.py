@@ -60,17 +60,21 @@ class Scorer:
             _Way(echo_body, _from_echo, _likeliest_of_echo),
         )
 
-    async def likeliest(self, tokens: Sequence[int]) -> _Likeliest:
+    async def likeliest(self, tokens: Sequence[int], ask: _Ask | None = None) -> _Likeliest:
         """Likeliest token at each place given those before it; the first is None.
 
         `UNKNOWN_TOKEN` where it is another one than the prompt's, and told by its text alone.
+
+        Args:
+            tokens: the prompt.
+            ask: sends these requests, in place of what sends all others.
 
         Raises:
             FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or those of the prompt's own
                 tokens alone (NO_GREEDY_TOKENS).
             BridgeError: it could not be asked, or its answer makes no sense.
         """
-        way, document, logprobs = await self._told(tokens)
+        way, document, logprobs = await self._told(tokens, ask or self._ask)
         size = len(tokens) * _BYTES_TO_READ
         if (found := await apart(size, way.read_likeliest, document, logprobs, tokens, self._server)) is None:
             raise FailedPrecondition(
@@ -79,21 +83,21 @@ class Scorer:
             )
         return found
 
-    async def score(self, tokens: Sequence[int]) -> _Logprobs:
-        """Log-probability of each token given those before it, nats; the first is None.
+    async def score(self, tokens: Sequence[int], ask: _Ask | None = None) -> _Logprobs:
+        """Log-probability of each token given those before it, nats; the first is None. Arguments as of `likeliest`.
 
         Raises:
             FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
             BridgeError: it could not be asked, or its answer makes no sense.
         """
-        return (await self._told(tokens))[-1]
+        return (await self._told(tokens, ask or self._ask))[-1]
 
-    async def _told(self, tokens: Sequence[int]) -> tuple[_Way, dict[str, Any], _Logprobs]:
+    async def _told(self, tokens: Sequence[int], ask: _Ask) -> tuple[_Way, dict[str, Any], _Logprobs]:
         """The way that works, its answer, and the log-probabilities in that."""
         refusal: BridgeError | None = None
         for way in self._ways:
             try:
-                document = await self._ask(way.body(self._model, tokens), len(tokens) + 1)
+                document = await ask(way.body(self._model, tokens), len(tokens) + 1)
             except BridgeError as error:
                 # A server without /completions says the same as one without the model.
                 if error.reason not in (Reason.BACKEND_REFUSED, Reason.UNKNOWN_MODEL) or len(self._ways) == 1:

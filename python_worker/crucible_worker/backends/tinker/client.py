@@ -37,8 +37,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 _MAX_INT = (1 << 31) - 1
 """Token ids are carried in 32 bits."""
 
-Sampled = tuple[tuple[int, ...], tuple[float, ...] | None, str]
-"""Tokens, their log-probabilities, and why it ended: "stop" or "length"."""
+Sampled = tuple[tuple[int, ...], tuple[float, ...] | None, str, int | None]
+"""Tokens, their log-probabilities, why it ended ("stop" or "length"), and the tokens of its prompt from a cache."""
 
 
 class Service:
@@ -174,7 +174,9 @@ class Sampler:
         """
         if len(response.sequences) != num_samples:
             raise garbage(self._service, f"{len(response.sequences)} samples, {num_samples} were asked for")
-        return [self._read_sample(sequence) for sequence in response.sequences]
+        # The library has 0 where the service reports none.
+        cached = response.prompt_cache_hit_tokens or None
+        return [self._read_sample(sequence, cached) for sequence in response.sequences]
 
     def read_logprobs(self, values: list[float | None] | None, count: int) -> tuple[float | None, ...]:
         """Log-probabilities of a prompt of so many tokens.
@@ -187,7 +189,7 @@ class Sampler:
             raise garbage(self._service, f"{got} for a prompt of {count:,} tokens")
         return (None, *values[1:])
 
-    def _read_sample(self, sequence: tinker.SampledSequence) -> Sampled:
+    def _read_sample(self, sequence: tinker.SampledSequence, cached: int | None) -> Sampled:
         tokens = sequence.tokens
         if not all(isinstance(token, int) and 0 <= token <= _MAX_INT for token in tokens):
             raise garbage(self._service, "token ids that are none")
@@ -196,7 +198,7 @@ class Sampler:
             raise garbage(self._service, f"{len(logprobs):,} log-probabilities for {len(tokens):,} tokens")
         if sequence.stop_reason not in ("stop", "length"):
             raise garbage(self._service, f"a sample that ended by {str(sequence.stop_reason)[:40]!r}")
-        return tuple(tokens), None if logprobs is None else tuple(logprobs), sequence.stop_reason
+        return tuple(tokens), None if logprobs is None else tuple(logprobs), sequence.stop_reason, cached
 
 
 class Trainer:

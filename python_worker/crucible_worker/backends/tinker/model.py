@@ -250,7 +250,7 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
 
     It also ends at the end of the sequence: there are servers that stop at nothing but what they are told.
     """
-    tokens, logprobs, reason = sample
+    tokens, logprobs, reason, cached = sample
     if (end := tokenizer.eos_token_id) in tokens:
         length = tokens.index(end) + 1
         tokens, logprobs, reason = tokens[:length], None if logprobs is None else logprobs[:length], "stop"
@@ -263,4 +263,5 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
         tokens=tokens,
         logprobs=logprobs,
         stop_reason="stop" if cuts else reason,
+        cached_prompt_tokens=cached,
     )

@@ -284,7 +284,13 @@ def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
     if at + 1 == len(said.tokens):
         return dataclasses.replace(answer, sequence=dataclasses.replace(said, stop_reason="stop"))
     logprobs = None if said.logprobs is None else said.logprobs[: at + 1]
-    cut = SampledSequence(text="", tokens=said.tokens[: at + 1], logprobs=logprobs, stop_reason="stop")
+    cut = SampledSequence(
+        text="",
+        tokens=said.tokens[: at + 1],
+        logprobs=logprobs,
+        stop_reason="stop",
+        cached_prompt_tokens=said.cached_prompt_tokens,
+    )
     # Of the part alone nobody has told the text.
     return dataclasses.replace(answer, sequence=cut, output="", said="", text="")
 

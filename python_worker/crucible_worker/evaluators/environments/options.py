@@ -133,6 +133,7 @@ _KEYS: Mapping[str, str] = {
     "env/<tag>/total_turns": "turns",
     "env/<tag>/total_ac_tokens": "tokens",
     "env/<tag>/total_ob_tokens": "tokens",
+    "env/<tag>/total_cached_ob_tokens": "tokens",
     "env/<tag>/ac_tokens_per_turn": "tokens",
     "env/<tag>/ob_tokens_per_turn": "tokens",
     "env/<tag>/turns_per_episode": "turns",

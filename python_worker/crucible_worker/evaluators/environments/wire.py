@@ -229,11 +229,20 @@ def _transition_to_list(turn: Transition) -> list[Any]:
     return [
         *(*counts, turn.reward, dict(turn.metrics), turn.stop_reason),
         *(None if array is None else array.tobytes() for array in arrays),
+        turn.cached_observation_tokens,
     ]
 
 
 def _transition_from_list(
-    seen: Any, said: Any, reward: Any, metrics: Any, stop_reason: Any, observation: Any, action: Any, logprobs: Any
+    seen: Any,
+    said: Any,
+    reward: Any,
+    metrics: Any,
+    stop_reason: Any,
+    observation: Any,
+    action: Any,
+    logprobs: Any,
+    cached: Any,
 ) -> Transition:
     return Transition(
         observation_tokens=_whole(seen),
@@ -244,6 +253,7 @@ def _transition_from_list(
         observation=_array(observation, np.int32, seen),
         action=_array(action, np.int32, said),
         action_logprobs=_array(logprobs, np.float32, said),
+        cached_observation_tokens=None if cached is None else _whole(cached),
     )
 
 

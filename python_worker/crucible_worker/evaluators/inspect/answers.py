@@ -14,11 +14,13 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Problem, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model
-from crucible_worker.rendering import answer_of, sample_answers, without_thinking
+from crucible_worker.rendering import answer_of, part_thinking, sample_answers
 
 __all__ = ["Answers"]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_SEEDS = 1 << 63
+"""Seeds that models take, from 0; those of Inspect may be negative."""
 
 
 class Answers:
@@ -28,7 +30,7 @@ class Answers:
         models: who is asked, by the name that the task has for each.
         renderers: how each is asked, by the same names.
         seed: of the sample that the task is.
-        keep_thinking: whether thoughts are told.
+        keep_thinking: whether reasoning stays in the text of an answer; otherwise it is told apart from it.
     """
 
     def __init__(
@@ -74,13 +76,15 @@ class Answers:
     def _params(self, question: Mapping[str, Any]) -> SamplingParams:
         given = question["sampling"]
         temperature = float(given["temperature"])
+        seed = None if given["seed"] is None else given["seed"] % _SEEDS
         return SamplingParams(
             max_tokens=given["max_tokens"],
             temperature=temperature,
             top_p=1.0 if given["top_p"] is None else float(given["top_p"]),
             top_k=given["top_k"],
             stop=tuple(given["stop"]),
-            seed=self._drawn(question) if temperature > 0 else None,
+            # One that the task gives stands, as it does with every provider of Inspect's.
+            seed=self._drawn(question) if seed is None and temperature > 0 else seed,
         )
 
     def _drawn(self, question: Mapping[str, Any]) -> int:
@@ -96,5 +100,6 @@ class Answers:
         self.stop_reason = "length" if cut else self.stop_reason or "stop"
         self.output_tokens += choice.output_tokens
         text = answer_of(_SURROGATES.sub("\ufffd", choice.text), renderer)
-        said = text if self._keep_thinking else without_thinking(text)
-        return {"text": said, "cut": cut, "tokens": choice.output_tokens}
+        reasoning, said = ("", text) if self._keep_thinking else part_thinking(text)
+        told = {"text": said, "cut": cut, "tokens": choice.output_tokens}
+        return {**told, "reasoning": reasoning} if reasoning else told

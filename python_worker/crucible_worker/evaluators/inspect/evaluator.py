@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
@@ -38,10 +39,11 @@ from crucible_worker.evaluators.inspect.allowed import (
 )
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
+from crucible_worker.evaluators.inspect.logs import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.rendering import RENDERER_OPTION, check_renderer
 
-__all__ = ["MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "Inspect", "InspectType"]
+__all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect", "InspectType"]
 
 MAX_CONNECTIONS = 1_024
 """Answers of one task that are waited for at once."""
@@ -49,6 +51,10 @@ MAX_EPOCHS = 1_000
 """How often a task's samples are run."""
 MAX_LIMIT = 1_000_000_000
 """Samples of a task."""
+MAX_CHOICES = 128
+"""Answers to each question of a task that asks for one."""
+MAX_SEED = 2**53 - 1
+"""A whole number that google.protobuf.Struct holds exactly."""
 DEFAULT_TEMPERATURE, DEFAULT_MAX_TOKENS = 1.0, 1_000
 """How a model is sampled where neither the request nor the task says."""
 
@@ -106,7 +112,42 @@ _INFO = EvaluatorInfo(
                 "type": "string",
                 "enum": [_REMOVE, _KEEP],
                 "default": _REMOVE,
-                "description": "remove: a task does not see thoughts, as of `accuracy`. keep: it does.",
+                "description": (
+                    "remove: the text of an answer is without reasoning, as of `accuracy`, and a task has that as "
+                    "Inspect's ContentReasoning beside it. keep: it stays in the text."
+                ),
+            },
+            "num_choices": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "maximum": MAX_CHOICES,
+                "default": None,
+                "description": "Answers to each question, for tasks that read several; as the task says if null.",
+            },
+            "seed": {
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "maximum": MAX_SEED,
+                "default": None,
+                "description": (
+                    "Of each answer, where a task's own steps give none. If null, seeds follow from the request's, the "
+                    "question, and how often it was asked."
+                ),
+            },
+            "metadata": {
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": {"type": "string"},
+                "default": {},
+                "description": "Written into Inspect's log, with the further metadata of the sample.",
+            },
+            "keep_log": {
+                "type": "boolean",
+                "default": False,
+                "description": (
+                    "Keep Inspect's log (.eval) of each task below the worker's state directory, as long as the "
+                    "evaluation; the result names it."
+                ),
             },
             _JUDGE: {
                 "type": ["string", "null"],
@@ -159,7 +200,8 @@ class InspectType:
         check_renderer(options["renderer"])
         check_renderer(options["judge_renderer"])
         # Doubles may stand for whole numbers, which Inspect counts by.
-        whole = {name: int(options[name]) for name in ("limit", "epochs") if options[name] is not None}
+        counts = ("limit", "epochs", "num_choices", "seed")
+        whole = {name: int(options[name]) for name in counts if options[name] is not None}
         return Inspect(options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]), allowed=inspect)
 
 
@@ -228,15 +270,16 @@ class Inspect:
         Returns:
             MEASURED, with the task's headline metric as the score and every metric among the measurements; UNDECIDED
             where that metric has no finite value; ERROR where the task is not allowed or not there, did not come to its
-            end, or every sample of it failed. A task that was stopped has the metrics of what was scored.
+            end, or every sample of it failed. A task that was stopped has the metrics of what was scored, and so has
+            one that failed on its way.
             The records of the task's samples are the output, as JSON.
 
         Raises:
-            InvalidField: as of `check_sample`.
+            InvalidField: the sample names no task.
             FailedPrecondition: as of `check`.
         """
         allowed, name = _check_allowed(self.allowed), _name_of(sample)
-        options = self._options_of(sample)
+        keeper = self._keeper(context, name, sample)
         answers = Answers(
             {_MODEL: context.model, GRADER: context.others.get(_JUDGE, context.model)},
             {_MODEL: self.options["renderer"], GRADER: self.options["judge_renderer"]},
@@ -249,21 +292,35 @@ class Inspect:
             context.progressed()
             return answered
 
+        def count(done: int, total: int) -> None:
+            context.progressed()
+            context.counted(done, total)
+
         try:
-            order = self._order(allowed.locate(name), options)
+            order = self._order(allowed.locate(name), sample)
             async with _bounded(context) as stop, _turn(allowed.turns, stop, context):
-                found = await run_in_process(order, answer, network=allowed.network, stop=stop)
+                found = await run_in_process(
+                    order,
+                    answer,
+                    network=allowed.network,
+                    stop=stop,
+                    count=count,
+                    keep=_keep_nothing if keeper is None else keeper.keep,
+                )
         except BridgeError as error:  # of the task or its process, not of a model: the result bears the task's name
-            return not_run(name.label, problem_of(error))
+            return not_run(name.label, problem_of(error), None if keeper is None else keeper.told)
         stopped = context.bound.problem if context.bound is not None and found.get("stopped") else None
-        return outcome_of(name.label, found, answers, stopped=stopped)
+        return outcome_of(name.label, found, answers, stopped=stopped, log=None if keeper is None else keeper.told)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """Every metric of every task under the task's own key."""
         return task_metrics(results)
 
-    def _order(self, task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _order(self, task: str, sample: Sample) -> dict[str, Any]:
+        options = self._options_of(sample)
         defaults = {"temperature": DEFAULT_TEMPERATURE, "max_tokens": DEFAULT_MAX_TOKENS}
+        given = {name: self.options[name] for name in ("num_choices", "seed") if self.options[name] is not None}
+        further = {name: value for name, value in sample.metadata.items() if name not in _METADATA}
         return {
             "task": task,
             "task_args": options["task_args"],
@@ -271,11 +328,17 @@ class Inspect:
             "limit": options["limit"],
             "epochs": options["epochs"],
             "max_connections": self.options["max_connections"],
-            "defaults": defaults,
+            "defaults": {**defaults, **given},
+            "metadata": {**further, **self.options["metadata"]},
             "config": {} if self.sampling is None else _config(self.sampling),
             "roles": [] if self.judge is None else [GRADER],
             "role_defaults": {"temperature": 0.0, "max_tokens": self.options["judge_max_tokens"]},
         }
+
+    def _keeper(self, context: SampleContext, name: TaskName, sample: Sample) -> LogKeeper | None:
+        if not self.options["keep_log"] or context.folder is None:
+            return None
+        return LogKeeper(context.folder, name.label, sample.id)
 
     def _options_of(self, sample: Sample) -> dict[str, Any]:
         own = {name: _parsed(name, sample.metadata[name]) for name in _METADATA if name in sample.metadata}
@@ -324,6 +387,10 @@ async def _turn(turns: asyncio.Semaphore, stop: asyncio.Event, context: SampleCo
         stopping.cancel()
         if not waiting.cancel() and not waiting.cancelled():
             turns.release()
+
+
+def _keep_nothing(logs: Path) -> None:
+    """No log is wanted."""
 
 
 def _over(bound: Bound) -> BackendError:

@@ -25,7 +25,14 @@ _UNDEFINED = "undefined"
 _MAX_PART_BYTES = 200
 
 
-def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stopped: Problem | None = None) -> Outcome:
+def outcome_of(
+    label: str,
+    message: Mapping[str, Any],
+    answers: Answers,
+    *,
+    stopped: Problem | None = None,
+    log: Mapping[str, str] | None = None,
+) -> Outcome:
     """The result of a sample whose task has ended.
 
     Args:
@@ -33,12 +40,13 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stop
         message: what its process said last.
         answers: what it was answered.
         stopped: why it was stopped, if it was: what was scored by then stands, under an ERROR.
+        log: what is said of its log.
     """
+    log = log or {}
     if message["op"] == "failed":
         if stopped is not None:
-            return not_run(label, stopped)
-        text = shorten(message["message"], MAX_PROBLEM_BYTES)
-        return not_run(label, Problem(reason=Reason.INSPECT_FAILED, message=text))
+            return not_run(label, stopped, log)
+        return not_run(label, _failed(message["message"]), log)
     measurements: dict[str, float] = {key: float(message[key.partition("_")[0]]) for key in COUNTS}
     if (count := _count(message["scores"])) > MAX_METRICS:
         text = f"the task has {count:,} metrics, at most {MAX_METRICS:,} are kept"
@@ -49,11 +57,13 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stop
         measurements[key if value is not None else f"{key}/{_UNDEFINED}"] = 1.0 if value is None else value
     headline = next((key for key, (place, _) in named.items() if place == message["headline"]), "")
     score = named[headline][1] if headline else None
-    problem = stopped or _problem(message, headline, score, answers)
+    failure = message.get("failure", "")
+    problem = stopped or (_failed(failure) if failure else _problem(message, headline, score, answers))
+    output = {"samples": message["records"], "left_out": message["records_left_out"], **log}
     return Outcome(
         verdict=_verdict(problem),
         score=score if problem is None else None,
-        output=json.dumps({"samples": message["records"], "left_out": message["records_left_out"]}),
+        output=json.dumps({**output, "failure": failure} if failure else output),
         extracted=headline,
         method=label,
         stop_reason=answers.stop_reason,
@@ -63,9 +73,9 @@ def outcome_of(label: str, message: Mapping[str, Any], answers: Answers, *, stop
     )
 
 
-def not_run(label: str, problem: Problem) -> Outcome:
-    """The result of a sample whose task did not come to its end."""
-    return Outcome(verdict=Verdict.ERROR, method=label, problem=problem)
+def not_run(label: str, problem: Problem, log: Mapping[str, str] | None = None) -> Outcome:
+    """The result of a sample whose task did not come to its end, with what is said of its log."""
+    return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, output=json.dumps(dict(log)) if log else "")
 
 
 def task_metrics(results: Iterable[SampleResult]) -> Metrics:
@@ -154,6 +164,10 @@ def _problem(message: Mapping[str, Any], headline: str, score: float | None, ans
         return None
     text = f"{headline} has no finite value" if headline else "the task has no scorer"
     return Problem(reason=Reason.UNDECIDED, message=text)
+
+
+def _failed(message: str) -> Problem:
+    return Problem(reason=Reason.INSPECT_FAILED, message=shorten(message, MAX_PROBLEM_BYTES))
 
 
 def _verdict(problem: Problem | None) -> Verdict:

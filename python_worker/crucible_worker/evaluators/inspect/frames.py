@@ -1,7 +1,7 @@
 """What the evaluator and the process of a task say to each other: length-prefixed JSON.
 
-The evaluator begins with an order. The process then asks (`op` "ask", with an `id` that the answer bears) until it ends
-with one message, `op` "found" or "failed".
+The evaluator begins with an order. The process then asks (`op` "ask", with an `id` that the answer bears) and tells how
+far it is (`op` "count", with `done` and `total`) until it ends with one message, `op` "found" or "failed".
 """
 
 from __future__ import annotations

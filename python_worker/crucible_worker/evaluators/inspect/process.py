@@ -24,16 +24,28 @@ from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
 from crucible_worker.evaluators.variables import passed_variables
 
-__all__ = ["run_in_process"]
+__all__ = ["MAX_QUESTIONS", "run_in_process"]
 
+MAX_QUESTIONS = 1_000_000_000
+"""Of a task, as its process counts them."""
 
 _HOST = "crucible_worker.evaluators.inspect.host"
 
 Answer = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
+Count = Callable[[int, int], object]
+Keep = Callable[[Path], object]
+
+
 async def run_in_process(
-    order: Mapping[str, Any], answer: Answer, *, network: bool, stop: asyncio.Event | None = None
+    order: Mapping[str, Any],
+    answer: Answer,
+    *,
+    network: bool,
+    stop: asyncio.Event | None = None,
+    count: Count = lambda done, total: None,
+    keep: Keep = lambda logs: None,
 ) -> dict[str, Any]:
     """Run a task in a process of its own, which is gone afterwards, and with it what it wrote.
 
@@ -42,6 +54,8 @@ async def run_in_process(
         answer: answers a question; any number is asked at once.
         network: whether data sets may be fetched.
         stop: set when the task has to stop; its process then ends with what was scored by then.
+        count: called with how many questions are done, of how many.
+        keep: called on a thread once the process has ended, whatever ended it, with the folder of its logs.
 
     Returns:
         The message that the process ends with.
@@ -56,13 +70,14 @@ async def run_in_process(
         try:
             with theirs:
                 process = _start(theirs, folder, network=network)
-            return await _conversation(process, ours, {**order, "log_dir": str(folder / "logs")}, answer, stop)
+            order = {**order, "log_dir": str(folder / "logs")}
+            return await _conversation(process, ours, order, answer, stop, count)
         finally:
             # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
             if process is not None:
                 _kill(process)
             ours.close()
-            await asyncio.to_thread(_clear, process, folder)
+            await asyncio.to_thread(_clear, process, folder, keep)
 
 
 async def _conversation(
@@ -71,6 +86,7 @@ async def _conversation(
     order: Mapping[str, Any],
     answer: Answer,
     stop: asyncio.Event | None,
+    count: Count,
 ) -> dict[str, Any]:
     end.setblocking(False)
     reader, writer = await asyncio.open_unix_connection(sock=end)
@@ -92,7 +108,10 @@ async def _conversation(
     stopping = None if stop is None else asyncio.create_task(_stop(writer, stop))
     try:
         writer.write(pack(order))
-        while (message := await _next(reader))["op"] == "ask":
+        while (message := await _next(reader))["op"] in ("ask", "count"):
+            if message["op"] == "count":
+                count(*_counts(message))
+                continue
             task = asyncio.create_task(_reply(writer, message, answer))
             answering.add(task)
             task.add_done_callback(answered)
@@ -120,9 +139,17 @@ async def _next(reader: asyncio.StreamReader) -> dict[str, Any]:
         message = unpack(await reader.readexactly(length))
     except ValueError as error:
         raise _nonsense("what is no message") from error
-    if message.get("op") not in ("ask", "found", "failed"):
+    if message.get("op") not in ("ask", "count", "found", "failed"):
         raise _nonsense("a message of no known kind")
     return message
+
+
+def _counts(message: Mapping[str, Any]) -> tuple[int, int]:
+    done, total = message.get("done"), message.get("total")
+    # Neither a bool nor anything else that compares like a number.
+    if type(done) is not int or type(total) is not int or not 0 <= done <= total <= MAX_QUESTIONS:
+        raise _nonsense("a count that is none")
+    return done, total
 
 
 async def _reply(writer: asyncio.StreamWriter, question: Mapping[str, Any], answer: Answer) -> None:
@@ -189,9 +216,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _clear(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
+def _clear(process: subprocess.Popen[bytes] | None, folder: Path, keep: Keep) -> None:
     if process is not None:
         process.wait()
+        keep(folder / "logs")
     shutil.rmtree(folder, ignore_errors=True)
 
 

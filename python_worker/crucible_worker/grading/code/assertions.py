@@ -17,7 +17,7 @@ from typing import Any
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.missing_helpers import helpers_of
 
-__all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions"]
+__all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions", "with_body"]
 
 
 _BUILTINS = frozenset(dir(builtins))
@@ -252,10 +252,15 @@ def _names(source: str) -> tuple[set[str], set[str]]:
     return bound, used
 
 
+def with_body(prefix: str) -> str:
+    """A prefix with a body behind its last line, as if that were the head of a function."""
+    return f"{prefix.rstrip()}\n    pass\n"
+
+
 def _prefix_parts(prefix: str) -> tuple[str, Mapping[str, bool]]:
     """Of a prefix what is whole, as Python, and the names that are left to the program: whether each is a class."""
     module = None
-    for text in (prefix, f"{prefix.rstrip()}\n    pass\n"):
+    for text in (prefix, with_body(prefix)):
         try:
             module = ast.parse(text)
             break

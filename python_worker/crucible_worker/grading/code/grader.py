@@ -41,7 +41,7 @@ from crucible_worker.grading.code.json_calls import read_call
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.places import Place, Places
-from crucible_worker.grading.code.reading import read_apart
+from crucible_worker.grading.code.reading import check_prefix, read_apart
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.metrics.pass_at_k import pass_at_k
 
@@ -131,6 +131,11 @@ class CodeGrader:
             started = time.perf_counter_ns()
             findings = await _findings(place, _joined(item.prefix, program, extraction), tests, limits)
             duration_ns = time.perf_counter_ns() - started
+        if item.prefix and any(finding.too_deep for finding in findings):
+            try:
+                await check_prefix(item.prefix)
+            except BadTests as error:
+                return _failed(item, Reason.BAD_TESTS, str(error), duration_ns)
         unknown = next((finding for finding in findings if finding.passed is None), None)
         if unknown is not None and not unknown.problem:
             return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=unknown.reason, duration_ns=duration_ns)

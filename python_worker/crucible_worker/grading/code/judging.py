@@ -38,6 +38,7 @@ _TOLD = {
     "object": int,
 }
 """What an answer may hold beside a value and what became of the arguments, and its types."""
+_OF_COMPILER = ("RecursionError", "MemoryError")
 _NO_ANSWER = "the program wrote what is no answer"
 _TOO_LONG = "took longer than {:,} ms"
 
@@ -54,6 +55,8 @@ class Finding:
     """The reason of the item's problem if there is no verdict; empty if the item is UNDECIDED."""
     timed_out: bool = False
     """It was not passed in its time."""
+    too_deep: bool = False
+    """The program did not load, with the exception that Python's compiler raises where levels or memory run out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,10 @@ PASSED = Finding(passed=True)
 
 class _Fails(Exception):
     """The program fails; the text says how."""
+
+
+class _TooDeep(_Fails):
+    """The program does not load, as `Finding.too_deep` says."""
 
 
 class _OutOfMemory(Exception):
@@ -136,7 +143,7 @@ async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) 
             return Finding(passed=None, reason="the tests take more memory than they have, by themselves")
         return Finding(passed=False, reason=str(error))
     except _Fails as failed:
-        return Finding(passed=False, reason=str(failed))
+        return Finding(passed=False, reason=str(failed), too_deep=isinstance(failed, _TooDeep))
 
 
 async def _calls(
@@ -303,7 +310,8 @@ class _Talk:
         """
         answer = await self._answer(ended)
         if "raised" in answer:
-            raise _Fails(f"the program raised {_exception(answer)}")
+            fails = _TooDeep if answer["raised"] in _OF_COMPILER else _Fails
+            raise fails(f"the program raised {_exception(answer)}")
         if "loaded" not in answer:
             raise _Fails(_NO_ANSWER)
 

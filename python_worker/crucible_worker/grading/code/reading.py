@@ -1,6 +1,7 @@
 """Reads long tests in a process of its own: Python's parser holds the interpreter for 3 s over a megabyte.
 
 Run as a program, it reads tests from its standard input and writes what they ask to its standard output, as JSON.
+Given a prefix alone, it says whether Python's compiler can cope with it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import json
 import sys
 from typing import Any
 
-from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions
+from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions, with_body
 from crucible_worker.grading.code.inside.values import NotPlain, decode, encode
 from crucible_worker.programs import Unanswered, ask_program, command_of, limit_program
 
-__all__ = ["READ_SECONDS", "read_apart"]
+__all__ = ["READ_SECONDS", "check_prefix", "read_apart"]
 
 READ_SECONDS = 30
 """For a process to read tests, in processor time and in wall-clock time; a megabyte takes some 5 s."""
@@ -30,14 +31,26 @@ async def read_apart(source: str, prefix: str) -> Plain | Proxied:
     Raises:
         BadTests: as that; or they take too long, or too much memory.
     """
-    order = json.dumps([source, prefix]).encode("ascii")
+    return await asyncio.to_thread(_read_answer, await _asked("tests", source, prefix))
+
+
+async def check_prefix(prefix: str) -> None:
+    """Look whether Python compiles what stands before a program, with a body where the prefix ends in a head.
+
+    Raises:
+        BadTests: levels or memory of the compiler run out, whatever program follows.
+    """
+    if told := json.loads(await _asked("prefix", prefix))["bad"]:
+        raise BadTests(told)
+
+
+async def _asked(what: str, *texts: str) -> bytes:
     try:
-        said = await ask_program(_COMMAND, order, seconds=READ_SECONDS)
+        return await ask_program(_COMMAND, json.dumps(texts).encode("ascii"), seconds=READ_SECONDS)
     except TimeoutError:
-        raise BadTests(f"the tests take longer than {READ_SECONDS} s to be read") from None
+        raise BadTests(f"the {what} take longer than {READ_SECONDS} s to be read") from None
     except Unanswered:
-        raise BadTests("the tests take too much time or memory to be read") from None
-    return await asyncio.to_thread(_read_answer, said)
+        raise BadTests(f"the {what} take too much time or memory to be read") from None
 
 
 def _read_answer(said: bytes) -> Plain | Proxied:
@@ -63,10 +76,23 @@ def _answer(source: str, prefix: str) -> dict[str, Any]:
         return {"bad": str(error)}
 
 
+def _compiled(prefix: str) -> dict[str, str]:
+    for text in (prefix, with_body(prefix)):
+        try:
+            compile(text, "<prefix>", "exec")
+            break
+        except (SyntaxError, ValueError):
+            continue  # what follows may complete it
+        except (RecursionError, MemoryError) as error:
+            return {"bad": f"Python cannot compile the prefix: {type(error).__name__}: {error}"}
+    return {"bad": ""}
+
+
 def _fields(call: Call) -> dict[str, Any]:
     return {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
 
 
 if __name__ == "__main__":
     limit_program(int(sys.argv[1]), seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)
-    json.dump(_answer(*json.load(sys.stdin)), sys.stdout)
+    texts = json.load(sys.stdin)
+    json.dump(_compiled(*texts) if len(texts) == 1 else _answer(*texts), sys.stdout)

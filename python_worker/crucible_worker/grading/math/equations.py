@@ -64,7 +64,7 @@ def exact_part(relation: Relation) -> Relation | Node:
 def approximate_part(node: Node) -> Node | None:
     r"""What an approximation gives if it rounds its exact side: `\pi \approx 3.14` gives 3.14, `2 \approx 3` nothing.
 
-    Of a list it is the list of what its approximations give. None where there is nothing of this.
+    `3.14 \approx \pi` gives \pi. Of a list it is the list of what its approximations give. None without one.
     """
     if isinstance(node, Collection):
         parts = [approximate_part(item) for item in node.items]
@@ -74,6 +74,8 @@ def approximate_part(node: Node) -> Node | None:
     if not isinstance(node, Relation) or node.operators[-1] != "approx":
         return None
     operands, cut = node.operands, node.operators.index("approx")
+    if cut == 0 and isinstance(operands[0], Number) and operands[0].decimal and _rounds(operands[-1], operands[0]):
+        return operands[-1]
     if any(operator not in ("=", "approx") for operator in node.operators) or not _rounds(operands[cut], operands[-1]):
         return None
     return Relation((operands[0], operands[-1]), ("=",)) if cut and is_name(operands[0]) else operands[-1]
@@ -106,12 +108,16 @@ def is_name(node: Node) -> bool:
             return True
         case Call("abs", (Symbol("x" | "y"),)):
             return False  # |x| = 1 says x = 1 or x = -1
+        case Call("conjugate", (Product(digits),)):
+            return all(isinstance(digit, Symbol) for digit in digits)  # \overline{abc}
         case Call(function, arguments) if function in _NAMED:
             return all(isinstance(argument, Symbol) for argument in arguments)
         case Call(function, arguments):
             return unknown_function(function) and all(isinstance(argument, _ARGUMENTS) for argument in arguments)
         case Product((Symbol(), Power(Symbol(), Number(exponent)))):
             return exponent == -1
+        case Product((Symbol(), SetOperation())):
+            return True  # P(A \cap B), which is no product
         case _:
             return False
 

@@ -15,7 +15,7 @@ from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.boxes import has_box
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.json_answer import json_answer
-from crucible_worker.grading.tagged import last_tagged
+from crucible_worker.grading.tagged import last_tagged, may_hold_tag
 
 if TYPE_CHECKING:
     from crucible_worker.grading.math.decide import Decision
@@ -61,15 +61,18 @@ class Judgement:
 def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
     """What is said in a response, where it may be a target itself: it is about as long, and more than its answer.
 
-    One with a box, an answer tag or a JSON answer in it says what its answer is, and that is all that counts.
+    One with a box, an answer tag or a JSON object says what its answer is, and that is all that counts, unless it is
+    written like a target.
     """
     said = said.strip(" \n")  # a tab may be what is left of a command
     short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
-    return said if short and not has_box(said) and not _is_enclosed(said) else ""
+    return said if short and (said in targets or (not has_box(said) and not _is_enclosed(said))) else ""
 
 
 def _is_enclosed(said: str) -> bool:
-    return "answer" in said.lower() and (json_answer(said)[0] is not None or last_tagged(said)[0] is not None)
+    return ('"' in said and json_answer(said)[0] is not None) or (
+        may_hold_tag(said) and last_tagged(said)[0] is not None
+    )
 
 
 def search(response: str) -> tuple[str, str, str]:

@@ -12,12 +12,15 @@ _SYMBOL = r"(\\Omega|mol|Pa|Hz|eV|Sv|Bq|[mgsLlAVFCHWJNTKSΩ\u2126])(?![A-Za-z])"
 _UPRIGHT = r"\\(?:text|mathrm|textrm|mbox|rm)\s?\{(?:\\[,;: ]|[ ~]){0,3}"
 _SPACES = r"(?:\\[,;:! ]|[ ~]){1,4}"
 # The micro sign is no letter, and a mu in or before upright type is a prefix. In italics it is one in `5 \mu m` alone:
-# a friction times a force or a weight is no quantity.
+# a friction times a force or a weight is no quantity. The letter of Unicode is one behind any blank.
 _MICRO = re.compile(
     rf"µ ?({_UPRIGHT}|){_SYMBOL}|\$?(?:\\mu(?![A-Za-z])|μ)\$? ?({_UPRIGHT}){_SYMBOL}"
     rf"|({_UPRIGHT})\$?(?:\\mu(?![A-Za-z])|μ)\$? ?{_SYMBOL}"
 )
-_ITALIC = re.compile(rf"(?<=[0-9}}])({_SPACES})(?:\\mu(?![A-Za-z])|μ) ?([msLFCAV])(?=[\s.,;$)]{{0,3}}\Z)")
+_ITALIC = re.compile(
+    rf"(?<=[0-9}}])({_SPACES})(?:(?:\\mu(?![A-Za-z])|μ) ?(?=[msLFCAV](?![A-Za-z])|mol|Pa|Hz|eV|Sv|Bq)|μ){_SYMBOL}"
+    r"(?=[\s.,;$)]{0,3}\Z)"
+)
 _PREFIXED = re.compile(rf"({_UPRIGHT})(?!pH)([pnmcdkMGT]){_SYMBOL}")
 _OHM = re.compile(rf"{_UPRIGHT}([mkMG]) ?\}} ?(?:\\Omega(?![A-Za-z])|[Ω\u2126])")
 _METRE = re.compile(r"(?<=[a-z])(met|lit)re(?=s?\b)")

@@ -17,8 +17,10 @@ _SetOperator: TypeAlias = Literal["union", "intersection", "difference"]
 _SEPARATORS = frozenset({",", "and"})
 _AFTER = frozenset({"relation", "setop", ":", "pmod", "(", "word"})
 _MAX_PARAMETERS = 12
-_HEDGES = frozenset({"only", "approximately", "about", "roughly", "exactly", "either"})
+_HEDGES = frozenset({"only", "approximately", "about", "roughly", "exactly", "both", "either"})
 _QUALIFIERS = frozenset({"for", "where", "only"})
+_DENIED = frozenset({"false", "incorrect", "invalid", "mistaken", "never", "not", "wrong"})
+_LABELS = frozenset({":", "relation"})
 _CLAUSE_WORDS = spelled(
     "all any every each some for where is are a an the be of in on real reals positive negative nonnegative nonpositive"
     " non nonzero integer integers natural naturals rational rationals complex number numbers value values constant"
@@ -135,8 +137,11 @@ class Parser(Brackets):
             self.kinds[self.at] = kind = "-"
         if kind == "word":
             self.steps += 1
+            start = self.at
             left = self.words()
-            if self.kinds[self.at] == ":":  # a label
+            if self.kinds[self.at] in _LABELS and any(word.lower() in _DENIED for word in self.values[start : self.at]):
+                self.fail("a label that denies its value")
+            if self.kinds[self.at] == ":":
                 self.at += 1
                 return Relation((left, self.sum()), ("=",))
         elif kind == "letter" and self.kinds[self.at + 1] == "(" and (defined := self._defined()) is not None:

@@ -53,7 +53,7 @@ def group_from_record(record: bytes) -> TrajectoryGroup:
 
 
 def _transition_to_map(transition: Transition) -> dict[str, Any]:
-    return {
+    data = {
         "observation_tokens": transition.observation_tokens,
         "action_tokens": transition.action_tokens,
         "reward": transition.reward,
@@ -63,6 +63,9 @@ def _transition_to_map(transition: Transition) -> dict[str, Any]:
         "action": _array_to_bytes(transition.action, _TOKENS),
         "action_logprobs": _array_to_bytes(transition.action_logprobs, _LOGPROBS),
     }
+    if transition.cached_observation_tokens is not None:
+        data["cached_observation_tokens"] = transition.cached_observation_tokens
+    return data
 
 
 def _transition_from_map(data: Mapping[str, Any]) -> Transition:

@@ -55,6 +55,11 @@ class Journal:
         self._recovery: asyncio.Task[None] | None = None
         self._closed = False
 
+    @property
+    def folder(self) -> Path:
+        """The state directory that it lies in."""
+        return self._path.parent
+
     @classmethod
     async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes]) -> Journal:
         """Open the journal of a state directory, made where there is none.

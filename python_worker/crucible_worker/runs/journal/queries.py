@@ -12,15 +12,18 @@ from typing import Any, Protocol
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Verdict
+from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
 from crucible_worker.runs.journal.contents import Frame, frame_from_record
 from crucible_worker.runs.journal.records import (
+    Ended,
     request_from_record,
     result_from_record,
     sample_from_record,
     score_from_record,
+    usage_from_record,
     with_record,
 )
+from crucible_worker.runs.usage import Place, UsageSum
 
 __all__ = [
     "EVENT_PAGE_BYTES",
@@ -40,6 +43,7 @@ __all__ = [
     "runs_before",
     "sample_of_event",
     "scores_of",
+    "spent_before",
 ]
 
 SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
@@ -214,14 +218,13 @@ def list_rows(
 
 def evaluation_of(row: Row) -> Evaluation:
     """An evaluation as its row tells it."""
-    ended = None if row.result is None else result_from_record(row.result, row.apart)
-    metrics, results, problem = ended or (Metrics({}), (), None)
+    ended = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
     return Evaluation(
         evaluation_id=row.evaluation_id,
         state=row.state,
         request=request_from_record(row.request, row.apart),
-        metrics=metrics,
-        results=results,
+        metrics=ended.metrics,
+        results=ended.results,
         done=row.done,
         total=row.total,
         dataset_fingerprint=row.dataset_fingerprint,
@@ -231,7 +234,9 @@ def evaluation_of(row: Row) -> Evaluation:
         duration_ns=row.past_active_ns + row.active_ns,
         attempt=row.attempt,
         last_sequence=row.last_sequence,
-        problem=problem,
+        usage=ended.usage,
+        engine=ended.engine,
+        problem=ended.problem,
     )
 
 
@@ -397,10 +402,27 @@ def _results(
 
 
 def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleResult]:
-    """Every result of one evaluator, by its index, in the data set's order, one at a time."""
+    """Every result of one evaluator, by its index, in the data set's order, one at a time; not what they took."""
     sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
     for label, verdict, record in source.execute(sql, (number, evaluator)):
-        yield sample_from_record(label, verdict, record)
+        yield sample_from_record(label, verdict, record, usage=False)
+
+
+def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[Place, Usage]]:
+    """What the samples took that were run before.
+
+    Those with a final verdict together, by the evaluator's index; the others by their place.
+    """
+    totals: dict[int, UsageSum] = {}
+    again: dict[Place, Usage] = {}
+    sql = "SELECT position, evaluator, repeat, retryable, record FROM samples WHERE number = ?"
+    for position, evaluator, repeat, retryable, record in source.execute(sql, (number,)):
+        usage = usage_from_record(record)
+        if retryable and usage is not None:
+            again[Place(position, evaluator, repeat)] = usage
+        else:
+            totals.setdefault(evaluator, UsageSum()).add(usage)
+    return {index: usage for index, total in totals.items() if (usage := total.usage) is not None}, again
 
 
 def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str, float]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -29,18 +30,22 @@ from crucible_bridge.types import (
     JsonlDataset,
     Limits,
     Metrics,
+    ModelUsage,
     Problem,
     Record,
     SampleResult,
     SamplingParams,
+    ServerEngine,
     TrajectoryGroup,
     Turn,
+    Usage,
     Verdict,
     format_hub,
     format_model,
     parse_hub,
     parse_model,
 )
+from crucible_worker.backends.metering import Meter
 from crucible_worker.runs.journal.contents import (
     INPUT,
     PROMPT,
@@ -57,6 +62,7 @@ from crucible_worker.runs.journal.group_records import group_from_record, group_
 
 __all__ = [
     "MAX_ROW_BYTES",
+    "Ended",
     "apart_to_record",
     "evaluator_result_from_record",
     "evaluator_result_to_record",
@@ -68,6 +74,7 @@ __all__ = [
     "sample_from_record",
     "sample_to_record",
     "score_from_record",
+    "usage_from_record",
     "with_record",
 ]
 
@@ -77,7 +84,21 @@ MAX_ROW_BYTES = 1024
 
 _APART = "kept_apart"
 _BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated"})
-_PACKED = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
+_SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
+"""What the record of a sample has; verdict and evaluator are columns beside it, what is recorded a row of its own."""
+_sample_values = operator.attrgetter(*_SAMPLE)
+
+_USAGE = (
+    "calls",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_prompt_tokens",
+    "reasoning_tokens",
+    "unreported_calls",
+    "cost",
+)
+"""Numbers of a usage, as a record has them in a row; later ones come behind the judges."""
+_UNSET = (None, None, None, None)
 
 
 def pack(value: object) -> bytes:
@@ -136,22 +157,26 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     return EvaluateRequest(**data, record=Record(kept.get("record", Record.FULL)))
 
 
-def sample_to_record(sample: SampleResult) -> bytes:
-    """Pack what became of a sample; verdict and evaluator are columns beside it, what is recorded a row of its own."""
-    # Their names are looked up once: asking dataclasses takes longer than packing.
-    data = {name: getattr(sample, name) for name in _PACKED}
-    data["problem"] = _problem_to_map(sample.problem)
+def sample_to_record(sample: SampleResult, took: Usage | Meter | None = None) -> bytes:
+    """Pack what became of a sample, with what it took: that is its usage, if not given."""
+    data = dict(zip(_SAMPLE, _sample_values(sample)))
+    if sample.problem is not None:
+        data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
-    data["group"] = None if sample.group is None else group_to_record(sample.group)
+    if sample.group is not None:
+        data["group"] = group_to_record(sample.group)
+    data["usage"] = _usage_to_list(took or sample.usage)
     return pack(data)
 
 
-def sample_from_record(evaluator: str, verdict: str, record: bytes) -> SampleResult:
-    """Unpack what became of a sample."""
+def sample_from_record(evaluator: str, verdict: str, record: bytes, *, usage: bool = True) -> SampleResult:
+    """Unpack what became of a sample; what it took only if that is wanted."""
     data = msgpack.unpackb(record)
     data["problem"] = _problem_from_map(data["problem"])
     group = data.pop("group", None)  # there were none once
     data["group"] = None if group is None else group_from_record(group)
+    taken = data.pop("usage", None)  # likewise
+    data["usage"] = _usage_from_list(taken) if usage else None
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 
@@ -205,57 +230,109 @@ def score_from_record(record: bytes) -> tuple[str, float | None]:
     return data["sample_id"], data["score"]
 
 
+def usage_from_record(record: bytes) -> Usage | None:
+    """What a sample took."""
+    return _usage_from_list(msgpack.unpackb(record).get("usage"))
+
+
 def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
     """Pack what an evaluator ended with, without its specification, which the request has."""
-    data = _fields(result)
-    del data["evaluator"]
-    return pack({**data, "metrics": _metrics_to_map(result.metrics), "problem": _problem_to_map(result.problem)})
+    return pack(_result_to_map(result))
 
 
 def evaluator_result_from_record(spec: EvaluatorSpec, record: bytes) -> EvaluatorResult:
     """Unpack what an evaluator ended with."""
-    data = msgpack.unpackb(record)
-    data |= {"metrics": Metrics(**data["metrics"]), "problem": _problem_from_map(data["problem"])}
-    return EvaluatorResult(evaluator=spec, **data)
+    return _result_from_map(spec, msgpack.unpackb(record))
 
 
-def result_to_record(metrics: Metrics, results: Sequence[EvaluatorResult], problem: Problem | None) -> bytes:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What an evaluation ended with."""
+
+    metrics: Metrics
+    """Of the evaluators that finished."""
+    results: tuple[EvaluatorResult, ...] = ()
+    """Evaluators one by one."""
+    problem: Problem | None = None
+    """Why it failed or was cancelled."""
+    usage: Usage | None = None
+    """What all of it took."""
+    engine: ServerEngine | None = None
+    """What served its model."""
+
+
+def result_to_record(ended: Ended) -> bytes:
     """Pack what an evaluation ended with."""
     return pack(
         {
-            "metrics": _metrics_to_map(metrics),
+            "metrics": _metrics_to_map(ended.metrics),
             "results": [
-                {
-                    **_fields(result),
-                    "evaluator": _spec_to_map(result.evaluator),
-                    "metrics": _metrics_to_map(result.metrics),
-                    "problem": _problem_to_map(result.problem),
-                }
-                for result in results
+                {**_result_to_map(result), "evaluator": _spec_to_map(result.evaluator)} for result in ended.results
             ],
-            "problem": _problem_to_map(problem),
+            "problem": _problem_to_map(ended.problem),
+            "usage": _usage_to_list(ended.usage),
+            "engine": None if ended.engine is None else _fields(ended.engine),
         }
     )
 
 
-def result_from_record(
-    record: bytes, apart: bytes | None = None
-) -> tuple[Metrics, tuple[EvaluatorResult, ...], Problem | None]:
+def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
     """Unpack what an evaluation ended with; options that were kept apart come from there."""
     data = msgpack.unpackb(record)
     kept = _kept_apart(apart)
     results = tuple(
-        EvaluatorResult(
-            **{
-                **result,
-                "evaluator": _spec_from_map(result["evaluator"], kept["options"]),
-                "metrics": Metrics(**result["metrics"]),
-                "problem": _problem_from_map(result["problem"]),
-            }
-        )
-        for result in data["results"]
+        _result_from_map(_spec_from_map(result.pop("evaluator"), kept["options"]), result) for result in data["results"]
     )
-    return Metrics(**data["metrics"]), results, _problem_from_map(data["problem"])
+    engine = data.get("engine")
+    return Ended(
+        metrics=Metrics(**data["metrics"]),
+        results=results,
+        problem=_problem_from_map(data["problem"]),
+        usage=_usage_from_list(data.get("usage")),
+        engine=None if engine is None else ServerEngine(**engine),
+    )
+
+
+def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
+    data = _fields(result)
+    del data["evaluator"]
+    return data | {
+        "metrics": _metrics_to_map(result.metrics),
+        "usage": _usage_to_list(result.usage),
+        "problem": _problem_to_map(result.problem),
+    }
+
+
+def _result_from_map(spec: EvaluatorSpec, data: dict[str, Any]) -> EvaluatorResult:
+    data |= {
+        "metrics": Metrics(**data["metrics"]),
+        "usage": _usage_from_list(data.get("usage")),
+        "problem": _problem_from_map(data["problem"]),
+    }
+    return EvaluatorResult(evaluator=spec, **data)
+
+
+def _usage_to_list(usage: Usage | Meter | None) -> list[Any] | None:
+    """The numbers in the order of `_USAGE`, then the judges', without what is unset at the end."""
+    if usage is None:
+        return None
+    # Every sample has one: the usual ones are short, and without names.
+    numbers: list[Any] = [usage.calls, usage.prompt_tokens, usage.output_tokens]
+    further = (usage.cached_prompt_tokens, usage.reasoning_tokens, usage.unreported_calls or None, usage.cost)
+    if further != _UNSET or usage.judges:
+        numbers += further
+        if usage.judges:
+            numbers.append([[judge.model, _usage_to_list(judge.usage)] for judge in usage.judges])
+    return numbers
+
+
+def _usage_from_list(data: Sequence[Any] | None) -> Usage | None:
+    if data is None:  # there were none once
+        return None
+    numbers = {name: number for name, number in zip(_USAGE, data) if number is not None}
+    judges = data[len(_USAGE)] if len(data) > len(_USAGE) else ()
+    found = ((model, _usage_from_list(usage)) for model, usage in judges)
+    return Usage(**numbers, judges=tuple(ModelUsage(model=model, usage=usage) for model, usage in found if usage))
 
 
 def _fields(value: Any) -> dict[str, Any]:

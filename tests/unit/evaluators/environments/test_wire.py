@@ -55,6 +55,7 @@ def _transitions(draw: st.DrawFn) -> Transition:
         )
         if kept
         else None,
+        cached_observation_tokens=draw(st.none() | st.integers(0, 2**31 - 1)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
@@ -9,6 +11,7 @@ from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
     ChatMessage,
     ChatMessageAssistant,
     ChatMessageTool,
+    Content,
     ContentReasoning,
     ContentText,
     GenerateConfig,
@@ -65,12 +68,12 @@ class WorkerModel(ModelAPI):
         Raises:
             CannotAsk: with the worker's reason, or because of tools, pictures or a parameter that it does not know.
         """
-        if tools:
-            raise CannotAsk("TOOLS_UNSUPPORTED: the task gives the model tools, and the worker's models call none")
+        _check_tools(tools)
         for name in _UNSUPPORTED:
             if getattr(config, name, None):
                 raise CannotAsk(f"PARAMETER_UNSUPPORTED: the task asks for {name}, which the worker's models lack")
         messages = [(message.role, _text(message)) for message in input]
+        asked = time.monotonic()
         try:
             answer = await self._line.ask(which=self._which, messages=messages, sampling=_sampling(config))
         except ValueError as error:
@@ -82,11 +85,12 @@ class WorkerModel(ModelAPI):
             model=self.model_name,
             choices=[
                 ChatCompletionChoice(
-                    message=ChatMessageAssistant(content=choice["text"], model=self.model_name, source="generate"),
+                    message=ChatMessageAssistant(content=_content(choice), model=self.model_name, source="generate"),
                     stop_reason="max_tokens" if choice["cut"] else "stop",
                 )
                 for choice in answer["choices"]
             ],
+            time=time.monotonic() - asked,
             usage=ModelUsage(output_tokens=tokens, total_tokens=tokens),
         )
 
@@ -101,6 +105,18 @@ def _sampling(config: GenerateConfig) -> dict[str, Any]:
         "seed": config.seed,
         "count": config.num_choices or 1,
     }
+
+
+def _content(choice: Mapping[str, Any]) -> str | list[Content]:
+    """What a task reads: a text, or reasoning and a text; scorers read the text alone."""
+    if not choice.get("reasoning"):
+        return choice["text"]
+    return [ContentReasoning(reasoning=choice["reasoning"]), ContentText(text=choice["text"])]
+
+
+def _check_tools(tools: Sequence[Any]) -> None:
+    if tools:
+        raise CannotAsk("TOOLS_UNSUPPORTED: the task gives the model tools, and the worker's models call none")
 
 
 def _text(message: ChatMessage) -> str:

@@ -17,6 +17,7 @@ from inspect_ai.log import (  # pyright: ignore[reportMissingImports]
 )
 from inspect_ai.model import GenerateConfig, Model  # pyright: ignore[reportMissingImports]
 
+from crucible_worker.evaluators.inspect.host.counting import count_questions
 from crucible_worker.evaluators.inspect.host.findings import findings
 from crucible_worker.evaluators.inspect.host.line import Line
 from crucible_worker.evaluators.inspect.host.provider import WorkerModel
@@ -44,6 +45,7 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         (log,) = await eval_async(order["task"], task_args=order["task_args"], run_samples=False, **_quietly(order))
         if unknown := own - log.eval.task_args_passed.keys():
             return _failed(f"the task takes no argument {', '.join(sorted(unknown))}")
+    count_questions(line)
     model = _model(line, "model", order["defaults"])
     running = eval_async(
         order["task"],
@@ -56,6 +58,7 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         fail_on_error=False,
         retry_on_error=0,
         max_connections=order["max_connections"],
+        metadata=order.get("metadata") or None,
         **_quietly(order),
         **order["config"],
     )
@@ -71,7 +74,8 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         # To Inspect that is the stronger one, and what is found would be said of the worker's.
         return _failed(f"the task brings the model {log.eval.model!r} along, and that is not the one to be evaluated")
     if log.status != "success":
-        return _failed(f"it was left {log.status}" if log.error is None else log.error.message)
+        message = f"it was left {log.status}" if log.error is None else log.error.message
+        return {**_ended(log), "failure": message[:_MAX_SHOWN]} if log.samples else _failed(message)
     return findings(log.results, log.samples or [])
 
 
@@ -101,12 +105,19 @@ def _scored_so_far(folder: Path) -> dict[str, Any]:
     logs = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns) if folder.is_dir() else []
     if not logs:
         return {**_failed("it was stopped before its first sample"), "stopped": True}
-    log = read_eval_log(str(logs[-1]))
+    return {**_ended(read_eval_log(str(logs[-1]))), "stopped": True}
+
+
+def _ended(log: EvalLog) -> dict[str, Any]:
+    """What was found of those samples of a log that have ended, though the task as a whole has not."""
     ended = [sample for sample in log.samples or [] if not _was_stopped(sample)]
     log.samples = ended
-    if ended:
-        recompute_metrics(log)
-    return {**findings(log.results if ended else None, ended), "stopped": True}
+    try:
+        if ended:
+            recompute_metrics(log)
+    except Exception as error:  # a metric is foreign code, and may be why the task has not ended: records stand
+        return {**findings(None, ended), "failure": f"{type(error).__name__}: {error}"[:_MAX_SHOWN]}
+    return findings(log.results if ended else None, ended)
 
 
 def _was_stopped(sample: EvalSample) -> bool:

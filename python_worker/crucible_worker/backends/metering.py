@@ -1,0 +1,145 @@
+"""What calls of a model took: counted from what was sent and answered, or as a service reports it.
+
+A meter is one sample's, or one batch's. A model that is a `MeteredModel` tells it what its service reports of every
+answer, be that of use or not; the calls of every other model are counted by whoever makes them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Protocol, TypeGuard, runtime_checkable
+
+from crucible_bridge.types import Datum, ModelInput, SampledSequence, TokensChunk, Usage
+from crucible_worker.backends.base import Model
+
+__all__ = ["Meter", "MeteredModel", "is_metered", "length_of"]
+
+
+class Meter:
+    """Adds up what calls took, until it is closed; None is what was not reported.
+
+    It has the numbers of a Usage under the same names: every sample has a meter, and only some need a Usage.
+    """
+
+    cost: ClassVar[None] = None
+    judges: ClassVar[tuple[()]] = ()
+    __slots__ = (
+        "_closed",
+        "cached_prompt_tokens",
+        "calls",
+        "output_tokens",
+        "prompt_tokens",
+        "reasoning_tokens",
+        "unreported_calls",
+    )
+
+    def __init__(self) -> None:
+        """Of no calls yet."""
+        self._closed = False
+        self.calls = self.unreported_calls = 0
+        self.prompt_tokens: int | None = None
+        self.cached_prompt_tokens: int | None = None
+        self.reasoning_tokens: int | None = None
+        self.output_tokens: int | None = None
+
+    def add(
+        self,
+        prompt_tokens: int | None,
+        output_tokens: int | None,
+        cached_prompt_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+    ) -> None:
+        """Add a call that was answered."""
+        if self._closed:
+            return
+        self.calls += 1
+        if prompt_tokens is None or output_tokens is None:
+            self.unreported_calls += 1
+        if prompt_tokens is not None:
+            self.prompt_tokens = prompt_tokens + (self.prompt_tokens or 0)
+        if output_tokens is not None:
+            self.output_tokens = output_tokens + (self.output_tokens or 0)
+        if cached_prompt_tokens is not None:
+            self.cached_prompt_tokens = cached_prompt_tokens + (self.cached_prompt_tokens or 0)
+        if reasoning_tokens is not None:
+            self.reasoning_tokens = reasoning_tokens + (self.reasoning_tokens or 0)
+
+    def close(self) -> None:
+        """Count nothing any more: what is answered after a sample's end is no part of its record."""
+        self._closed = True
+
+    def sampled(self, prompt: ModelInput | None, answers: Sequence[SampledSequence]) -> None:
+        """Add a call for continuations of tokens, or of words if None; the prompt counts once for all of them."""
+        read = cached = reasoning = None
+        output: int | None = 0
+        for answer in answers:
+            tokens = len(answer.tokens) if answer.token_count is None else answer.token_count
+            if not tokens and answer.token_count is None and answer.text:
+                output = None  # neither its tokens nor their number is told
+            elif output is not None:
+                output += tokens
+            if answer.reasoning_tokens is not None:
+                reasoning = answer.reasoning_tokens + (reasoning or 0)
+        if answers:
+            read, cached = answers[0].prompt_tokens, answers[0].cached_prompt_tokens
+        if read is None and prompt is not None:
+            read = length_of(prompt)
+        self.add(read, output, cached, reasoning)
+
+    def read(self, prompts: Iterable[ModelInput], *, further: int = 0) -> None:
+        """Add a call that measures tokens, and so many further ones, and generates none."""
+        total: int | None = further
+        for prompt in prompts:
+            length = length_of(prompt)
+            total = None if length is None or total is None else total + length
+        self.add(total, 0)
+
+    def forwarded(self, data: Sequence[Datum]) -> None:
+        """Add a call for a forward pass."""
+        self.read(datum.model_input for datum in data)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What all of them took, without a cost; None where no call was answered."""
+        if not self.calls:
+            return None
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            cached_prompt_tokens=self.cached_prompt_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            output_tokens=self.output_tokens,
+            calls=self.calls,
+            unreported_calls=self.unreported_calls,
+        )
+
+
+@runtime_checkable
+class MeteredModel(Protocol):
+    """What a model has besides whose service reports what its calls take."""
+
+    def metered(self, meter: Meter) -> Model:
+        """The same model, which tells the meter of each of its calls that is answered."""
+        ...
+
+
+def is_metered(model: Model) -> TypeGuard[MeteredModel]:
+    """Whether a model tells what its calls take."""
+    return _is_metered_type(type(model))
+
+
+@functools.cache
+def _is_metered_type(kind: type[Model]) -> bool:
+    # A protocol takes 10 us to look for its methods, and every sample has a model of its own.
+    return issubclass(kind, MeteredModel)
+
+
+def length_of(prompt: ModelInput) -> int | None:
+    """Tokens of a prompt; None where an image does not say how many it takes."""
+    total = 0
+    for chunk in prompt.chunks:
+        length = len(chunk.tokens) if isinstance(chunk, TokensChunk) else chunk.expected_tokens
+        if length is None:
+            return None
+        total += length
+    return total

@@ -1,0 +1,101 @@
+"""Logs of Inspect that outlast their tasks: `.eval` files in the evaluation's folder, bounded, and named in the result.
+
+What lies there is foreign: a task may have put anything in place of its log, and as large as it likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+
+__all__ = ["MAX_LOGS_BYTES", "MAX_LOG_BYTES", "LogKeeper"]
+
+MAX_LOG_BYTES = 256 * 1024 * 1024
+"""Of one log; a larger one is not kept."""
+MAX_LOGS_BYTES = 4 * 1024 * 1024 * 1024
+"""Of all that are kept in a state directory; a log beyond that is not kept."""
+
+_SUFFIX = ".eval"
+_MAX_LABEL_CHARS = 80
+_DIGEST_CHARS = 12
+
+
+class LogKeeper:
+    """Keeps the log of one task.
+
+    Args:
+        folder: where, of this evaluation and evaluator: `<state directory>/kept/<evaluation>/<evaluator>`.
+        label: the task's name.
+        sample_id: of the sample that the task is.
+    """
+
+    def __init__(self, folder: Path, label: str, sample_id: str) -> None:
+        digest = hashlib.sha256(sample_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+        plain = re.sub(r"[^\w.-]", "_", label, flags=re.ASCII)[:_MAX_LABEL_CHARS]
+        # A task that runs again in a later attempt has its log in place of the one before.
+        self._target = folder / f"{plain}-{digest}{_SUFFIX}"
+        self._all = folder.parent.parent
+        self.told: Mapping[str, str] = {}
+        """What a result says of the log: `log`, its path below the state directory; or `log_not_kept`, and why."""
+
+    def keep(self, logs: Path) -> None:
+        """Keep the newest log of a folder of Inspect's, once nobody writes there any more."""
+        try:
+            found = max(_logs(logs), key=lambda entry: entry.stat().st_mtime_ns, default=None)
+            if found is None:
+                self.told = {"log_not_kept": "the task ended before it wrote one"}
+            elif why := self._refused(found):
+                self.told = {"log_not_kept": why}
+            else:
+                self._take(found)
+                self.told = {"log": str(self._target.relative_to(self._all.parent))}
+        except OSError as error:
+            self.told = {"log_not_kept": shorten(f"{type(error).__name__}: {error.strerror}", MAX_PROBLEM_BYTES)}
+
+    def _refused(self, log: Path) -> str:
+        """Why a log is not kept; empty if it is."""
+        size = log.stat().st_size
+        if size > MAX_LOG_BYTES:
+            return f"has {size:,} bytes, at most {MAX_LOG_BYTES:,} are kept"
+        if not zipfile.is_zipfile(log):
+            return "was not written to its end"
+        if size + _size_below(self._all) > MAX_LOGS_BYTES:
+            return f"the logs that are kept would have more than {MAX_LOGS_BYTES:,} bytes"
+        return ""
+
+    def _take(self, log: Path) -> None:
+        self._target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole = self._target.with_suffix(".part")
+        try:
+            # The temporary directory may be another file system.
+            shutil.move(log, whole)
+            os.chmod(whole, stat.S_IRUSR | stat.S_IWUSR)
+            os.replace(whole, self._target)
+        finally:
+            whole.unlink(missing_ok=True)
+
+
+def _logs(folder: Path) -> Iterator[Path]:
+    """Regular files that are called like logs; no links."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if path.suffix == _SUFFIX and stat.S_ISREG(path.lstat().st_mode):
+                yield path
+
+
+def _size_below(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # removed with its evaluation in the meantime
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total

@@ -1,0 +1,49 @@
+"""What tokens cost, as the operator says: a price by the name of a model, and nothing where there is none.
+
+Example: with "openai:lab/*=prompt:2.5,cached:1.25,output:10", a million tokens of a prompt cost 2.5, those of them that
+came from the cache 1.25, and a million generated ones 10. The currency is the operator's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+
+from crucible_bridge.types import ModelPrice, ModelRef, ModelUsage, Usage, format_model
+
+__all__ = ["priced"]
+
+_MILLION = 1_000_000
+
+
+def priced(usage: Usage | None, model: ModelRef, prices: tuple[ModelPrice, ...]) -> Usage | None:
+    """A usage of a model, and of judges, with what each cost; the first pattern that fits a model counts.
+
+    Args:
+        usage: whose prices are still missing.
+        model: that it is of, judges aside.
+        prices: all that there are.
+    """
+    if usage is None or not prices:
+        return usage
+    judges = tuple(
+        ModelUsage(model=judge.model, usage=_with_cost(judge.usage, judge.model, prices)) for judge in usage.judges
+    )
+    return dataclasses.replace(_with_cost(usage, format_model(model), prices), judges=judges)
+
+
+def _with_cost(usage: Usage, model: str, prices: tuple[ModelPrice, ...]) -> Usage:
+    for price in prices:
+        if fnmatch.fnmatchcase(model, price.pattern):
+            return dataclasses.replace(usage, cost=_cost(usage, price))
+    return usage
+
+
+def _cost(usage: Usage, price: ModelPrice) -> float | None:
+    """What a usage costs; None where nothing of it was reported."""
+    if usage.prompt_tokens is None and usage.output_tokens is None:
+        return None
+    prompt, output = usage.prompt_tokens or 0, usage.output_tokens or 0
+    cached = min(usage.cached_prompt_tokens or 0, prompt)
+    cheaper = price.prompt if price.cached is None else price.cached
+    return ((prompt - cached) * price.prompt + cached * cheaper + output * price.output) / _MILLION

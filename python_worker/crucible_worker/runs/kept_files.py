@@ -1,0 +1,59 @@
+"""Files that belong to an evaluation, below the state directory: they go when the journal has forgotten it.
+
+Each evaluation has a folder, `kept/<number>-<created>`, that is made by whoever keeps something there. Nothing but
+`remove_forgotten` removes it: whatever removes the evaluation, and whether or not a worker dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.queries import Reads, Row
+
+__all__ = ["folder_of", "remove_forgotten"]
+
+_KEPT = "kept"
+_NAME = re.compile(r"(\d{1,18})-(\d{1,20})")
+
+
+def folder_of(state_dir: Path, row: Row) -> Path:
+    """Where files of an evaluation are kept; another one of the same id has another folder."""
+    return state_dir / _KEPT / f"{row.number}-{row.created_ns}"
+
+
+async def remove_forgotten(journal: Journal) -> int:
+    """Remove the folders of evaluations that the journal has no more; how many there were."""
+    # First what there is, then what is known: whoever makes a folder has its evaluation committed.
+    folders = await asyncio.to_thread(_folders, journal.folder / _KEPT)
+    if not folders:
+        return 0
+    known = await journal.read(_created, list(folders))
+    forgotten = [path for number, paths in folders.items() for created, path in paths if known.get(number) != created]
+    for path in forgotten:
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+    return len(forgotten)
+
+
+def _folders(kept: Path) -> dict[int, list[tuple[int, Path]]]:
+    found: dict[int, list[tuple[int, Path]]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in kept.iterdir():
+            if name := _NAME.fullmatch(path.name):
+                found.setdefault(int(name[1]), []).append((int(name[2]), path))
+    return found
+
+
+def _created(source: Reads, numbers: Sequence[int]) -> Mapping[int, int]:
+    """When each of some evaluations was created, of those that are there."""
+    found: dict[int, int] = {}
+    for number in numbers:
+        row = source.execute("SELECT created_ns FROM evaluations WHERE number = ?", (number,)).fetchone()
+        if row is not None:
+            found[number] = row[0]
+    return found

@@ -1,0 +1,35 @@
+"""How many questions are done of samples that are many questions each, as a task of Inspect is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from crucible_worker.runs.lifecycle import Place
+
+__all__ = ["Questions"]
+
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+class Questions:
+    """Counts the questions of one attempt, those of samples that have ended included."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Place, tuple[int, int]] = {}
+
+    def of(self, place: Place) -> Callable[[int, int], None]:
+        """What a sample calls with how many of its questions are done, and how many it has."""
+        return functools.partial(self._count, place)
+
+    @property
+    def measurements(self) -> Mapping[str, float]:
+        """`questions_done` and `questions_total` of the samples that have begun; empty where none has questions."""
+        if not self._counts:
+            return _NONE
+        done, total = map(sum, zip(*self._counts.values()))
+        return {"questions_done": float(done), "questions_total": float(total)}
+
+    def _count(self, place: Place, done: int, total: int) -> None:
+        self._counts[place] = (done, total)

@@ -1,0 +1,225 @@
+"""What samples, evaluators and evaluations took of their models: added up exactly, judges by model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from crucible_bridge.types import EvaluatorResult, ModelPrice, ModelRef, ModelUsage, Usage, format_model
+from crucible_worker.backends.metering import Meter
+from crucible_worker.prices import priced
+
+__all__ = [
+    "MAX_MODELS",
+    "Charge",
+    "Place",
+    "Spending",
+    "Spent",
+    "UsageSum",
+    "judged_usage",
+    "total_usage",
+    "usage_measurements",
+]
+
+
+class Place(NamedTuple):
+    """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
+
+    position: int
+    evaluator: int
+    repeat: int
+
+
+MAX_MODELS = 256
+"""Models that a worker tells apart in what it took since it started: requests may name any."""
+
+Charge = Callable[[Usage | None, ModelRef], Usage | None]
+"""Counts what a call took of a model, and says what it costs; see `Spending.charge`."""
+
+_NAMELESS = ""
+"""The rest of them, together."""
+
+_COUNTS = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_tokens")
+"""Numbers that are absent where nothing reports them."""
+
+
+class UsageSum:
+    """Adds up usages; the order does not matter."""
+
+    __slots__ = ("_cached", "_calls", "_cost", "_judges", "_output", "_prompt", "_reasoning", "_unreported")
+
+    def __init__(self) -> None:
+        """Of nothing yet."""
+        self._calls = self._unreported = 0
+        self._prompt: int | None = None
+        self._cached: int | None = None
+        self._reasoning: int | None = None
+        self._output: int | None = None
+        self._cost: Fraction | None = None
+        self._judges: dict[str, UsageSum] = {}
+
+    @classmethod
+    def of(cls, usages: Iterable[Usage | None]) -> UsageSum:
+        """Of several."""
+        total = cls()
+        for usage in usages:
+            total.add(usage)
+        return total
+
+    def add(self, usage: Usage | Meter | None) -> None:
+        """Add one; None is that of no call. Every sample passes here: written out, it takes half the time."""
+        if usage is None:
+            return
+        self._calls += usage.calls
+        self._unreported += usage.unreported_calls
+        if (number := usage.prompt_tokens) is not None:
+            self._prompt = number if self._prompt is None else self._prompt + number
+        if (number := usage.output_tokens) is not None:
+            self._output = number if self._output is None else self._output + number
+        if (number := usage.cached_prompt_tokens) is not None:
+            self._cached = number + (self._cached or 0)
+        if (number := usage.reasoning_tokens) is not None:
+            self._reasoning = number + (self._reasoning or 0)
+        if usage.cost is not None:
+            self._cost = Fraction(usage.cost) + (self._cost or 0)
+        for judge in usage.judges:
+            self._judges.setdefault(judge.model, UsageSum()).add(judge.usage)
+
+    @property
+    def usage(self) -> Usage | None:
+        """The sum, judges sorted by model; None where no call was answered."""
+        found = ((name, judge.usage) for name, judge in sorted(self._judges.items()))
+        judges = tuple(ModelUsage(model=name, usage=usage) for name, usage in found if usage is not None)
+        if not self._calls and not judges:
+            return None
+        return Usage(
+            prompt_tokens=self._prompt,
+            cached_prompt_tokens=self._cached,
+            reasoning_tokens=self._reasoning,
+            output_tokens=self._output,
+            calls=self._calls,
+            unreported_calls=self._unreported,
+            cost=None if self._cost is None else float(self._cost),
+            judges=judges,
+        )
+
+
+class Spending:
+    """What this worker's models took since it started, by model, and what that costs."""
+
+    def __init__(self, prices: tuple[ModelPrice, ...]) -> None:
+        """Of nothing yet.
+
+        Args:
+            prices: of models.
+        """
+        self._prices = prices
+        self._sums: dict[str, UsageSum] = {}
+
+    def charge(self, usage: Usage | None, model: ModelRef) -> Usage | None:
+        """Count what a call took, and say what it costs."""
+        usage = priced(usage, model, self._prices)
+        self.count(usage, model)
+        return usage
+
+    def count(self, usage: Usage | None, model: ModelRef) -> None:
+        """Count what has its cost already."""
+        for name, own in _by_model(usage, model):
+            known = name in self._sums or len(self._sums) < MAX_MODELS
+            self._sums.setdefault(name if known else _NAMELESS, UsageSum()).add(own)
+
+    def together(self, under_way: Iterable[tuple[ModelRef, Usage | None]]) -> tuple[ModelUsage, ...]:
+        """What was counted, and what is under way, sorted by model."""
+        whole = Spending(())
+        whole._sums = {name: UsageSum.of([total.usage]) for name, total in self._sums.items()}
+        for model, usage in under_way:
+            whole.count(usage, model)
+        found = ((name, total.usage) for name, total in sorted(whole._sums.items()))
+        return tuple(ModelUsage(model=name, usage=usage) for name, usage in found if usage is not None)
+
+
+def _by_model(usage: Usage | None, model: ModelRef) -> Iterator[tuple[str, Usage]]:
+    if usage is not None:
+        if usage.calls:
+            yield format_model(model), dataclasses.replace(usage, judges=())
+        for judge in usage.judges:
+            yield judge.model, judge.usage
+
+
+class Spent:
+    """What the samples of an evaluation took so far, each in its last run, whichever attempt made that."""
+
+    def __init__(self) -> None:
+        """Of no samples yet."""
+        self._before: Mapping[int, Usage] = {}
+        self._here: dict[int, UsageSum] = {}
+        self._again: dict[Place, Usage] = {}
+
+    def restore(self, final: Mapping[int, Usage], again: Mapping[Place, Usage]) -> None:
+        """Add what was run before: final results by evaluator, and by place those that are to be run again."""
+        self._before, self._again = final, dict(again)
+
+    def add(self, place: Place, usage: Usage | Meter | None) -> None:
+        """Add a run, in place of the one before if there was one."""
+        if self._again:
+            self._again.pop(place, None)
+        if (total := self._here.get(place.evaluator)) is None:
+            total = self._here[place.evaluator] = UsageSum()
+        total.add(usage)
+
+    def of(self, evaluator: int) -> Usage | None:
+        """All of an evaluator, by its index; None where no call was answered."""
+        again = (usage for place, usage in self._again.items() if place.evaluator == evaluator)
+        here = self._here.get(evaluator)
+        return UsageSum.of((self._before.get(evaluator), None if here is None else here.usage, *again)).usage
+
+    @property
+    def here(self) -> Usage | None:
+        """What this attempt took."""
+        return UsageSum.of(total.usage for total in self._here.values()).usage
+
+    @property
+    def usage(self) -> Usage | None:
+        """All of it; None where no call was answered."""
+        return UsageSum.of((*self._before.values(), self.here, *self._again.values())).usage
+
+
+def judged_usage(meter: Meter, others: Mapping[str, Meter], refs: Mapping[str, ModelRef]) -> Usage | None:
+    """What a sample took whose evaluator queries further models; None where no call was answered.
+
+    Args:
+        meter: of the model that is evaluated.
+        others: of further models, by the name of their option.
+        refs: which models those are.
+    """
+    judges = [
+        ModelUsage(model=format_model(refs[name]), usage=usage)
+        for name, other in others.items()
+        if (usage := other.usage) is not None
+    ]
+    own = meter.usage
+    # Two options may name one model: summed, it stands there once.
+    return UsageSum.of([dataclasses.replace(own or Usage(), judges=tuple(judges)) if judges else own]).usage
+
+
+def total_usage(results: Iterable[EvaluatorResult]) -> Usage | None:
+    """What all evaluators of an evaluation took together."""
+    return UsageSum.of(result.usage for result in results).usage
+
+
+def usage_measurements(usage: Usage | None) -> Mapping[str, float]:
+    """As events measure it: "usage.prompt_tokens", "usage.judges.cost" and so on, those that are known.
+
+    Judges are added up; which of them took what stands in the results.
+    """
+    if usage is None:
+        return {}
+    together = UsageSum.of(judge.usage for judge in usage.judges).usage
+    return {**_measured("usage.", usage), **({} if together is None else _measured("usage.judges.", together))}
+
+
+def _measured(prefix: str, usage: Usage) -> dict[str, float]:
+    named = {name: getattr(usage, name) for name in (*_COUNTS, "calls", "unreported_calls", "cost")}
+    return {f"{prefix}{name}": float(value) for name, value in named.items() if value is not None}
