@@ -29,7 +29,13 @@ from crucible_worker.backends.metering import Meter
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
-from crucible_worker.runs.journal.records import Ended, result_from_record, result_to_record, sample_to_record
+from crucible_worker.runs.journal.records import (
+    Ended,
+    result_from_record,
+    result_to_record,
+    sample_to_record,
+    usage_to_record,
+)
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.recording import Recorded, Recorder
 from crucible_worker.runs.usage import Place, total_usage
@@ -112,8 +118,16 @@ def commit_samples(
         active_ns: time with this owner so far.
         recorder: writes what is recorded of these samples.
     """
-    if recorder is not None:
-        recorder.write(transaction, kept)
+    records: Sequence[bytes | None] = [None] * len(kept) if recorder is None else recorder.write(transaction, kept)
+    usages = [usage_to_record(one.took or one.sample.usage) for one in kept]
+    transaction.executemany(
+        "INSERT OR REPLACE INTO sample_records VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (row.number, *_place(one), one.attempt, record, usage)
+            for one, record, usage in zip(kept, records, usages)
+            if record is not None or usage is not None
+        ],
+    )
     # Two statements for all of them: SQLite gives the interpreter's lock away and waits for it again at every one.
     transaction.executemany(
         "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -140,8 +154,12 @@ def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
         sample.verdict.value,
         kept.attempt,
         retryable,
-        sample_to_record(sample, kept.took),
+        sample_to_record(sample),
     )
+
+
+def _place(kept: Kept) -> tuple[int, int, int]:
+    return kept.place.position, kept.place.evaluator, kept.place.repeat
 
 
 def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:

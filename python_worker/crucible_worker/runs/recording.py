@@ -108,25 +108,25 @@ class Recorder:
         self._new_contents: list[tuple[int, bytes, bytes]] = []
         self._new_frames: list[tuple[int, int, int, bytes]] = []
 
-    def write(self, transaction: Transaction, kept: Sequence[Kept]) -> None:
-        """Write what is to be recorded of these results."""
-        rows = []
+    def write(self, transaction: Transaction, kept: Sequence[Kept]) -> list[bytes | None]:
+        """Write what these results refer to; the record of each, None where nothing is recorded of it."""
+        records: list[bytes | None] = []
         for one in kept:
+            record = None
             if one.recorded is not None:
                 if self._dataset is None:
                     self._begin(transaction)
-                place = one.place
                 record = self._record(transaction, one)
-                rows.append((self._number, place.position, place.evaluator, place.repeat, one.attempt, record))
                 self._bytes += len(record)
-        if not rows:
-            return
+            records.append(record)
+        if self._dataset is None:
+            return records
         self._write_contents(transaction)
         if self._new_frames:
             transaction.executemany("INSERT OR IGNORE INTO prompt_frames VALUES (?, ?, ?, ?)", self._new_frames)
             self._new_frames = []
-        transaction.executemany("INSERT OR REPLACE INTO sample_records VALUES (?, ?, ?, ?, ?, ?)", rows)
         transaction.execute("UPDATE recorded_evaluations SET bytes = ? WHERE number = ?", (self._bytes, self._number))
+        return records
 
     def _begin(self, transaction: Transaction) -> None:
         """Find what is there already: of this evaluation, and of its data set."""

@@ -213,8 +213,9 @@ def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, outpu
         # Turns that repeat the prompt would repeat what is left of it.
         turns = [_turn_to_value(turn, None, output, kernel) for turn in parts.turns]
         room = min(size, room)
-    turns, lost = _truncated_turns(turns, most - _packed_bytes(prompt) - _HEAD_BYTES)
-    if lost:
+    texts = [turn.text for turn in parts.turns]
+    turns, lost = _truncated_turns(turns, texts, most - _packed_bytes(prompt) - _HEAD_BYTES)
+    if lost is not None:
         left_out.append(TruncatedPart(part=TURNS, bytes=lost, limit=SAMPLE_LIMIT))
     return _pack(_values(prompt, turns, left_out))
 
@@ -331,36 +332,39 @@ def _truncated_prompt(prompt: SamplePrompt, most: int) -> tuple[list[Any], int]:
     assert isinstance(prompt, Conversation)
     messages, lost = [], 0
     for message in prompt.messages:
+        most -= text_bytes(message.role) + 2 * _TEXT_BYTES
+        if most < 0:  # a text without its role is of no use
+            lost += text_bytes(message.content)
+            continue
         text, missing = _truncated(message.content, most)
         lost += missing
-        most -= text_bytes(text) + text_bytes(message.role) + 8
-        if text or not missing:
-            messages.append([message.role, text])
+        most -= text_bytes(text)
+        messages.append([message.role, text])
     return ([_MESSAGES, messages] if messages else [_TEXT, ""]), lost
 
 
-def _truncated_turns(turns: Sequence[list[Any]], most: int) -> tuple[list[list[Any]], int]:
-    """Turns without their arrays where there is no room for these; then the first ones, the last of them truncated."""
-    lost = 0
-    if sum(map(_packed_bytes, turns)) > most:
-        bare = []
-        for turn in turns:
-            lost += sum(len(array) for array in turn[6:] if array)
-            bare.append(turn[:6])
-        turns = bare
+def _truncated_turns(turns: Sequence[list[Any]], texts: Sequence[str], most: int) -> tuple[list[list[Any]], int | None]:
+    """Turns without their arrays where there is no room for these; then the first ones, the last of them truncated.
+
+    Returns:
+        The turns, and the bytes that were left out of them; None where they are whole.
+    """
+    if not turns or sum(map(_packed_bytes, turns)) <= most:
+        return list(turns), None
+    lost = sum(len(array) for turn in turns for array in turn[6:] if array)
     taken: list[list[Any]] = []
-    for turn in turns:
-        size = _packed_bytes(turn)
-        if size > most and isinstance(turn[1], str):
-            text, missing = _truncated(turn[1], most - (size - text_bytes(turn[1])))
-            lost += missing
-            turn = [turn[0], text, *turn[2:]]
+    for turn, text in zip(turns, texts, strict=True):
+        bare = turn[:6]
+        size = _packed_bytes(bare)
+        if size > most and isinstance(bare[1], str):
+            bare[1], missing = _truncated(text, most - (size - text_bytes(text)))
             size -= missing
+            lost += missing if size <= most else 0
         if size > most:
-            lost += text_bytes(turn[1]) if isinstance(turn[1], str) else 0
+            lost += text_bytes(text)
             continue
         most -= size
-        taken.append(turn)
+        taken.append(bare)
     return taken, lost
 
 

@@ -120,6 +120,9 @@ class Row:
         return bool(self.dataset_fingerprint)
 
 
+_RECORDS_OF_SAMPLES = """LEFT JOIN sample_records AS r ON r.number = s.number AND r.position = s.position
+                             AND r.evaluator = s.evaluator AND r.repeat = s.repeat AND r.attempt = s.attempt
+                         """
 _APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evaluations.number)"
 _COLUMNS = ", ".join(_APART if field.name == "apart" else field.name for field in dataclasses.fields(Row))
 
@@ -367,13 +370,11 @@ def _results(
 ) -> Iterator[tuple[tuple[int, int, int], SampleResult, int]]:
     """Results of an evaluation in order, each with its place before it, and about its bytes behind it."""
     where, parameters = _where(conditions)
-    joined, columns = "", "NULL, NULL"
+    joined, columns = _RECORDS_OF_SAMPLES, "r.usage, NULL, NULL"
     before: list[object] = []
     if records:
-        columns = "r.record, c.record"
-        joined = """LEFT JOIN sample_records AS r ON r.number = s.number AND r.position = s.position
-                        AND r.evaluator = s.evaluator AND r.repeat = s.repeat AND r.attempt = s.attempt
-                    LEFT JOIN dataset_contents AS d ON r.number IS NOT NULL AND d.position = s.position
+        columns = "r.usage, r.record, c.record"
+        joined += """LEFT JOIN dataset_contents AS d ON r.record IS NOT NULL AND d.position = s.position
                         AND d.dataset = (SELECT dataset FROM recorded_evaluations WHERE number = ?)
                     LEFT JOIN contents AS c ON c.content = d.content"""
         before = [number]
@@ -390,10 +391,10 @@ def _results(
             frames[evaluator, frame] = frame_from_record(packed)
         return frames[evaluator, frame]
 
-    for position, evaluator, repeat, label, verdict, record, recorded, content in source.execute(
+    for position, evaluator, repeat, label, verdict, record, usage, recorded, content in source.execute(
         sql, (*before, *parameters, limit)
     ):
-        result = sample_from_record(label, verdict, record)
+        result = sample_from_record(label, verdict, record, usage)
         size = len(record)
         if recorded is not None:
             result, told = with_record(result, recorded, content, functools.partial(frame_of, evaluator))
@@ -405,7 +406,7 @@ def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleRes
     """Every result of one evaluator, by its index, in the data set's order, one at a time; not what they took."""
     sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
     for label, verdict, record in source.execute(sql, (number, evaluator)):
-        yield sample_from_record(label, verdict, record, usage=False)
+        yield sample_from_record(label, verdict, record)
 
 
 def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[Place, Usage]]:
@@ -415,7 +416,8 @@ def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mappi
     """
     totals: dict[int, UsageSum] = {}
     again: dict[Place, Usage] = {}
-    sql = "SELECT position, evaluator, repeat, retryable, record FROM samples WHERE number = ?"
+    sql = f"""SELECT s.position, s.evaluator, s.repeat, s.retryable, r.usage FROM samples AS s {_RECORDS_OF_SAMPLES}
+              WHERE s.number = ?"""
     for position, evaluator, repeat, retryable, record in source.execute(sql, (number,)):
         usage = usage_from_record(record)
         if retryable and usage is not None:

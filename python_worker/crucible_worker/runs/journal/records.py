@@ -75,6 +75,7 @@ __all__ = [
     "sample_to_record",
     "score_from_record",
     "usage_from_record",
+    "usage_to_record",
     "with_record",
 ]
 
@@ -83,9 +84,10 @@ MAX_ROW_BYTES = 1024
 """Options of an evaluator, or labels, whose record is larger are kept apart."""
 
 _APART = "kept_apart"
-_BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated"})
+_BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage"})
 _SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
-"""What the record of a sample has; verdict and evaluator are columns beside it, what is recorded a row of its own."""
+"""What the record of a sample has: the fields that every release knows. Verdict and evaluator are columns beside it;
+what is recorded, and what it took, stands in another row."""
 _sample_values = operator.attrgetter(*_SAMPLE)
 
 _USAGE = (
@@ -157,26 +159,24 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     return EvaluateRequest(**data, record=Record(kept.get("record", Record.FULL)))
 
 
-def sample_to_record(sample: SampleResult, took: Usage | Meter | None = None) -> bytes:
-    """Pack what became of a sample, with what it took: that is its usage, if not given."""
+def sample_to_record(sample: SampleResult) -> bytes:
+    """Pack what became of a sample."""
     data = dict(zip(_SAMPLE, _sample_values(sample)))
     if sample.problem is not None:
         data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
     if sample.group is not None:
         data["group"] = group_to_record(sample.group)
-    data["usage"] = _usage_to_list(took or sample.usage)
     return pack(data)
 
 
-def sample_from_record(evaluator: str, verdict: str, record: bytes, *, usage: bool = True) -> SampleResult:
-    """Unpack what became of a sample; what it took only if that is wanted."""
+def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes | None = None) -> SampleResult:
+    """Unpack what became of a sample, and what it took, where that is given."""
     data = msgpack.unpackb(record)
     data["problem"] = _problem_from_map(data["problem"])
     group = data.pop("group", None)  # there were none once
     data["group"] = None if group is None else group_from_record(group)
-    taken = data.pop("usage", None)  # likewise
-    data["usage"] = _usage_from_list(taken) if usage else None
+    data["usage"] = usage_from_record(usage)
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 
@@ -230,13 +230,18 @@ def score_from_record(record: bytes) -> tuple[str, float | None]:
     return data["sample_id"], data["score"]
 
 
-def usage_from_record(record: bytes) -> Usage | None:
-    """What a sample took."""
-    return _usage_from_list(msgpack.unpackb(record).get("usage"))
+def usage_to_record(usage: Usage | Meter | None) -> bytes | None:
+    """Pack what a sample took; None where no model was queried."""
+    return None if usage is None else pack(_usage_to_list(usage))
+
+
+def usage_from_record(record: bytes | None) -> Usage | None:
+    """Unpack what a sample took; None where that is not known."""
+    return None if record is None else _usage_from_list(msgpack.unpackb(record))
 
 
 def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
-    """Pack what an evaluator ended with, without its specification, which the request has."""
+    """Pack what an evaluator ended with; its specification is the request's, and what it took that of its samples."""
     return pack(_result_to_map(result))
 
 
@@ -270,6 +275,8 @@ def result_to_record(ended: Ended) -> bytes:
                 {**_result_to_map(result), "evaluator": _spec_to_map(result.evaluator)} for result in ended.results
             ],
             "problem": _problem_to_map(ended.problem),
+            # Not in the results: earlier releases take no further field of these.
+            "usages": [_usage_to_list(result.usage) for result in ended.results],
             "usage": _usage_to_list(ended.usage),
             "engine": None if ended.engine is None else _fields(ended.engine),
         }
@@ -280,8 +287,13 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
     """Unpack what an evaluation ended with; options that were kept apart come from there."""
     data = msgpack.unpackb(record)
     kept = _kept_apart(apart)
+    usages = data.get("usages") or [None] * len(data["results"])
     results = tuple(
-        _result_from_map(_spec_from_map(result.pop("evaluator"), kept["options"]), result) for result in data["results"]
+        dataclasses.replace(
+            _result_from_map(_spec_from_map(result.pop("evaluator"), kept["options"]), result),
+            usage=_usage_from_list(usage),
+        )
+        for result, usage in zip(data["results"], usages, strict=True)
     )
     engine = data.get("engine")
     return Ended(
@@ -295,10 +307,9 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
 
 def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
     data = _fields(result)
-    del data["evaluator"]
+    del data["evaluator"], data["usage"]
     return data | {
         "metrics": _metrics_to_map(result.metrics),
-        "usage": _usage_to_list(result.usage),
         "problem": _problem_to_map(result.problem),
     }
 
@@ -306,7 +317,6 @@ def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
 def _result_from_map(spec: EvaluatorSpec, data: dict[str, Any]) -> EvaluatorResult:
     data |= {
         "metrics": Metrics(**data["metrics"]),
-        "usage": _usage_from_list(data.get("usage")),
         "problem": _problem_from_map(data["problem"]),
     }
     return EvaluatorResult(evaluator=spec, **data)

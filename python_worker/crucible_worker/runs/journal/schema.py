@@ -184,15 +184,17 @@ CREATE TABLE IF NOT EXISTS prompt_frames (
     record BLOB NOT NULL,
     PRIMARY KEY (number, evaluator, frame)
 ) WITHOUT ROWID;
--- Prompt and turns of a sample, in the run of that attempt. A worker of an earlier release that runs the sample again
--- leaves this row as it is: then it belongs to no result.
+-- Of a sample's result what earlier releases do not know, in the run of that attempt: prompt and turns, where they are
+-- recorded, and what it took. A worker of an earlier release that runs the sample again leaves this row as it is: then
+-- it belongs to no result.
 CREATE TABLE IF NOT EXISTS sample_records (
     number INTEGER NOT NULL,
     position INTEGER NOT NULL,
     evaluator INTEGER NOT NULL,
     repeat INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
-    record BLOB NOT NULL,
+    record BLOB,
+    usage BLOB,
     PRIMARY KEY (number, position, evaluator, repeat)
 ) WITHOUT ROWID;
 -- All of it goes with the last evaluation that needs it, whichever release's worker removes that.
