@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from crucible_bridge.types import Problem
+from crucible_bridge.types import Problem, SampleResult
 
 __all__ = ["NEW_KINDS", "TELEMETRY_NAMES", "Event", "EventKind"]
 
@@ -85,6 +85,11 @@ class Event:
     """What went wrong, in an exception."""
     correlation_id: str = ""
     """Handed through from the request."""
+    position: int = 0
+    """Of SAMPLE_COMPLETE: the sample's place in the data set, from 0."""
+    sample_result: SampleResult | None = None
+    """Of SAMPLE_COMPLETE, where the stream was asked for records: what became of the sample; None if it has run again
+    since, or is no longer retained."""
 
     @property
     def telemetry_name(self) -> tuple[str, str, str]:

@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     Limits,
     PlannedEvaluation,
     Prompt,
+    Record,
     SamplingParams,
 )
 
@@ -247,6 +248,13 @@ def _limits(value: Any, path: str) -> Limits:
     return Limits(**_fields(value, path, _LIMITS))
 
 
+def _record(value: Any, path: str) -> Record:
+    try:
+        return Record(_text(value, path))
+    except ValueError:
+        raise _wrong(path, value, " or ".join(record.value for record in Record)) from None
+
+
 def _wrong(path: str, value: Any, wanted: str) -> InvalidField:
     shown = repr(value)
     return InvalidField(path, f"is {shown if len(shown) <= 60 else shown[:60] + '...'}, not {wanted}")
@@ -261,6 +269,7 @@ _MEMBER: Mapping[str, _Reader] = {
     "limits": _limits,
     "metric_prefix": _text,
     "labels": _labels,
+    "record": _record,
 }
 _EVALUATOR: Mapping[str, _Reader] = {"kind": _text, "name": _text, "options": _table}
 _DATASET: Mapping[str, _Reader] = {

@@ -86,14 +86,14 @@ defmodule CrucibleBridge do
 
   @doc """
   A page of an evaluation's samples: `%{samples: [...], next_page_token: ""}`. Options: `:verdicts` (such as
-  `[:incorrect]`), `:evaluator`, `:page_size`, `:page_token`.
+  `[:incorrect]`), `:evaluator`, `:page_size`, `:page_token`, `:without_records`.
   """
   @spec get_samples(conn, String.t(), keyword) :: result(map)
   def get_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.get_samples(conn, evaluation_id, opts)
 
   @doc """
-  Every sample of an evaluation, page after page: a list, so leave out what is not needed. Options: `:verdicts` and
-  `:evaluator`.
+  Every sample of an evaluation, page after page: a list, so leave out what is not needed. Options: `:verdicts`,
+  `:evaluator` and `:without_records`, which leaves out `:sample`, `:prompt` and `:turns`.
   """
   @spec all_samples(conn, String.t(), keyword) :: result([map])
   def all_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.all_samples(conn, evaluation_id, opts)

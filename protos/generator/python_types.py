@@ -96,17 +96,20 @@ HAND = {
     "ModelRef": Hand("models", "models", "model_ref", pathless=True),
     "Problem": Hand("generated", "outcomes", "problem", pathless=True),
     "Sample": Hand("data", "data", "sample"),
+    "SamplePrompt": Hand("transcripts", "transcripts", "sample_prompt", pathless=True, type="SamplePrompt"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
+    "Turn": Hand("transcripts", "transcripts", "turn", pathless=True),
     "GradeItem": Hand("grading", "grade_items", "grade_item"),
     "RubricItem": Hand("rubric", "grade_items", "rubric_item"),
     "google.protobuf.Struct": Hand("", "options", "options", type="Mapping[str, Any]"),
 }
 
 SPECIAL = {
-    "requests": ("schema_to_v1", "schema_from_v1"),
+    "requests": ("record_to_v1", "record_from_v1", "schema_to_v1", "schema_from_v1"),
     "bulk": ("stored_array_from_v1",),
     "sequences": ("floats_to_v1", "floats_from_v1"),
+    "transcripts": ("recorded_sample_to_v1", "recorded_sample_from_v1"),
 }
 """Functions that convert one field, by their module of `crucible_bridge.codec`."""
 
@@ -115,6 +118,7 @@ ENUMS = {
     "EvaluatorKind": "requests",
     "Goal": "requests",
     "OrchestratorCall": "orchestrator",
+    "Record": "requests",
     "ReportFormat": "requests",
     "Verdict": "results",
 }
@@ -123,6 +127,7 @@ ENUMS_BY_HAND = frozenset({"Dtype", "EventKind", "ExactComparison", "FileFormat"
 """Enums that no generated type holds."""
 
 _LIMITS = Special(default="Limits()")
+_RECORD = Special(type="Record", default="Record.FULL", encode="record_to_v1", decode="record_from_v1")
 _METRICS = Special(default="Metrics({})")
 _FLOATS = Special(type="np.ndarray | None", encode="floats_to_v1", decode="floats_from_v1")
 _STORED = Special(type="np.ndarray | None", encode="floats_to_v1", decode="stored_array_from_v1")
@@ -138,7 +143,7 @@ TYPES = (
         "EvaluateRequest",
         needed="model evaluators dataset",
         asked=True,
-        fields={"limits": _LIMITS},
+        fields={"limits": _LIMITS, "record": _RECORD},
     ),
     Type(
         "EvaluatorInfo",
@@ -156,8 +161,12 @@ TYPES = (
     Type(
         "SampleResult",
         needed="evaluator sample_id verdict",
-        fields={name: Special(plain=True) for name in ("evaluator", "stop_reason")},
+        fields={
+            **{name: Special(plain=True) for name in ("evaluator", "stop_reason")},
+            "sample": Special(encode="recorded_sample_to_v1", decode="recorded_sample_from_v1"),
+        },
     ),
+    Type("TruncatedPart", needed="part bytes limit"),
     Type(
         "Evaluation",
         needed="evaluation_id state request",
@@ -172,7 +181,7 @@ TYPES = (
         "PlannedEvaluation",
         needed="evaluators dataset",
         asked=True,
-        fields={"limits": _LIMITS},
+        fields={"limits": _LIMITS, "record": _RECORD},
     ),
     Type("FewShot", needed="source count", asked=True),
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),

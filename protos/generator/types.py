@@ -78,7 +78,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
     # What defaults need is imported; annotations need the rest only where they are checked.
     body = "".join(map(_enum, enums))
     body += "".join(_class(types[name], schema.messages[name], types) for name in _ordered(written, schema))
-    at_once = {"Metrics", "Goal"}
+    at_once = {"Metrics", "Goal", "Record"}
     imports, later = [], []
     for module, found in sorted(modules.items()):
         used = sorted(name for name in found if re.search(rf"\b{name}\b", body))

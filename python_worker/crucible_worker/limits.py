@@ -51,6 +51,12 @@ class WorkerLimits:
     """How long an unused plan is kept; longer while its run has evaluations; 0 is forever."""
     retention_grace_seconds: float = 1.0 * _DAY
     """Nothing is removed because of its age before it was too old for this long, in time that workers ran."""
+    max_sample_record_bytes: int = 2 * 1024 * 1024
+    """Of what is recorded of a sample besides its result: half for what the sample is, half for prompt and turns. The
+    rest is left out, and the record says so."""
+    max_evaluation_record_bytes: int = 4 * 1024 * 1024 * 1024
+    """Of what an evaluation adds to the journal by such records, all its attempts together; samples behind it are
+    recorded without."""
     max_grading_items: int = 4096
     """Items of a grading call; more are refused."""
     max_model_items: int = 4_096

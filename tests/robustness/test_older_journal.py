@@ -1,9 +1,10 @@
 """Journals that older workers wrote: everything in them stays usable.
 
 `tests/cases/journals/version_2.sqlite3.gz` is of a worker whose journal had no tables for lived time yet,
-`version_2_lived.sqlite3.gz` of one with them, before types and conversions were generated from the protos. Both were
-made with the requests below: `completed`, `another` and a step of a plan have completed, `interrupted` was drained
-after 15 of its 24 results.
+`version_2_lived.sqlite3.gz` of one with them, before types and conversions were generated from the protos. Those with a
+commit in their name were made by the worker of that commit: `80a3895` has none of the later tables, `593254b` all but
+those of records. All were made with the requests below: `completed`, `another` and a step of a plan have completed,
+`interrupted` was drained after 15 of its 24 results.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _request(evaluation_id: str) -> EvaluateRequest:
     )
 
 
-@pytest.fixture(params=["version_2", "version_2_lived"])
+@pytest.fixture(params=["version_2", "version_2_lived", "version_2_80a3895", "version_2_593254b"])
 def state_dir(tmp_path, request):
     """A state directory with an older journal."""
     fixture = JOURNALS / f"{request.param}.sqlite3.gz"
@@ -114,9 +115,13 @@ async def test_what_was_interrupted_is_resumed(state_dir):
         }
         assert [event.kind for event in events[-2:]] == [EventKind.EVALUATION_COMPLETE, EventKind.EVALUATION_STOP]
         assert bits(ended.metrics) == bits((await worker.bridge.evaluation.get_evaluation("completed")).metrics)
+        found = await samples_of(worker.bridge, "interrupted")
+        recorded = [result for result in found if result.sample is not None]
+        assert len(recorded) == 9, "results of the release before have no records, and those of this one have them"
+        assert all(result.sample == SAMPLES[int(result.sample_id[1:])] for result in recorded)
 
 
-@pytest.mark.parametrize("state_dir", ["version_2"], indirect=True)
+@pytest.mark.parametrize("state_dir", ["version_2", "version_2_80a3895", "version_2_593254b"], indirect=True)
 def test_an_older_worker_finds_the_tables_that_it_knows(state_dir, tmp_path_factory):
     """Tables are added, and none that a worker of this version knows is changed: it may run at the same time."""
     new = prepare(tmp_path_factory.mktemp("new"))

@@ -11,6 +11,7 @@ import pytest_asyncio
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import (
     ChatMessage,
+    Conversation,
     Datum,
     EmbeddedModel,
     ImageChunk,
@@ -21,7 +22,9 @@ from crucible_bridge.types import (
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
-from crucible_worker.rendering import render_prompt, render_supervised
+from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
+from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.transcripts import Transcript
 from tests.tables import rows
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
@@ -314,6 +317,20 @@ async def test_the_chat_template_is_the_models_own(local):
     assert (await model.sample(prompt, GREEDY))[0].text == "46"
     with pytest.raises(InvalidField, match="no tools"):
         await model.tokenizer.encode_chat([ChatMessage("tool", "12")], generation_prompt=True)
+
+
+async def test_what_the_chat_template_made_is_heard(local):
+    """A sample's transcript has the template's own text as the prompt, and the model's tokens as their number."""
+    model = await load(local, LocalModel("chat"))
+    messages = [ChatMessage("user", "12+34")]
+    rendered = await model.tokenizer.render_chat(messages, generation_prompt=True)
+    tokens = await model.tokenizer.encode_chat(messages, generation_prompt=True)
+    assert (rendered.text, list(rendered.tokens)) == ("12+34=", list(tokens))
+
+    transcript = Transcript(10_000)
+    gated = GatedModel(model, CallGate(1), ear=transcript.ear())
+    await sample_answers(gated, Conversation(tuple(messages)), GREEDY)
+    assert transcript.prompt == "12+34="
 
 
 async def test_a_model_without_a_chat_template_says_so(model):

@@ -161,7 +161,12 @@ class BlockingEvaluationClient:
         return self._thread.run(self._client.start_evaluation(request, timeout=timeout, **fields))
 
     def watch_evaluation(
-        self, evaluation_id: str, after_sequence: int = 0, log_id: str | None = None, without_samples: bool = False
+        self,
+        evaluation_id: str,
+        after_sequence: int = 0,
+        log_id: str | None = None,
+        without_samples: bool = False,
+        records: bool = False,
     ) -> BlockingEventStream:
         """Its events until it ends, from after a sequence; kinds that this version does not know are skipped.
 
@@ -170,11 +175,12 @@ class BlockingEvaluationClient:
             after_sequence: 0 for its first event.
             log_id: the log that this sequence belongs to; unchecked if None.
             without_samples: leave out SAMPLE_COMPLETE.
+            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         return BlockingEventStream(
             self._thread,
             self._thread.made(
-                lambda: self._client.watch_evaluation(evaluation_id, after_sequence, log_id, without_samples)
+                lambda: self._client.watch_evaluation(evaluation_id, after_sequence, log_id, without_samples, records)
             ),
         )
 
@@ -236,6 +242,7 @@ class BlockingEvaluationClient:
         *,
         verdicts: Sequence[Verdict] = (),
         evaluator: str | None = None,
+        without_records: bool = False,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -246,6 +253,7 @@ class BlockingEvaluationClient:
             evaluation_id: which.
             verdicts: only these; all if empty.
             evaluator: only this one, by its name, or its kind where it has none.
+            without_records: leave out `sample`, `prompt` and `turns`.
             page_size: at most so many; the worker's default if 0.
             page_token: from the page before.
             timeout: seconds for the call.
@@ -255,6 +263,7 @@ class BlockingEvaluationClient:
                 evaluation_id,
                 verdicts=verdicts,
                 evaluator=evaluator,
+                without_records=without_records,
                 page_size=page_size,
                 page_token=page_token,
                 timeout=timeout,
@@ -267,6 +276,7 @@ class BlockingEvaluationClient:
         *,
         verdicts: Sequence[Verdict] = (),
         evaluator: str | None = None,
+        without_records: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
     ) -> BlockingIterator[SampleResult]:
@@ -274,7 +284,12 @@ class BlockingEvaluationClient:
         return BlockingIterator(
             self._thread,
             self._client.all_samples(
-                evaluation_id, verdicts=verdicts, evaluator=evaluator, page_size=page_size, timeout=timeout
+                evaluation_id,
+                verdicts=verdicts,
+                evaluator=evaluator,
+                without_records=without_records,
+                page_size=page_size,
+                timeout=timeout,
             ),
         )
 
@@ -878,6 +893,7 @@ class BlockingTelemetryClient:
         kinds: Sequence[EventKind] = (),
         run_id: str | None = None,
         until_now: bool = False,
+        records: bool = False,
     ) -> BlockingEventStream:
         """Every event from after a sequence, as it is committed; kinds that this version does not know are skipped.
 
@@ -889,10 +905,13 @@ class BlockingTelemetryClient:
             kinds: only these; all if empty.
             run_id: only this run.
             until_now: end at the log's end, in place of waiting for more.
+            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         return BlockingEventStream(
             self._thread,
-            self._thread.made(lambda: self._client.subscribe(after_sequence, log_id, kinds, run_id, until_now)),
+            self._thread.made(
+                lambda: self._client.subscribe(after_sequence, log_id, kinds, run_id, until_now, records)
+            ),
         )
 
 

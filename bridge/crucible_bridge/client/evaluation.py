@@ -149,6 +149,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         after_sequence: int = 0,
         log_id: str | None = None,
         without_samples: bool = False,
+        records: bool = False,
     ) -> EventStream:
         """Its events until it ends, from after a sequence; kinds that this version does not know are skipped.
 
@@ -157,6 +158,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
             after_sequence: 0 for its first event.
             log_id: the log that this sequence belongs to; unchecked if None.
             without_samples: leave out SAMPLE_COMPLETE.
+            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         request = made(
             evaluation_pb2.WatchEvaluationRequest,
@@ -166,6 +168,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
             without_samples=without_samples,
             log_id=log_id or "",
             new_kinds=True,
+            records=records,
         )
         return self._calls.events(
             self._stub.WatchEvaluation, request, after_sequence=after_sequence, log_id=log_id or ""
@@ -247,6 +250,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         *,
         verdicts: Sequence[Verdict] = (),
         evaluator: str | None = None,
+        without_records: bool = False,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -257,6 +261,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
             evaluation_id: which.
             verdicts: only these; all if empty.
             evaluator: only this one, by its name, or its kind where it has none.
+            without_records: leave out `sample`, `prompt` and `turns`.
             page_size: at most so many; the worker's default if 0.
             page_token: from the page before.
             timeout: seconds for the call.
@@ -269,6 +274,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
             evaluation_id=evaluation_id,
             verdicts=wanted,
             evaluator=evaluator,
+            without_records=without_records,
             page_size=page_size,
             page_token=page_token,
         )
@@ -290,6 +296,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         *,
         verdicts: Sequence[Verdict] = (),
         evaluator: str | None = None,
+        without_records: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[SampleResult]:
@@ -299,6 +306,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
                 evaluation_id,
                 verdicts=verdicts,
                 evaluator=evaluator,
+                without_records=without_records,
                 page_size=page_size,
                 page_token=token,
                 timeout=timeout,

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from crucible_bridge.client.given import DatasetLike, EvaluatorsLike, ModelLike
 from crucible_bridge.types.generated import Limits, SamplingParams
+from crucible_bridge.types.requests import Record
 
 __all__ = ["EvaluateFields", "FieldsButModel"]
 
@@ -35,6 +36,8 @@ class FieldsButModel(TypedDict, total=False):
     """Recorded with the evaluation: at most 64, keys and values of at most 1,000 bytes each."""
     correlation_id: str
     """Handed through to every event, at most 200 bytes."""
+    record: Record
+    """What is recorded of its samples; everything if absent. Not part of the specification."""
 
 
 class EvaluateFields(FieldsButModel, total=False):

@@ -30,6 +30,7 @@ class TelemetryClient(PlainTelemetryCalls):
         kinds: Sequence[EventKind] = (),
         run_id: str | None = None,
         until_now: bool = False,
+        records: bool = False,
     ) -> EventStream:
         """Every event from after a sequence, as it is committed; kinds that this version does not know are skipped.
 
@@ -41,6 +42,7 @@ class TelemetryClient(PlainTelemetryCalls):
             kinds: only these; all if empty.
             run_id: only this run.
             until_now: end at the log's end, in place of waiting for more.
+            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         with sendable("kinds"):
             wanted = [event_kind_to_v1(EventKind(kind)) for kind in several(kinds, "kinds")]
@@ -53,5 +55,6 @@ class TelemetryClient(PlainTelemetryCalls):
             log_id=log_id or "",
             until_now=until_now,
             new_kinds=True,
+            records=records,
         )
         return self._calls.events(self._stub.Subscribe, request, after_sequence=after_sequence, log_id=log_id or "")

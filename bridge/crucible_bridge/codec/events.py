@@ -7,16 +7,22 @@ without a Python object per event.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import DecodeError
 
 from crucible_bridge.codec.fields import EnumPair, child, unicode_text
-from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
-from crucible_bridge.errors import InternalError
+from crucible_bridge.codec.results import (
+    problem_from_v1,
+    problem_to_v1,
+    sample_result_from_v1,
+    sample_result_to_v1,
+)
+from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
-from crucible_bridge.v1 import events_pb2
+from crucible_bridge.types import SampleResult
+from crucible_bridge.v1 import evaluation_pb2, events_pb2
 
 __all__ = [
     "EventBatch",
@@ -30,6 +36,7 @@ __all__ = [
     "events_from_records",
     "is_unknown",
     "page_to_v1",
+    "with_sample_result",
 ]
 
 _KIND = EnumPair(EventKind, events_pb2.EventKind, "EVENT_KIND_")
@@ -65,6 +72,7 @@ def event_to_v1(event: Event) -> events_pb2.Event:
         metadata={unicode_text(key): unicode_text(value) for key, value in event.metadata.items()},
         problem=problem_to_v1(event.problem),
         correlation_id=event.correlation_id,
+        position=event.position,
     )
 
 
@@ -91,7 +99,42 @@ def event_from_v1(message: events_pb2.Event, field: str = "") -> Event:
         metadata={key: metadata[key] for key in metadata},
         problem=problem_from_v1(message.problem) if message.HasField("problem") else None,
         correlation_id=message.correlation_id,
+        position=message.position,
+        sample_result=_sample_result(message.sample_result) if message.sample_result else None,
     )
+
+
+def _sample_result(encoded: bytes) -> SampleResult:
+    try:
+        return sample_result_from_v1(evaluation_pb2.SampleResult.FromString(encoded), "event.sample_result")
+    except DecodeError as error:
+        raise InvalidField("event.sample_result", "is no SampleResult") from error
+
+
+def with_sample_result(record: bytes, find: Callable[[str, int, str, int, int], SampleResult | None]) -> bytes:
+    """What the journal keeps of an event, with what became of its sample where it tells of one.
+
+    Args:
+        record: of the event.
+        find: the result of an evaluation's sample, by the sample's position, the evaluator's label, the repeat, and
+            which run of the sample it has to be of.
+
+    Raises:
+        InternalError: the record is damaged.
+    """
+    try:
+        event = events_pb2.Event.FromString(record)
+    except DecodeError as error:
+        raise InternalError("an event of the journal is damaged", reason=Reason.JOURNAL_DAMAGED) from error
+    if event.kind != events_pb2.EVENT_KIND_SAMPLE_COMPLETE:
+        return record
+    repeat, attempt = int(event.metadata["repeat"]), int(event.metadata["attempt"])
+    result = find(event.evaluation_id, event.position, event.evaluator, repeat, attempt)
+    # Events of earlier releases tell no position, and then that of another sample is found.
+    if result is None or result.sample_id != event.metadata["sample_id"]:
+        return record
+    event.sample_result = sample_result_to_v1(result).SerializeToString()
+    return event.SerializeToString()
 
 
 def is_unknown(message: events_pb2.Event) -> bool:

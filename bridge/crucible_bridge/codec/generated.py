@@ -36,12 +36,27 @@ from crucible_bridge.codec.grade_items import (
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.outcomes import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
-from crucible_bridge.codec.requests import evaluator_spec_from_v1, evaluator_spec_to_v1, schema_from_v1, schema_to_v1
+from crucible_bridge.codec.requests import (
+    evaluator_spec_from_v1,
+    evaluator_spec_to_v1,
+    record_from_v1,
+    record_to_v1,
+    schema_from_v1,
+    schema_to_v1,
+)
 from crucible_bridge.codec.sequences import (
     floats_from_v1,
     floats_to_v1,
     sampled_sequence_from_v1,
     sampled_sequence_to_v1,
+)
+from crucible_bridge.codec.transcripts import (
+    recorded_sample_from_v1,
+    recorded_sample_to_v1,
+    sample_prompt_from_v1,
+    sample_prompt_to_v1,
+    turn_from_v1,
+    turn_to_v1,
 )
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -105,6 +120,7 @@ from crucible_bridge.types import (
     Trajectory,
     TrajectoryGroup,
     Transition,
+    TruncatedPart,
     Usage,
     WorkerInfo,
     bounds,
@@ -232,6 +248,8 @@ __all__ = [
     "trajectory_to_v1",
     "transition_from_v1",
     "transition_to_v1",
+    "truncated_part_from_v1",
+    "truncated_part_to_v1",
     "usage_from_v1",
     "usage_to_v1",
     "worker_info_from_v1",
@@ -418,6 +436,7 @@ def evaluate_request_to_v1(value: EvaluateRequest, field: str = "") -> evaluatio
         metric_prefix=value.metric_prefix,
         labels=value.labels,
         correlation_id=value.correlation_id,
+        record=record_to_v1(value.record),
     )
 
 
@@ -460,6 +479,7 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
         metric_prefix=message.metric_prefix,
         labels=dict(message.labels),
         correlation_id=message.correlation_id,
+        record=record_from_v1(message.record, child(field, "record")),
     )
 
 
@@ -545,7 +565,11 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         problem=None if value.problem is None else problem_to_v1(value.problem),
         measurements={unicode_text(key): item for key, item in value.measurements.items()},
         group=None if value.group is None else trajectory_group_to_v1(value.group),
+        sample=None if value.sample is None else recorded_sample_to_v1(value.sample),
+        prompt=None if value.prompt is None else sample_prompt_to_v1(value.prompt),
+        turns=[turn_to_v1(item) for item in value.turns],
         usage=None if value.usage is None else usage_to_v1(value.usage),
+        truncated=[truncated_part_to_v1(item) for item in value.truncated],
     )
 
 
@@ -574,7 +598,29 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         measurements=finite_map(message.measurements, child(field, "measurements")),
         group=trajectory_group_from_v1(message.group, child(field, "group")) if message.HasField("group") else None,
+        sample=recorded_sample_from_v1(message.sample, child(field, "sample")) if message.HasField("sample") else None,
+        prompt=sample_prompt_from_v1(message.prompt, child(field, "prompt")) if message.HasField("prompt") else None,
+        turns=each_decoded(turn_from_v1, message.turns, child(field, "turns")),
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
+        truncated=each_decoded(truncated_part_from_v1, message.truncated, child(field, "truncated")),
+    )
+
+
+def truncated_part_to_v1(value: TruncatedPart) -> evaluation_pb2.TruncatedPart:
+    """Encode: A part of a sample's record that is not there whole."""
+    return evaluation_pb2.TruncatedPart(
+        part=unicode_text(value.part),
+        bytes=value.bytes,
+        limit=unicode_text(value.limit),
+    )
+
+
+def truncated_part_from_v1(message: evaluation_pb2.TruncatedPart, field: str = "") -> TruncatedPart:
+    """Decode: A part of a sample's record that is not there whole."""
+    return TruncatedPart(
+        part=message.part,
+        bytes=message.bytes,
+        limit=message.limit,
     )
 
 
@@ -647,6 +693,7 @@ def planned_evaluation_to_v1(value: PlannedEvaluation, field: str = "") -> evalu
         limits=None if value.limits == Limits() else encoded(limits_to_v1, value.limits, child(field, "limits")),
         metric_prefix=value.metric_prefix,
         labels=value.labels,
+        record=record_to_v1(value.record),
     )
 
 
@@ -678,6 +725,7 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
         limits=limits_from_v1(message.limits, child(field, "limits")),
         metric_prefix=message.metric_prefix,
         labels=dict(message.labels),
+        record=record_from_v1(message.record, child(field, "record")),
     )
 
 

@@ -6,13 +6,22 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.codec.fields import at_most_bytes, child, made, sendable
+from crucible_bridge.codec.fields import EnumPair, at_most_bytes, child, made, sendable
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import EvaluatorSpec, bounds
+from crucible_bridge.types import EvaluatorSpec, Record, bounds
 from crucible_bridge.v1 import evaluation_pb2
 
-__all__ = ["evaluator_spec_from_v1", "evaluator_spec_to_v1", "schema_from_v1", "schema_to_v1"]
+__all__ = [
+    "evaluator_spec_from_v1",
+    "evaluator_spec_to_v1",
+    "record_from_v1",
+    "record_to_v1",
+    "schema_from_v1",
+    "schema_to_v1",
+]
+
+_RECORD = EnumPair(Record, evaluation_pb2.Record, "RECORD_")
 
 
 def evaluator_spec_to_v1(spec: EvaluatorSpec, field: str = "evaluator") -> evaluation_pb2.EvaluatorSpec:
@@ -39,6 +48,25 @@ def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) ->
     return EvaluatorSpec(
         kind=message.kind, name=name, options=options_from_v1(message.options, child(field, "options"))
     )
+
+
+def record_to_v1(record: Record) -> Any:
+    """Encode what is recorded; everything is what holds where nothing is said.
+
+    Raises:
+        InvalidField: it is none of the values.
+    """
+    number = _RECORD.sent(record, "record")
+    return 0 if number in (None, evaluation_pb2.RECORD_FULL) else number
+
+
+def record_from_v1(number: int, field: str) -> Record:
+    """Decode what is recorded: everything where nothing is said.
+
+    Raises:
+        InvalidField: it is a number that this version does not know.
+    """
+    return _RECORD.from_v1(number, field) if number else Record.FULL
 
 
 def schema_to_v1(schema: Mapping[str, Any]) -> str:

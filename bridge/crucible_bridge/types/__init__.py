@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     rows,
     rubric,
     trajectories,
+    transcripts,
     worker,
 )
 from crucible_bridge.types.bounds import (
@@ -42,6 +43,7 @@ from crucible_bridge.types.rollouts import *
 from crucible_bridge.types.rows import *
 from crucible_bridge.types.rubric import *
 from crucible_bridge.types.trajectories import *
+from crucible_bridge.types.transcripts import *
 from crucible_bridge.types.worker import *
 
 __all__ = ["MAX_COMPARED_EVALUATIONS"]
@@ -62,4 +64,5 @@ __all__ += rollouts.__all__
 __all__ += rows.__all__
 __all__ += rubric.__all__
 __all__ += trajectories.__all__
+__all__ += transcripts.__all__
 __all__ += worker.__all__

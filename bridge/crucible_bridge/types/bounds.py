@@ -101,6 +101,8 @@ __all__ = [
     "TRANSITION_ACTION_TOKENS_LEAST",
     "TRANSITION_CACHED_OBSERVATION_TOKENS_LEAST",
     "TRANSITION_OBSERVATION_TOKENS_LEAST",
+    "TURN_ROLLOUT_LEAST",
+    "TURN_TOKENS_LEAST",
 ]
 
 EVALUATOR_SPEC_KIND_MAX_BYTES = 200
@@ -163,6 +165,10 @@ TRANSITION_ACTION_TOKENS_LEAST = 0
 """Smallest value of `Transition.action_tokens`."""
 TRANSITION_CACHED_OBSERVATION_TOKENS_LEAST = 0
 """Smallest value of `Transition.cached_observation_tokens`."""
+TURN_TOKENS_LEAST = 0
+"""Smallest value of `Turn.tokens`."""
+TURN_ROLLOUT_LEAST = 0
+"""Smallest value of `Turn.rollout`."""
 LIST_EVALUATIONS_REQUEST_PAGE_SIZE_LEAST = 0
 """Smallest value of `ListEvaluationsRequest.page_size`."""
 LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST = 1_000

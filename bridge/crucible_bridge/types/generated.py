@@ -6,19 +6,20 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from crucible_bridge.types.requests import Goal
+from crucible_bridge.types.requests import Goal, Record
 from crucible_bridge.types.results import Metrics
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from crucible_bridge.types.data import Conversation, Dataset
+    from crucible_bridge.types.data import Conversation, Dataset, Sample
     from crucible_bridge.types.grading import GradeItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
     from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec
     from crucible_bridge.types.results import EvaluationState, Verdict
     from crucible_bridge.types.rollouts import TrajectoryGroup
     from crucible_bridge.types.rubric import RubricCriterion, RubricItem
+    from crucible_bridge.types.transcripts import SamplePrompt, Turn
 
 __all__ = [
     "BackendInfo",
@@ -80,6 +81,7 @@ __all__ = [
     "SeriesPoint",
     "ServerEngine",
     "StdioTest",
+    "TruncatedPart",
     "Usage",
     "WorkerInfo",
 ]
@@ -265,8 +267,32 @@ class SampleResult:
     """Further finite numbers of the sample, by the evaluator's own keys."""
     group: TrajectoryGroup | None = None
     """Its rollouts, where the evaluator keeps them."""
+    sample: Sample | None = None
+    """The sample as it was evaluated: input, targets, choices and metadata. This field and the next three are
+    recorded by RECORD_FULL; results of releases before have none.
+    """
+    prompt: SamplePrompt | None = None
+    """What the model got first; None where it was not called."""
+    turns: tuple[Turn, ...] = ()
+    """The transcript, in order, of samples with more than one answer, with rewards, or with further models:
+    rollouts, environments, judges. One question and its answer are `prompt` and `output`.
+    """
     usage: Usage | None = None
     """What it took and gave in its last run. Absent where no model was queried, or where an earlier release ran it."""
+    truncated: tuple[TruncatedPart, ...] = ()
+    """What of sample, prompt and turns is not there whole; empty where everything is."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedPart:
+    """A part of a sample's record that is not there whole."""
+
+    part: str
+    """Which: "sample.input", "sample.metadata", "prompt", "turns", ..."""
+    bytes: int
+    """Bytes of it that were left out."""
+    limit: str
+    """The limit that it exceeded: "max_sample_record_bytes" or "max_evaluation_record_bytes"."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1090,8 +1116,8 @@ class EvaluateRequest:
     Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
     The same evaluation_id and specification is the same evaluation: one that has ended is returned as it is, one that
     is at work is joined, one that is interrupted goes on. The same id with another specification is ALREADY_EXISTS,
-    with both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits are
-    those of the request that goes on.
+    with both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and
+    record, are those of the request that goes on.
     """
 
     evaluation_id: str = ""
@@ -1116,6 +1142,8 @@ class EvaluateRequest:
     """Recorded with the evaluation: at most 64, keys and values of at most 1,000 bytes each."""
     correlation_id: str = ""
     """Handed through to every event, at most 200 bytes."""
+    record: Record = Record.FULL
+    """What is recorded of its samples; everything if absent. Not part of the specification."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1134,6 +1162,8 @@ class PlannedEvaluation:
     """Put before every key, at most 200 bytes: "test/"."""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Recorded with each evaluation: at most 64, keys and values of at most 1,000 bytes each."""
+    record: Record = Record.FULL
+    """What is recorded of samples; everything if absent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["EvaluatorKind", "EvaluatorSpec", "Goal", "ReportFormat"]
+__all__ = ["EvaluatorKind", "EvaluatorSpec", "Goal", "Record", "ReportFormat"]
 
 
 class EvaluatorKind(enum.StrEnum):
@@ -22,6 +22,17 @@ class Goal(enum.StrEnum):
 
     HIGHER = "higher"
     LOWER = "lower"
+
+
+class Record(enum.StrEnum):
+    """What is recorded of samples."""
+
+    FULL = "full"
+    """Results with outputs, what each sample is, its prompt and its turns."""
+    OUTPUTS = "outputs"
+    """Results with outputs."""
+    NONE = "none"
+    """Results alone: verdict, score, measurements and problem."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,13 @@ class FileFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE_FORMAT_CSV: _ClassVar[FileFormat]
     FILE_FORMAT_PARQUET: _ClassVar[FileFormat]
 
+class Record(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RECORD_UNSPECIFIED: _ClassVar[Record]
+    RECORD_FULL: _ClassVar[Record]
+    RECORD_OUTPUTS: _ClassVar[Record]
+    RECORD_NONE: _ClassVar[Record]
+
 class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REPORT_FORMAT_UNSPECIFIED: _ClassVar[ReportFormat]
@@ -59,6 +66,10 @@ FILE_FORMAT_UNSPECIFIED: FileFormat
 FILE_FORMAT_JSONL: FileFormat
 FILE_FORMAT_CSV: FileFormat
 FILE_FORMAT_PARQUET: FileFormat
+RECORD_UNSPECIFIED: Record
+RECORD_FULL: Record
+RECORD_OUTPUTS: Record
+RECORD_NONE: Record
 REPORT_FORMAT_UNSPECIFIED: ReportFormat
 REPORT_FORMAT_MARKDOWN: ReportFormat
 REPORT_FORMAT_JSON: ReportFormat
@@ -217,7 +228,7 @@ class Limits(_message.Message):
     def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
-    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id")
+    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +247,7 @@ class EvaluateRequest(_message.Message):
     METRIC_PREFIX_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     run_id: str
     step: int
@@ -247,7 +259,8 @@ class EvaluateRequest(_message.Message):
     metric_prefix: str
     labels: _containers.ScalarMap[str, str]
     correlation_id: str
-    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+    record: Record
+    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
 
 class ReadDatasetRequest(_message.Message):
     __slots__ = ("dataset", "offset", "limit")
@@ -414,8 +427,48 @@ class TrajectoryGroup(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class SamplePrompt(_message.Message):
+    __slots__ = ("text", "conversation", "token_count")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    conversation: _types_pb2.Conversation
+    token_count: int
+    def __init__(self, text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., token_count: _Optional[int] = ...) -> None: ...
+
+class Turn(_message.Message):
+    __slots__ = ("role", "text", "reward", "tokens", "rollout", "model", "token_ids", "logprobs")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    text: str
+    reward: float
+    tokens: int
+    rollout: int
+    model: str
+    token_ids: _types_pb2.Tensor
+    logprobs: _types_pb2.Tensor
+    def __init__(self, role: _Optional[str] = ..., text: _Optional[str] = ..., reward: _Optional[float] = ..., tokens: _Optional[int] = ..., rollout: _Optional[int] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
+
+class TruncatedPart(_message.Message):
+    __slots__ = ("part", "bytes", "limit")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    bytes: int
+    limit: str
+    def __init__(self, part: _Optional[str] = ..., bytes: _Optional[int] = ..., limit: _Optional[str] = ...) -> None: ...
+
 class SampleResult(_message.Message):
-    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "usage")
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "usage", "truncated")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -438,7 +491,11 @@ class SampleResult(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     MEASUREMENTS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     evaluator: str
     sample_id: str
     repeat: int
@@ -454,8 +511,12 @@ class SampleResult(_message.Message):
     problem: _types_pb2.Problem
     measurements: _containers.ScalarMap[str, float]
     group: TrajectoryGroup
+    sample: Sample
+    prompt: SamplePrompt
+    turns: _containers.RepeatedCompositeFieldContainer[Turn]
     usage: _types_pb2.Usage
-    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+    truncated: _containers.RepeatedCompositeFieldContainer[TruncatedPart]
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ...) -> None: ...
 
 class ListEvaluatorsRequest(_message.Message):
     __slots__ = ()
@@ -513,18 +574,20 @@ class StartEvaluationResponse(_message.Message):
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: bool = ...) -> None: ...
 
 class WatchEvaluationRequest(_message.Message):
-    __slots__ = ("evaluation_id", "after_sequence", "without_samples", "log_id", "new_kinds")
+    __slots__ = ("evaluation_id", "after_sequence", "without_samples", "log_id", "new_kinds", "records")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     NEW_KINDS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     after_sequence: int
     without_samples: bool
     log_id: str
     new_kinds: bool
-    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: bool = ..., log_id: _Optional[str] = ..., new_kinds: bool = ...) -> None: ...
+    records: bool
+    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: bool = ..., log_id: _Optional[str] = ..., new_kinds: bool = ..., records: bool = ...) -> None: ...
 
 class GetEvaluationRequest(_message.Message):
     __slots__ = ("evaluation_id",)
@@ -563,18 +626,20 @@ class ListEvaluationsResponse(_message.Message):
     def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetSamplesRequest(_message.Message):
-    __slots__ = ("evaluation_id", "verdicts", "evaluator", "page_size", "page_token")
+    __slots__ = ("evaluation_id", "verdicts", "evaluator", "page_size", "page_token", "without_records")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_RECORDS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     verdicts: _containers.RepeatedScalarFieldContainer[_types_pb2.Verdict]
     evaluator: str
     page_size: int
     page_token: str
-    def __init__(self, evaluation_id: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., evaluator: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    without_records: bool
+    def __init__(self, evaluation_id: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., evaluator: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., without_records: bool = ...) -> None: ...
 
 class GetSamplesResponse(_message.Message):
     __slots__ = ("samples", "next_page_token")
@@ -695,7 +760,7 @@ class OrchestratorEnded(_message.Message):
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., ignored_answers: _Optional[int] = ...) -> None: ...
 
 class PlannedEvaluation(_message.Message):
-    __slots__ = ("evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels")
+    __slots__ = ("evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "record")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -709,13 +774,15 @@ class PlannedEvaluation(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     METRIC_PREFIX_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
     evaluators: _containers.RepeatedCompositeFieldContainer[EvaluatorSpec]
     dataset: Dataset
     sampling: _types_pb2.SamplingParams
     limits: Limits
     metric_prefix: str
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    record: Record
+    def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
 
 class EvaluationPlan(_message.Message):
     __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id")

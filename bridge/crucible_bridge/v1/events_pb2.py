@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from crucible_bridge.v1 import types_pb2 as crucible__bridge_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/events.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"\xf1\x03\n\x05\x45vent\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.crucible_bridge.v1.EventKind\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x14\n\x0cunix_time_ns\x18\x03 \x01(\x03\x12\x13\n\x0b\x64uration_ns\x18\x04 \x01(\x03\x12\x15\n\revaluation_id\x18\x05 \x01(\t\x12\x0e\n\x06run_id\x18\x06 \x01(\t\x12\x11\n\x04step\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tevaluator\x18\x08 \x01(\t\x12\x41\n\x0cmeasurements\x18\t \x03(\x0b\x32+.crucible_bridge.v1.Event.MeasurementsEntry\x12\x39\n\x08metadata\x18\n \x03(\x0b\x32\'.crucible_bridge.v1.Event.MetadataEntry\x12,\n\x07problem\x18\x0b \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\x12\x16\n\x0e\x63orrelation_id\x18\x0c \x01(\t\x1a\x33\n\x11MeasurementsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_step\"a\n\nEventBatch\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.crucible_bridge.v1.Event\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\x18\n\x10through_sequence\x18\x03 \x01(\x04\"\xae\x01\n\x10SubscribeRequest\x12\x16\n\x0e\x61\x66ter_sequence\x18\x01 \x01(\x04\x12,\n\x05kinds\x18\x02 \x03(\x0e\x32\x1d.crucible_bridge.v1.EventKind\x12\x13\n\x06run_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06log_id\x18\x05 \x01(\t\x12\x11\n\tuntil_now\x18\x04 \x01(\x08\x12\x11\n\tnew_kinds\x18\x06 \x01(\x08\x42\t\n\x07_run_id*\xe5\x03\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45VENT_KIND_EVALUATION_START\x10\x01\x12\"\n\x1e\x45VENT_KIND_EVALUATION_PROGRESS\x10\x02\x12\x1e\n\x1a\x45VENT_KIND_SAMPLE_COMPLETE\x10\x03\x12!\n\x1d\x45VENT_KIND_EVALUATOR_COMPLETE\x10\x04\x12\"\n\x1e\x45VENT_KIND_EVALUATION_COMPLETE\x10\x05\x12\x1e\n\x1a\x45VENT_KIND_EVALUATION_STOP\x10\x06\x12#\n\x1f\x45VENT_KIND_EVALUATION_EXCEPTION\x10\x07\x12\x1f\n\x1b\x45VENT_KIND_METRICS_COMPUTED\x10\x08\x12\x1f\n\x1b\x45VENT_KIND_GRADING_COMPLETE\x10\t\x12#\n\x1f\x45VENT_KIND_EVALUATION_INTERRUPT\x10\n\x12 \n\x1c\x45VENT_KIND_EVALUATION_RESUME\x10\x0b\x12\"\n\x1e\x45VENT_KIND_EVALUATOR_EXCEPTION\x10\x0c\x12\x1e\n\x1a\x45VENT_KIND_EVALUATOR_START\x10\r2l\n\x10TelemetryService\x12X\n\tSubscribe\x12$.crucible_bridge.v1.SubscribeRequest\x1a\x1e.crucible_bridge.v1.EventBatch\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/events.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"\x9a\x04\n\x05\x45vent\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.crucible_bridge.v1.EventKind\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x14\n\x0cunix_time_ns\x18\x03 \x01(\x03\x12\x13\n\x0b\x64uration_ns\x18\x04 \x01(\x03\x12\x15\n\revaluation_id\x18\x05 \x01(\t\x12\x0e\n\x06run_id\x18\x06 \x01(\t\x12\x11\n\x04step\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tevaluator\x18\x08 \x01(\t\x12\x41\n\x0cmeasurements\x18\t \x03(\x0b\x32+.crucible_bridge.v1.Event.MeasurementsEntry\x12\x39\n\x08metadata\x18\n \x03(\x0b\x32\'.crucible_bridge.v1.Event.MetadataEntry\x12,\n\x07problem\x18\x0b \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\x12\x16\n\x0e\x63orrelation_id\x18\x0c \x01(\t\x12\x10\n\x08position\x18\r \x01(\x03\x12\x15\n\rsample_result\x18\x0e \x01(\x0c\x1a\x33\n\x11MeasurementsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_step\"a\n\nEventBatch\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.crucible_bridge.v1.Event\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\x18\n\x10through_sequence\x18\x03 \x01(\x04\"\xbf\x01\n\x10SubscribeRequest\x12\x16\n\x0e\x61\x66ter_sequence\x18\x01 \x01(\x04\x12,\n\x05kinds\x18\x02 \x03(\x0e\x32\x1d.crucible_bridge.v1.EventKind\x12\x13\n\x06run_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06log_id\x18\x05 \x01(\t\x12\x11\n\tuntil_now\x18\x04 \x01(\x08\x12\x11\n\tnew_kinds\x18\x06 \x01(\x08\x12\x0f\n\x07records\x18\x07 \x01(\x08\x42\t\n\x07_run_id*\xe5\x03\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45VENT_KIND_EVALUATION_START\x10\x01\x12\"\n\x1e\x45VENT_KIND_EVALUATION_PROGRESS\x10\x02\x12\x1e\n\x1a\x45VENT_KIND_SAMPLE_COMPLETE\x10\x03\x12!\n\x1d\x45VENT_KIND_EVALUATOR_COMPLETE\x10\x04\x12\"\n\x1e\x45VENT_KIND_EVALUATION_COMPLETE\x10\x05\x12\x1e\n\x1a\x45VENT_KIND_EVALUATION_STOP\x10\x06\x12#\n\x1f\x45VENT_KIND_EVALUATION_EXCEPTION\x10\x07\x12\x1f\n\x1b\x45VENT_KIND_METRICS_COMPUTED\x10\x08\x12\x1f\n\x1b\x45VENT_KIND_GRADING_COMPLETE\x10\t\x12#\n\x1f\x45VENT_KIND_EVALUATION_INTERRUPT\x10\n\x12 \n\x1c\x45VENT_KIND_EVALUATION_RESUME\x10\x0b\x12\"\n\x1e\x45VENT_KIND_EVALUATOR_EXCEPTION\x10\x0c\x12\x1e\n\x1a\x45VENT_KIND_EVALUATOR_START\x10\r2l\n\x10TelemetryService\x12X\n\tSubscribe\x12$.crucible_bridge.v1.SubscribeRequest\x1a\x1e.crucible_bridge.v1.EventBatch\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,18 +38,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENT_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_TELEMETRYSERVICE'].methods_by_name['Subscribe']._loaded_options = None
   _globals['_TELEMETRYSERVICE'].methods_by_name['Subscribe']._serialized_options = b'\220\002\001'
-  _globals['_EVENTKIND']._serialized_start=864
-  _globals['_EVENTKIND']._serialized_end=1349
+  _globals['_EVENTKIND']._serialized_start=922
+  _globals['_EVENTKIND']._serialized_end=1407
   _globals['_EVENT']._serialized_start=88
-  _globals['_EVENT']._serialized_end=585
-  _globals['_EVENT_MEASUREMENTSENTRY']._serialized_start=476
-  _globals['_EVENT_MEASUREMENTSENTRY']._serialized_end=527
-  _globals['_EVENT_METADATAENTRY']._serialized_start=529
-  _globals['_EVENT_METADATAENTRY']._serialized_end=576
-  _globals['_EVENTBATCH']._serialized_start=587
-  _globals['_EVENTBATCH']._serialized_end=684
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=687
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=861
-  _globals['_TELEMETRYSERVICE']._serialized_start=1351
-  _globals['_TELEMETRYSERVICE']._serialized_end=1459
+  _globals['_EVENT']._serialized_end=626
+  _globals['_EVENT_MEASUREMENTSENTRY']._serialized_start=517
+  _globals['_EVENT_MEASUREMENTSENTRY']._serialized_end=568
+  _globals['_EVENT_METADATAENTRY']._serialized_start=570
+  _globals['_EVENT_METADATAENTRY']._serialized_end=617
+  _globals['_EVENTBATCH']._serialized_start=628
+  _globals['_EVENTBATCH']._serialized_end=725
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=728
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=919
+  _globals['_TELEMETRYSERVICE']._serialized_start=1409
+  _globals['_TELEMETRYSERVICE']._serialized_end=1517
 # @@protoc_insertion_point(module_scope)

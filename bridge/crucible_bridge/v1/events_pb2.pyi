@@ -40,7 +40,7 @@ EVENT_KIND_EVALUATOR_EXCEPTION: EventKind
 EVENT_KIND_EVALUATOR_START: EventKind
 
 class Event(_message.Message):
-    __slots__ = ("kind", "sequence", "unix_time_ns", "duration_ns", "evaluation_id", "run_id", "step", "evaluator", "measurements", "metadata", "problem", "correlation_id")
+    __slots__ = ("kind", "sequence", "unix_time_ns", "duration_ns", "evaluation_id", "run_id", "step", "evaluator", "measurements", "metadata", "problem", "correlation_id", "position", "sample_result")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,8 @@ class Event(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RESULT_FIELD_NUMBER: _ClassVar[int]
     kind: EventKind
     sequence: int
     unix_time_ns: int
@@ -79,7 +81,9 @@ class Event(_message.Message):
     metadata: _containers.ScalarMap[str, str]
     problem: _types_pb2.Problem
     correlation_id: str
-    def __init__(self, kind: _Optional[_Union[EventKind, str]] = ..., sequence: _Optional[int] = ..., unix_time_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., evaluator: _Optional[str] = ..., measurements: _Optional[_Mapping[str, float]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+    position: int
+    sample_result: bytes
+    def __init__(self, kind: _Optional[_Union[EventKind, str]] = ..., sequence: _Optional[int] = ..., unix_time_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., evaluator: _Optional[str] = ..., measurements: _Optional[_Mapping[str, float]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., correlation_id: _Optional[str] = ..., position: _Optional[int] = ..., sample_result: _Optional[bytes] = ...) -> None: ...
 
 class EventBatch(_message.Message):
     __slots__ = ("events", "log_id", "through_sequence")
@@ -92,17 +96,19 @@ class EventBatch(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., log_id: _Optional[str] = ..., through_sequence: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("after_sequence", "kinds", "run_id", "log_id", "until_now", "new_kinds")
+    __slots__ = ("after_sequence", "kinds", "run_id", "log_id", "until_now", "new_kinds", "records")
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     UNTIL_NOW_FIELD_NUMBER: _ClassVar[int]
     NEW_KINDS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     after_sequence: int
     kinds: _containers.RepeatedScalarFieldContainer[EventKind]
     run_id: str
     log_id: str
     until_now: bool
     new_kinds: bool
-    def __init__(self, after_sequence: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., run_id: _Optional[str] = ..., log_id: _Optional[str] = ..., until_now: bool = ..., new_kinds: bool = ...) -> None: ...
+    records: bool
+    def __init__(self, after_sequence: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., run_id: _Optional[str] = ..., log_id: _Optional[str] = ..., until_now: bool = ..., new_kinds: bool = ..., records: bool = ...) -> None: ...

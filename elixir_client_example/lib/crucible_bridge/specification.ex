@@ -11,6 +11,7 @@ defmodule CrucibleBridge.Specification do
       `:stop`
     * `:limits` - likewise: `:concurrency`, `:deadline_ms`, `:stall_timeout_ms`, `:sample_timeout_ms`,
       `:max_unscored_share`, `:max_unscored`
+    * `:record` - `:full`, `:outputs` or `:none`: what is recorded of samples
     * `:evaluation_id`, `:run_id`, `:step`, `:metric_prefix`, `:labels`, `:correlation_id`
 
   What each means stands at `CrucibleBridge.V1.EvaluateRequest`.
@@ -21,7 +22,7 @@ defmodule CrucibleBridge.Specification do
   alias CrucibleBridge.Wire.Message
 
   @of_dataset ~w(dataset limit shuffle_seed skip_malformed where)a ++ Dataset.options()
-  @planned ~w(evaluators sampling limits metric_prefix labels)a ++ @of_dataset
+  @planned ~w(evaluators sampling limits metric_prefix labels record)a ++ @of_dataset
   @of_run ~w(model evaluation_id run_id step correlation_id)a
   @known @planned ++ @of_run ++ ModelRef.options()
 

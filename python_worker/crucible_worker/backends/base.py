@@ -46,6 +46,7 @@ __all__ = [
     "SamplingClient",
     "ShowingTokenizer",
     "TargetClient",
+    "TemplateTokenizer",
     "TextSamplingClient",
     "Tokenizer",
     "TrainingClient",
@@ -81,6 +82,8 @@ class Rendered:
     """What each token counts, where it is what a model is measured on; None where it is a prompt."""
     stop: Sequence[str] = ()
     """Texts that end an answer to it."""
+    text: str | None = None
+    """What the tokens were made of, with the marks of its template; None where that is not known."""
 
 
 class SamplingClient(Protocol):
@@ -240,6 +243,15 @@ class Tokenizer(Protocol):
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         """Token ids of a conversation by the model's own chat template."""
+        ...
+
+
+@runtime_checkable
+class TemplateTokenizer(Protocol):
+    """A tokenizer that also tells which text the chat template made."""
+
+    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+        """A conversation as `encode_chat` has it, with its text."""
         ...
 
 

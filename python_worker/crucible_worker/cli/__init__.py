@@ -1,4 +1,4 @@
-"""The command line: serve | demo | evaluate | prompt | suites | grade | doctor | health.
+"""The command line: serve | demo | evaluate | samples | prompt | suites | grade | doctor | health.
 
 Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
 """
@@ -18,6 +18,7 @@ from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
+from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
 
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (_serve, _demo, _evaluate, _prompt, _suites, _grade, _doctor, _health):
+for _command in (_serve, _demo, _evaluate, _samples, _prompt, _suites, _grade, _doctor, _health):
     app.command(cls=_OnceCommand)(_command)
 
 

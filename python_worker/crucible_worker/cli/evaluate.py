@@ -86,6 +86,14 @@ _Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop stri
 _MaxUnscored = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="Fail an evaluator that leaves more samples unscored.")
 ]
+_Record = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="WHAT",
+        help="What is recorded of each sample: full, outputs or none. [default: full, or what the suite says]",
+    ),
+]
 _Id = Annotated[
     str | None,
     typer.Option(
@@ -122,6 +130,7 @@ def evaluate(
     seed: _Seed = None,
     stop: _Stop = None,
     max_unscored: _MaxUnscored = None,
+    record: _Record = None,
     evaluation_id: _Id = None,
     config: Config = None,
     state_dir: _State = None,
@@ -178,6 +187,7 @@ def evaluate(
         seed=seed,
         stop=stop or (),
         max_unscored=max_unscored,
+        record=record,
         evaluation_id=evaluation_id,
         kept=state_dir is not None,
     )

@@ -23,6 +23,7 @@ from crucible_bridge.types import (
     Limits,
     ModelRef,
     Prompt,
+    Record,
     SamplingParams,
     parse_model,
 )
@@ -73,6 +74,7 @@ class Typed:
     seed: int | None = None
     stop: Sequence[str] = ()
     max_unscored: int | None = None
+    record: str | None = None
     evaluation_id: str | None = None
     kept: bool = False
     """Whether a state directory is given: otherwise an id is of no use."""
@@ -205,6 +207,7 @@ def _asked(typed: Typed, model: str) -> Asked:
             dataset=_samples(typed),
             sampling=None if typed.tasks and not _says_how_to_sample(typed) else sampling,
             limits=Limits(max_unscored=typed.max_unscored, concurrency=typed.concurrency),
+            record=_record(typed, Record.FULL),
         ),
         model=model,
         label=model,
@@ -338,6 +341,7 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
         else dataclasses.replace(planned.limits, concurrency=typed.concurrency),
         metric_prefix=planned.metric_prefix,
         labels=planned.labels,
+        record=_record(typed, planned.record),
     )
     label = member.name if len(typed.models) == 1 else f"{model} {member.name}"
     return Asked(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
@@ -351,6 +355,16 @@ def _id(typed: Typed, model: str, member: str = "") -> str:
     if len(evaluation_id.encode()) > MAX_ID_BYTES:
         raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
     return evaluation_id
+
+
+def _record(typed: Typed, otherwise: Record) -> Record:
+    if typed.record is None:
+        return otherwise
+    try:
+        return Record(typed.record)
+    except ValueError:
+        known = ", ".join(record.value for record in Record)
+        raise InvalidField("--record", f"is {typed.record[:60]!r}, must be one of {known}") from None
 
 
 def _suite(named: str) -> Suite:

@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
     TrajectoryGroup,
+    Turn,
     Verdict,
 )
 from crucible_worker.backends.base import Model
@@ -74,6 +75,8 @@ class SampleContext:
     """The further models of an evaluator that `AsksOthers`, treated as `model` is."""
     bound: Bound | None = None
     """Of an evaluator that `stops_itself` alone; None if only the evaluation bounds it."""
+    keeps_turns: bool = False
+    """Whether `Outcome.turns` is recorded: without it, an evaluator need not put it together."""
     progressed: Callable[[], None] = _unseen
     """Called by an evaluator that `stops_itself` whenever its sample gets further: the evaluation does not stall."""
     counted: Callable[[int, int], None] = _uncounted
@@ -106,6 +109,11 @@ class Outcome:
     """Further finite numbers, by name, that `aggregate` needs."""
     group: TrajectoryGroup | None = None
     """Rollouts to be kept, at most MAX_GROUP_BYTES: above that the sample is an ERROR."""
+    turns: tuple[Turn, ...] = ()
+    """What the evaluated model got and said, with rewards, where the evaluator knows more of it than the calls show:
+    those of every model are noted anyway."""
+    turns_left_out: int = 0
+    """Bytes of turns for which there was no room."""
 
 
 class Evaluator(Protocol):

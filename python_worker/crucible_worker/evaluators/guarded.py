@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import numbers
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
     TrajectoryGroup,
+    Turn,
     Verdict,
 )
 from crucible_worker.backends.base import Model
@@ -164,6 +166,7 @@ class Guarded:
             problem=self._problem(outcome),
             measurements=self._measurements(outcome),
             group=self._group(outcome),
+            turns=self._turns(outcome),
         )
 
     def _problem(self, outcome: Outcome) -> Problem | None:
@@ -193,6 +196,14 @@ class Guarded:
             return given.checked("group")
         except Exception as error:  # its fields may hold anything
             raise self._failed(f"gave rollouts that are none: {told(error)}", error) from error
+
+    def _turns(self, outcome: Outcome) -> tuple[Turn, ...]:
+        turns = tuple(outcome.turns)
+        for turn in turns:
+            whole = isinstance(turn, Turn) and isinstance(turn.role, str) and isinstance(turn.text, str)
+            if not whole or not (turn.reward is None or (_is_number(turn.reward) and math.isfinite(turn.reward))):
+                raise self._failed("gave turns that are no Turns with a role, a text and a finite reward")
+        return turns
 
     def _failed(self, message: str, error: BaseException | None = None) -> InternalError:
         what = f"the evaluator {self.name!r} {message}"

@@ -144,7 +144,7 @@ class RLTestSet:
         if self.processes is None:
             made = await self._problem_solved(sample, context, asker)
         else:
-            made = await self.processes.make(self._order(sample, context.seed), asker)
+            made = await self.processes.make(self._order(sample, context), asker)
         if made.fallen and self._fails_fast:
             self.fallen.append(sample.id)
         return made.outcome
@@ -197,16 +197,17 @@ class RLTestSet:
         found = await group.run(
             lambda: problem, called_here, asker, chosen.tolerance, seed=context.seed, max_turns=chosen.max_turns
         )
-        outcome = outcome_of(found, intermediates=chosen.intermediates)
+        outcome = outcome_of(found, intermediates=chosen.intermediates, transcript=context.keeps_turns)
         return Found(outcome=outcome, fallen=found.failure is not None)
 
-    def _order(self, sample: Sample, seed: int) -> Order:
+    def _order(self, sample: Sample, context: SampleContext) -> Order:
         return Order(
             sample=sample,
             options=self.chosen.environment_options,
             size=self.chosen.group_size,
             tolerance=self.chosen.tolerance,
-            seed=seed,
+            seed=context.seed,
             max_turns=self.chosen.max_turns,
             intermediates=self.chosen.intermediates,
+            transcript=context.keeps_turns,
         )

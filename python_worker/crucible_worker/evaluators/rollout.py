@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     Trajectory,
     TrajectoryGroup,
     Transition,
+    Turn,
 )
 from crucible_worker.evaluators.accuracy import AccuracyType, AsAccuracy
 from crucible_worker.evaluators.answering import Answer
@@ -132,6 +133,11 @@ class Rollout(AsAccuracy):
                 "the model has no tokenizer at hand, and intermediates are tokens", reason=Reason.NO_TOKENIZER
             )
         answer, outcome = await self.answering.answered(sample, context)
+        if context.keeps_turns:
+            said = Turn(
+                role="assistant", text=answer.output, reward=outcome.score, tokens=answer.sequence.output_tokens
+            )
+            outcome = dataclasses.replace(outcome, turns=(said,))
         if not self.intermediates or outcome.score is None:
             return outcome
         return dataclasses.replace(outcome, group=_kept(answer, outcome.score))

@@ -24,8 +24,9 @@ from crucible_worker.reports.facts import (
     shown_failures,
     usage_as_data,
 )
+from crucible_worker.reports.records import record_as_data
 
-__all__ = ["render_json"]
+__all__ = ["render_json", "sample_as_data"]
 
 
 def render_json(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
@@ -92,6 +93,11 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
     }
 
 
+def sample_as_data(sample: SampleResult) -> dict[str, Any]:
+    """A sample's result with its record as plain data, ready for any reader of JSON."""
+    return _plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
+
+
 def _sample(sample: SampleResult) -> dict[str, Any]:
     return {
         "evaluator": sample.evaluator,
@@ -105,6 +111,7 @@ def _sample(sample: SampleResult) -> dict[str, Any]:
         "stop_reason": sample.stop_reason,
         "usage": usage_as_data(sample.usage),
         "problem": _problem(sample.problem),
+        **record_as_data(sample),
     }
 
 

@@ -13,6 +13,7 @@ from crucible_worker.reports.facts import (
     replace_surrogates,
     shown_failures,
 )
+from crucible_worker.reports.records import asked_text
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 
@@ -127,13 +128,15 @@ def _counts(result: EvaluatorResult) -> Sequence[int]:
 
 
 def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
-    header = ["evaluator", "sample", "repeat", "verdict", "stop", "extracted", "output", "problem"]
+    header = ["evaluator", "sample", "repeat", "verdict", "input", "target", "stop", "extracted", "output", "problem"]
     rows = (
         [
             sample.evaluator,
             sample.sample_id,
             str(sample.repeat),
             sample.verdict.value,
+            asked_text(sample),
+            "" if sample.sample is None else ", ".join(sample.sample.targets),
             sample.stop_reason,
             sample.extracted,
             sample.output,

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -22,17 +22,17 @@ from crucible_worker.backends.base import (
     Rendered,
     SamplingClient,
     TargetClient,
+    TemplateTokenizer,
     TextSamplingClient,
     Tokenizer,
     TrainingClient,
     context_length,
     renderer_of,
 )
-from crucible_worker.backends.continuations import measures_continuations, measures_targets
 from crucible_worker.backends.encoding import encode_all
 from crucible_worker.backends.forwarding import takes_parts
-from crucible_worker.backends.greedy import tells_greedy
 from crucible_worker.backends.metering import Meter, is_metered
+from crucible_worker.runs.transcripts import Ear, Transcript
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
 
@@ -109,37 +109,78 @@ def _backoff(attempt: int) -> float:
     return random.uniform(ceiling / 2, ceiling)
 
 
+class _Passage:
+    """The way of one sample's calls of a model through the gate.
+
+    The model's clients have it, and it has none of them: what is left of a sample goes at once, and the collector of
+    cycles finds nothing.
+    """
+
+    __slots__ = ("answered", "calls", "counted", "ear", "gate")
+
+    def __init__(
+        self, gate: CallGate, answered: Callable[[], None] | None, ear: Ear | None, counted: Meter | None
+    ) -> None:
+        self.gate, self.answered, self.ear = gate, answered, ear
+        self.counted = counted
+        """The meter that calls are counted on here; None where the model tells it what they took."""
+        self.calls = 0
+
+    def count(self) -> None:
+        """A call is made."""
+        self.calls += 1
+
+    async def take(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Make one call."""
+        answer = await self.gate.call(function, self.count)
+        if self.answered is not None:
+            self.answered()
+        return answer
+
+    def asked(self, prompt: ModelInput) -> None:
+        """Note what is to be measured."""
+        if self.ear is not None:
+            self.ear.asked(prompt)
+
+
 class GatedModel:
     """A model as one sample sees it: each call passes the gate, and is counted with what it took."""
 
-    __slots__ = (
-        *("_answered", "_gate", "_model", "calls", "counted", "meter", "renderer", "sampling", "tokenizer"),
-        "training",
-    )
+    __slots__ = ("_model", "_passage", "meter", "renderer", "sampling", "tokenizer", "training")
 
     def __init__(
         self,
         model: Model,
         gate: CallGate,
         answered: Callable[[], None] | None = None,
+        ear: Ear | None = None,
         renderer: str | None = None,
     ) -> None:
-        """Of a model; `answered` is called after each call that succeeds, `renderer` is what `auto` came to before."""
+        """Of a model.
+
+        Args:
+            model: the model.
+            gate: each call passes it.
+            answered: called after each call that succeeds.
+            ear: hears prompts and answers.
+            renderer: what `auto` came to before.
+        """
         self.meter = Meter()
         """What the answered calls took, those of failed tries included."""
-        self.counted: Meter | None = self.meter
-        """The meter that calls are counted on here; None where the model tells it what they took."""
+        counted: Meter | None = self.meter
         if is_metered(model):
-            model, self.counted = model.metered(self.meter), None
+            model, counted = model.metered(self.meter), None
         self._model = model
         self.renderer = renderer
-        self._gate = gate
-        self._answered = answered
-        self.calls = 0
+        self._passage = _Passage(gate, answered, ear, counted)
+        self.sampling: SamplingClient | None = _gated(self._passage, model.sampling)
+        self.training: TrainingClient | None = _gated_training(self._passage, model.training)
+        self.tokenizer: Tokenizer | None = _gated_tokenizer(self._passage, model.tokenizer)
+
+    @property
+    def calls(self) -> int:
         """Calls made, retries included."""
-        self.sampling: SamplingClient | None = _gated(self, model.sampling)
-        self.training: TrainingClient | None = _gated_training(self, model.training)
-        self.tokenizer: Tokenizer | None = _gated_tokenizer(gate, model.tokenizer)
+        return self._passage.calls
 
     @property
     def fingerprint(self) -> str:
@@ -154,56 +195,62 @@ class GatedModel:
     async def load(self) -> None:
         """Nothing to do: the engine has loaded the model before it takes samples."""
 
-    def _count(self) -> None:
-        self.calls += 1
-
-    async def pass_gate(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Make one call."""
-        answer = await self._gate.call(function, self._count)
-        if self._answered is not None:
-            self._answered()
-        return answer
-
 
 def gated_models(
     models: Mapping[str, Model],
     gate: CallGate,
     answered: Callable[[], None] | None = None,
+    transcript: Transcript | None = None,
     renderers: Mapping[str, str] | None = None,
 ) -> Mapping[str, GatedModel]:
     """Further models as one sample sees them, by name."""
     known = renderers or {}
-    return {name: GatedModel(model, gate, answered, known.get(name)) for name, model in models.items()}
+    return {
+        name: GatedModel(model, gate, answered, None if transcript is None else transcript.ear(name), known.get(name))
+        for name, model in models.items()
+    }
 
 
-def _gated(gated: GatedModel, client: SamplingClient | None) -> SamplingClient | None:
-    if client is None:
-        return None
-    # Names of their own: a guard's answer takes the place of what is known of the type.
-    continuations, targets, text = client, client, client
-    if _takes_text(text):
-        return (_GreedyTextSampling if tells_greedy(client) else _TextSampling)(gated, text)
-    if measures_continuations(continuations):
-        return (_GreedyContinuationsSampling if tells_greedy(client) else _ContinuationsSampling)(gated, continuations)
-    if measures_targets(targets):
-        return (_GreedyTargetSampling if tells_greedy(client) else _TargetSampling)(gated, targets)
-    return (_GreedySampling if tells_greedy(client) else _Sampling)(gated, client)
+def _gated(passage: _Passage, client: SamplingClient | None) -> SamplingClient | None:
+    return None if client is None else _sampling_of(type(client))(passage, client)
 
 
-def _gated_training(gated: GatedModel, client: TrainingClient | None) -> TrainingClient | None:
+@functools.cache
+def _sampling_of(kind: type[SamplingClient]) -> Callable[[_Passage, Any], SamplingClient]:
+    """What gates a kind of clients. A protocol takes 10 us to look for its methods, and every sample has its client."""
+    greedy = issubclass(kind, GreedyClient)
+    if issubclass(kind, TextSamplingClient):
+        return _GreedyTextSampling if greedy else _TextSampling
+    if issubclass(kind, ContinuationsClient):
+        return _GreedyContinuationsSampling if greedy else _ContinuationsSampling
+    if issubclass(kind, TargetClient):
+        return _GreedyTargetSampling if greedy else _TargetSampling
+    return _GreedySampling if greedy else _Sampling
+
+
+def _gated_training(passage: _Passage, client: TrainingClient | None) -> TrainingClient | None:
     if client is None:
         return None
     parts = client  # a name of its own, as above
-    return _PartsTraining(gated, parts) if takes_parts(parts) else _Training(gated, client)
+    return _PartsTraining(passage, parts) if takes_parts(parts) else _Training(passage, client)
 
 
-def _gated_tokenizer(gate: CallGate, tokenizer: Tokenizer | None) -> Tokenizer | None:
+def _gated_tokenizer(passage: _Passage, tokenizer: Tokenizer | None) -> Tokenizer | None:
     if tokenizer is None:
         return None
     cookbook = tokenizer  # a name of its own: the guard's answer takes the place of what is known of the type
     if _knows_cookbook(cookbook):
-        return _CookbookTokenizer(gate, tokenizer, cookbook)
-    return _Tokenizer(gate, tokenizer)
+        return _CookbookTokenizer(passage.gate, tokenizer, passage.ear, cookbook)
+    return _Tokenizer(passage.gate, tokenizer, passage.ear)
+
+
+def _tells_template(tokenizer: object) -> TypeGuard[TemplateTokenizer]:
+    return _is_template_tokenizer(type(tokenizer))
+
+
+@functools.cache
+def _is_template_tokenizer(kind: type) -> bool:
+    return issubclass(kind, TemplateTokenizer)
 
 
 def _knows_cookbook(tokenizer: object) -> TypeGuard[CookbookTokenizer]:
@@ -215,34 +262,29 @@ def _is_cookbook_tokenizer(kind: type) -> bool:
     return issubclass(kind, CookbookTokenizer)
 
 
-def _takes_text(client: SamplingClient) -> TypeGuard[TextSamplingClient]:
-    return _is_text_client(type(client))
-
-
-@functools.cache
-def _is_text_client(kind: type[SamplingClient]) -> bool:
-    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
-    return issubclass(kind, TextSamplingClient)
-
-
 class _Sampling:
-    __slots__ = ("_client", "_gated")
+    __slots__ = ("_client", "_passage")
 
-    def __init__(self, gated: GatedModel, client: SamplingClient) -> None:
-        self._gated = gated
+    def __init__(self, passage: _Passage, client: SamplingClient) -> None:
+        self._passage = passage
         self._client = client
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:
-        answers = await self._gated.pass_gate(lambda: self._client.sample(prompt, params, num_samples))
-        if (meter := self._gated.counted) is not None:
+        ear = self._passage.ear
+        asked = None if ear is None else ear.asked(prompt)
+        answers = await self._passage.take(lambda: self._client.sample(prompt, params, num_samples))
+        if ear is not None and asked is not None:
+            ear.answered(asked, prompt, answers)
+        if (meter := self._passage.counted) is not None:
             meter.sampled(prompt, answers)
         return answers
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
-        answer = await self._gated.pass_gate(lambda: self._client.compute_logprobs(prompt))
-        if (meter := self._gated.counted) is not None:
+        self._passage.asked(prompt)
+        answer = await self._passage.take(lambda: self._client.compute_logprobs(prompt))
+        if (meter := self._passage.counted) is not None:
             meter.read((prompt,))
         return answer
 
@@ -250,18 +292,23 @@ class _Sampling:
 class _TextSampling(_Sampling):
     __slots__ = ("_text_client", "renderer")
 
-    def __init__(self, gated: GatedModel, client: TextSamplingClient) -> None:
-        super().__init__(gated, client)
+    def __init__(self, passage: _Passage, client: TextSamplingClient) -> None:
+        super().__init__(passage, client)
         self._text_client = client
         self.renderer = renderer_of(client)
 
     async def sample_text(
         self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> Sequence[SampledSequence]:
-        answers = await self._gated.pass_gate(
+        ear = self._passage.ear
+        if ear is not None:
+            ear.asked(input)
+        answers = await self._passage.take(
             lambda: self._text_client.sample_text(input, params, num_samples, plain=plain)
         )
-        if (meter := self._gated.counted) is not None:
+        if ear is not None:
+            ear.answered(input, input, answers)
+        if (meter := self._passage.counted) is not None:
             meter.sampled(None, answers)
         return answers
 
@@ -271,13 +318,14 @@ class _TargetSampling(_Sampling):
 
     __slots__ = ("_target_client",)
 
-    def __init__(self, gated: GatedModel, client: TargetClient) -> None:
-        super().__init__(gated, client)
+    def __init__(self, passage: _Passage, client: TargetClient) -> None:
+        super().__init__(passage, client)
         self._target_client = client
 
     async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
-        answer = await self._gated.pass_gate(lambda: self._target_client.compute_target_logprobs(prompt, targets))
-        if (meter := self._gated.counted) is not None:
+        self._passage.asked(prompt)
+        answer = await self._passage.take(lambda: self._target_client.compute_target_logprobs(prompt, targets))
+        if (meter := self._passage.counted) is not None:
             meter.read((prompt,))
         return answer
 
@@ -287,16 +335,17 @@ class _ContinuationsSampling(_Sampling):
 
     __slots__ = ("_continuations_client",)
 
-    def __init__(self, gated: GatedModel, client: ContinuationsClient) -> None:
-        super().__init__(gated, client)
+    def __init__(self, passage: _Passage, client: ContinuationsClient) -> None:
+        super().__init__(passage, client)
         self._continuations_client = client
 
     async def compute_continuation_logprobs(
         self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
     ) -> Sequence[np.ndarray]:
+        self._passage.asked(prompt)
         client = self._continuations_client
-        answer = await self._gated.pass_gate(lambda: client.compute_continuation_logprobs(prompt, continuations))
-        if (meter := self._gated.counted) is not None:
+        answer = await self._passage.take(lambda: client.compute_continuation_logprobs(prompt, continuations))
+        if (meter := self._passage.counted) is not None:
             meter.read((prompt,), further=sum(map(len, continuations)))
         return answer
 
@@ -306,11 +355,12 @@ class _GreedyCalls:
 
     __slots__ = ()
     _client: GreedyClient
-    _gated: GatedModel
+    _passage: _Passage
 
     async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
-        answer = await self._gated.pass_gate(lambda: self._client.compute_greedy(prompt))
-        if (meter := self._gated.counted) is not None:
+        self._passage.asked(prompt)
+        answer = await self._passage.take(lambda: self._client.compute_greedy(prompt))
+        if (meter := self._passage.counted) is not None:
             meter.read((prompt,))
         return answer
 
@@ -332,15 +382,17 @@ class _GreedyContinuationsSampling(_GreedyCalls, _ContinuationsSampling):
 
 
 class _Training:
-    __slots__ = ("_client", "_gated")
+    __slots__ = ("_client", "_passage")
 
-    def __init__(self, gated: GatedModel, client: TrainingClient) -> None:
-        self._gated = gated
+    def __init__(self, passage: _Passage, client: TrainingClient) -> None:
+        self._passage = passage
         self._client = client
 
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        answer = await self._gated.pass_gate(lambda: self._client.forward(data))
-        if (meter := self._gated.counted) is not None:
+        if data:
+            self._passage.asked(data[0].model_input)
+        answer = await self._passage.take(lambda: self._client.forward(data))
+        if (meter := self._passage.counted) is not None:
             meter.forwarded(data)
         return answer
 
@@ -348,13 +400,15 @@ class _Training:
 class _PartsTraining(_Training):
     __slots__ = ("_parts_client",)
 
-    def __init__(self, gated: GatedModel, client: PartsClient) -> None:
-        super().__init__(gated, client)
+    def __init__(self, passage: _Passage, client: PartsClient) -> None:
+        super().__init__(passage, client)
         self._parts_client = client
 
     async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        answer = await self._gated.pass_gate(lambda: self._parts_client.forward_parts(data))
-        if (meter := self._gated.counted) is not None:
+        if data:
+            self._passage.asked(data[0].model_input)
+        answer = await self._passage.take(lambda: self._parts_client.forward_parts(data))
+        if (meter := self._passage.counted) is not None:
             meter.forwarded(data)
         return answer
 
@@ -362,33 +416,57 @@ class _PartsTraining(_Training):
 class _Tokenizer:
     """Retried like a call of the model, as it may live in the same process, but not counted as one."""
 
-    __slots__ = ("_gate", "_tokenizer", "bos_token_id", "eos_token_id", "has_chat_template")
+    __slots__ = ("_ear", "_gate", "_tokenizer", "bos_token_id", "eos_token_id", "has_chat_template")
 
-    def __init__(self, gate: CallGate, tokenizer: Tokenizer) -> None:
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer, ear: Ear | None) -> None:
         self._gate = gate
         self._tokenizer = tokenizer
+        self._ear = ear
         self.bos_token_id = tokenizer.bos_token_id
         self.eos_token_id = tokenizer.eos_token_id
         self.has_chat_template = tokenizer.has_chat_template
 
     async def encode(self, text: str) -> Sequence[int]:
-        return await self._gate.call(lambda: self._tokenizer.encode(text))
+        tokens = await self._gate.call(lambda: self._tokenizer.encode(text))
+        self._heard(text, tokens)
+        return tokens
 
     async def encode_continuation(self, text: str) -> Sequence[int]:
         return await self._gate.call(lambda: self._tokenizer.encode_continuation(text))
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
-        return await self._gate.call(lambda: encode_all(self._tokenizer, texts, continuations=continuations))
+        encoded = await self._gate.call(lambda: encode_all(self._tokenizer, texts, continuations=continuations))
+        if not continuations:
+            for text, tokens in zip(texts, encoded):
+                self._heard(text, tokens)
+        return encoded
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
-        return await self._gate.call(lambda: self._tokenizer.encode_chat(messages, generation_prompt=generation_prompt))
+        tokenizer = self._tokenizer
+        if self._ear is not None and _tells_template(tokenizer):
+            template = tokenizer  # the lambda would see the name before the guard's answer
+            rendered = await self._gate.call(
+                lambda: template.render_chat(messages, generation_prompt=generation_prompt)
+            )
+            self._heard(Conversation(tuple(messages)) if rendered.text is None else rendered.text, rendered.tokens)
+            return rendered.tokens
+        tokens = await self._gate.call(
+            lambda: self._tokenizer.encode_chat(messages, generation_prompt=generation_prompt)
+        )
+        if self._ear is not None:
+            self._ear.encoded(Conversation(tuple(messages)), tokens)
+        return tokens
+
+    def _heard(self, text: str | Conversation, tokens: Sequence[int]) -> None:
+        if self._ear is not None:
+            self._ear.encoded(text, tokens)
 
 
 class _CookbookTokenizer(_Tokenizer):
     __slots__ = ("_cookbook",)
 
-    def __init__(self, gate: CallGate, tokenizer: Tokenizer, cookbook: CookbookTokenizer) -> None:
-        super().__init__(gate, tokenizer)
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer, ear: Ear | None, cookbook: CookbookTokenizer) -> None:
+        super().__init__(gate, tokenizer, ear)
         self._cookbook = cookbook
 
     async def decode(self, tokens: Sequence[int]) -> str:
@@ -397,4 +475,6 @@ class _CookbookTokenizer(_Tokenizer):
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
-        return await self._gate.call(lambda: self._cookbook.render_cookbook(renderer, messages, train_on=train_on))
+        rendered = await self._gate.call(lambda: self._cookbook.render_cookbook(renderer, messages, train_on=train_on))
+        self._heard(Conversation(tuple(messages)) if rendered.text is None else rendered.text, rendered.tokens)
+        return rendered

@@ -190,11 +190,13 @@ def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest)
     """Keep what is too large for the evaluation's row, which is written with each batch of samples."""
     if (record := apart_to_record(request)) is not None:
         transaction.execute("INSERT OR REPLACE INTO requests_apart VALUES (?, ?)", (number, record))
+    else:
+        transaction.execute("DELETE FROM requests_apart WHERE number = ?", (number,))
 
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
     first = request_from_record(row.request, row.apart)
-    _keep_apart(transaction, row.number, first)
+    _keep_apart(transaction, row.number, dataclasses.replace(first, record=request.record))
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,

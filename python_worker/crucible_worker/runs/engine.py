@@ -29,6 +29,7 @@ from crucible_bridge.types import (
     Metrics,
     ModelRef,
     Problem,
+    Record,
     Sample,
     SampleResult,
     ServerEngine,
@@ -59,6 +60,7 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.kept_files import folder_of
 from crucible_worker.runs.lifecycle import Kept, Place
@@ -68,9 +70,11 @@ from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
+from crucible_worker.runs.recording import Recorded, Recorder, sample_bytes
 from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
+from crucible_worker.runs.transcripts import Transcript
 from crucible_worker.runs.usage import Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
@@ -128,6 +132,7 @@ class Attempt:
         self._runs: EvaluatorRuns  # once the model is loaded
         self._renderings: Sequence[EvaluatorRendering]  # likewise
         self._prepare: Prepare | None = None
+        self._recorder: Recorder | None = None  # once the data set is known, where samples are recorded
         if isinstance(plan, Plan):
             self._plan, self.model = plan, plan.model
         else:
@@ -230,6 +235,8 @@ class Attempt:
             self._renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
             for evaluator in self._holding():
                 await evaluator.get_ready()
+            if self._request.record is Record.FULL:
+                self._recorder = Recorder(self.row, len(plan.samples), self._limits)
             told = await self._journal.read(told_of, number)
             before = await self._journal.read(runs_before, number)
             if before:
@@ -274,19 +281,21 @@ class Attempt:
             await self._until_unwritten(MAX_UNWRITTEN)
             if place.evaluator not in self._runs.begun:
                 await self._runs.begin(place.evaluator)
-            result, took = await self._run(place)
+            kept = await self._run(place, attempt)
             self._last_progress = time.monotonic()
-            self._keep(Kept(place, result, attempt, took))
+            self._keep(kept)
 
-    async def _run(self, place: Place) -> tuple[SampleResult, Usage | Meter | None]:
+    async def _run(self, place: Place, attempt: int) -> Kept:
         spec, evaluator = self._plan.evaluators[place.evaluator]
-        sample = self._plan.samples[place.position]
+        sample = given = self._plan.samples[place.position]
         if wants_answers(evaluator) and isinstance(sample, Sample):
             sample = as_asked(sample)
         patience, stops = self._patience(), stops_itself(evaluator)
+        transcript = None if self._recorder is None else Transcript(self._limits.max_sample_record_bytes)
+        ear = None if transcript is None else transcript.ear()
         rendering = self._renderings[place.evaluator]
-        model = GatedModel(self._plan.model, self._gate, patience.answered, of_auto(spec, rendering))
-        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, rendering.others)
+        model = GatedModel(self._plan.model, self._gate, patience.answered, ear, of_auto(spec, rendering))
+        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, transcript, rendering.others)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -299,29 +308,45 @@ class Attempt:
                 seed=seed,
                 others=others,
                 bound=bound_of_task(self._request.limits, self._left()) if stops else None,
+                keeps_turns=transcript is not None,
                 progressed=self._progressed,
                 counted=self._questions.of(place),
                 folder=folder_of(self._journal.folder, self.row) / str(place.evaluator),
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
-        result = SampleResult(
-            evaluator=spec.label,
-            sample_id=sample.id,
+        duration_ns = time.perf_counter_ns() - started
+        calls = model.calls + sum(other.calls for other in others.values())
+        result = self._result(place, sample.id, outcome, duration_ns, calls)
+        recorded = None
+        if transcript is not None and self._recorder is not None and not isinstance(given, MalformedSample):
+            turns = transcript.turns(outcome.turns)
+            size = transcript.size + (turns_bytes(outcome.turns) if outcome.turns else 0)
+            left_out = transcript.left_out + outcome.turns_left_out
+            held = None if self._recorder.all_known else given
+            size += 0 if held is None else sample_bytes(held)
+            recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
+        took = self._taken_by(evaluator, model, others)
+        return Kept(place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size))
+
+    def _result(self, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int) -> SampleResult:
+        says = self._request.record is not Record.NONE
+        return SampleResult(
+            evaluator=self._plan.evaluators[place.evaluator][0].label,
+            sample_id=sample_id,
             repeat=place.repeat,
             verdict=outcome.verdict,
             score=outcome.score,
-            output=outcome.output,
-            extracted=outcome.extracted,
+            output=outcome.output if says else "",
+            extracted=outcome.extracted if says else "",
             method=outcome.method,
             stop_reason=outcome.stop_reason,
             output_tokens=outcome.output_tokens,
-            duration_ns=time.perf_counter_ns() - started,
-            attempts=model.calls + sum(other.calls for other in others.values()),
+            duration_ns=duration_ns,
+            attempts=calls,
             problem=outcome.problem,
             measurements=outcome.measurements,
             group=outcome.group,
         )
-        return result, self._taken_by(evaluator, model, others)
 
     def _taken_by(
         self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
@@ -386,7 +411,7 @@ class Attempt:
     def _keep(self, kept: Kept) -> None:
         if self._stopped.done():
             return
-        self._unwritten += weight(kept.sample)
+        self._unwritten += kept.weight
         if not self._to_write:
             # All that ends in this turn of the loop is submitted together, before anything that comes after it.
             asyncio.get_running_loop().call_soon(self._write)
@@ -394,9 +419,9 @@ class Attempt:
 
     def _write(self) -> None:
         kept, self._to_write = self._to_write, []
-        active_ns, size = self._active_ns(), sum(weight(one.sample) for one in kept)
+        active_ns, size, recorder = self._active_ns(), sum([one.weight for one in kept]), self._recorder
         future = self._journal.submit(
-            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns), size=size
+            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns, recorder), size=size
         )
         future.add_done_callback(functools.partial(self._written_now, kept, size))
 

@@ -52,7 +52,7 @@ from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.resume import Orphans
-from crucible_worker.runs.streams import EventFilter, EventPage, Look, follow
+from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
 from crucible_worker.runs.usage import Spending
 from crucible_worker.runs.written import Written
 
@@ -270,8 +270,12 @@ class Evaluations:
         evaluator: str | None = None,
         page_size: int,
         page_token: str = "",
+        records: bool = True,
     ) -> tuple[Sequence[SampleResult], str]:
-        """Samples of an evaluation in the data set's order, and the token of the next page (empty at the end)."""
+        """Samples of an evaluation in the data set's order, and the token of the next page (empty at the end).
+
+        Without `records`, what is recorded of them besides their results is left out.
+        """
         row = await self._look_up(evaluation_id)
         return await self._journal.read(
             read_samples,
@@ -280,6 +284,7 @@ class Evaluations:
             evaluator=evaluator,
             page_size=page_size,
             page_token=page_token,
+            records=records,
         )
 
     async def report(self, evaluation_ids: Sequence[str], report_format: ReportFormat) -> str:
@@ -312,12 +317,13 @@ class Evaluations:
         log_id: str = "",
         without_samples: bool = False,
         new_kinds: bool = False,
+        attach: Attach | None = None,
         pack: Callable[[EventPage], T],
     ) -> AsyncGenerator[T, None]:
         """The events of an evaluation until it ends, packed by a thread; stays open while it is interrupted."""
         number = (await self._look_up(evaluation_id)).number
         without = EventKind.SAMPLE_COMPLETE if without_samples else None
-        only = EventFilter(number=number, without_kind=without, new_kinds=new_kinds)
+        only = EventFilter(number=number, without_kind=without, new_kinds=new_kinds, attach=attach)
         looked = time.monotonic()
 
         async def ended(look: Look) -> bool:
@@ -346,6 +352,7 @@ class Evaluations:
         run_id: str | None = None,
         until_now: bool = False,
         new_kinds: bool = False,
+        attach: Attach | None = None,
         pack: Callable[[EventPage], T],
     ) -> AsyncGenerator[T, None]:
         """The events of the whole log, as it grows, packed by a thread."""
@@ -357,7 +364,7 @@ class Evaluations:
             self._refuse_if_closed(look.position)
             return False
 
-        only = EventFilter(kinds=tuple(kinds), run_id=run_id, new_kinds=new_kinds)
+        only = EventFilter(kinds=tuple(kinds), run_id=run_id, new_kinds=new_kinds, attach=attach)
         async for page in follow(
             self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended, pack=pack
         ):

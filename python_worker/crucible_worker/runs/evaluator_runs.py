@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from array import array
 from collections.abc import Callable, Mapping, Sequence, Set
 
@@ -53,7 +54,9 @@ class EvaluatorRuns:
         """Evaluators whose EVALUATOR_START is committed, by index."""
         self._beginning: dict[int, asyncio.Future[None]] = {}
         self._results = {
-            index: evaluator_result_from_record(plan.evaluators[index][0], record)
+            index: dataclasses.replace(
+                evaluator_result_from_record(plan.evaluators[index][0], record), usage=spent.of(index)
+            )
             for index, record in told.items()
             if record is not None
         }

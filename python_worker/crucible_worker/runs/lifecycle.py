@@ -11,7 +11,6 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -30,8 +29,15 @@ from crucible_worker.backends.metering import Meter
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
-from crucible_worker.runs.journal.records import Ended, result_from_record, result_to_record, sample_to_record
+from crucible_worker.runs.journal.records import (
+    Ended,
+    result_from_record,
+    result_to_record,
+    sample_to_record,
+    usage_to_record,
+)
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.recording import Recorded, Recorder
 from crucible_worker.runs.usage import Place, total_usage
 
 __all__ = [
@@ -53,7 +59,8 @@ __all__ = [
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
-class Kept(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class Kept:
     """A result, to be kept and told."""
 
     place: Place
@@ -64,6 +71,10 @@ class Kept(NamedTuple):
     """How often this sample has been run, from 1."""
     took: Usage | Meter | None = None
     """What its calls took, in place of the result's usage."""
+    recorded: Recorded | None = None
+    """What is recorded beside the result."""
+    weight: int = 1
+    """How much it counts while it waits to be written."""
 
 
 def append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
@@ -95,7 +106,9 @@ def mark_running(transaction: Transaction, number: int) -> None:
     transaction.execute("UPDATE evaluations SET state = ? WHERE number = ?", (EvaluationState.RUNNING, number))
 
 
-def commit_samples(transaction: Transaction, row: Row, kept: Sequence[Kept], active_ns: int) -> None:
+def commit_samples(
+    transaction: Transaction, row: Row, kept: Sequence[Kept], active_ns: int, recorder: Recorder | None = None
+) -> None:
     """Keep what became of samples, and tell it: an event for each, in this order.
 
     Args:
@@ -103,13 +116,24 @@ def commit_samples(transaction: Transaction, row: Row, kept: Sequence[Kept], act
         row: the evaluation, as it was claimed.
         kept: the results.
         active_ns: time with this owner so far.
+        recorder: writes what is recorded of these samples.
     """
+    records: Sequence[bytes | None] = [None] * len(kept) if recorder is None else recorder.write(transaction, kept)
+    usages = [usage_to_record(one.took or one.sample.usage) for one in kept]
+    transaction.executemany(
+        "INSERT OR REPLACE INTO sample_records VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (row.number, *_place(one), one.attempt, record, usage)
+            for one, record, usage in zip(kept, records, usages)
+            if record is not None or usage is not None
+        ],
+    )
     # Two statements for all of them: SQLite gives the interpreter's lock away and waits for it again at every one.
     transaction.executemany(
         "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_sample_row(row.number, one) for one in kept],
     )
-    events = [run_events.sample_complete(row, one.sample, one.attempt) for one in kept]
+    events = [run_events.sample_complete(row, one.sample, one.attempt, one.place.position) for one in kept]
     last = transaction.append(row.number, events)
     transaction.execute(
         """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = ?, last_sequence = ?
@@ -130,8 +154,12 @@ def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
         sample.verdict.value,
         kept.attempt,
         retryable,
-        sample_to_record(sample, kept.took),
+        sample_to_record(sample),
     )
+
+
+def _place(kept: Kept) -> tuple[int, int, int]:
+    return kept.place.position, kept.place.evaluator, kept.place.repeat
 
 
 def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:

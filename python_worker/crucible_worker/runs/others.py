@@ -12,6 +12,7 @@ from crucible_worker.backends.base import Model, SamplingClient
 from crucible_worker.evaluators.base import AsksOthers
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.preparation import Plan, option_path
+from crucible_worker.runs.transcripts import Transcript
 
 __all__ = ["Unloaded", "load_others", "others_of"]
 
@@ -90,7 +91,12 @@ async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeEr
 
 
 def others_of(
-    plan: Plan, index: int, gate: CallGate, answered: Callable[[], None], renderers: Mapping[str, str]
+    plan: Plan,
+    index: int,
+    gate: CallGate,
+    answered: Callable[[], None],
+    transcript: Transcript | None,
+    renderers: Mapping[str, str],
 ) -> Mapping[str, GatedModel | Unloaded]:
     """The further models of an evaluator as one sample sees them, by name; so are what their renderers came to."""
     models = plan.others.get(index)
@@ -98,4 +104,4 @@ def others_of(
         return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
-    return {**unloaded, **gated_models(loaded, gate, answered, renderers)}
+    return {**unloaded, **gated_models(loaded, gate, answered, transcript, renderers)}

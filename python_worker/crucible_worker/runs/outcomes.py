@@ -9,10 +9,12 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MAX_GROUP_BYTES, Problem, SampleResult
 from crucible_worker.evaluators.base import Outcome
 
-__all__ = ["WEIGHT_BYTES", "weight", "why_not_kept"]
+__all__ = ["RECORD_WEIGHT_BYTES", "WEIGHT_BYTES", "weight", "why_not_kept"]
 
 WEIGHT_BYTES = 16 * 1024
 """Bytes of rollouts that count as much as a result while they wait to be written."""
+RECORD_WEIGHT_BYTES = 2 * 1024
+"""Likewise of records: samples of large files are not to gather in memory."""
 
 
 def why_not_kept(outcome: Outcome) -> Problem | None:
@@ -32,6 +34,7 @@ def why_not_kept(outcome: Outcome) -> Problem | None:
     return None
 
 
-def weight(result: SampleResult) -> int:
-    """How much a result counts while it waits to be written: 1, and more with the size of its rollouts."""
-    return 1 if result.group is None else 1 + result.group.size // WEIGHT_BYTES
+def weight(result: SampleResult, recorded_bytes: int = 0) -> int:
+    """How much a result counts while it waits to be written: 1, and more with the size of its rollouts and record."""
+    rollouts = 0 if result.group is None else result.group.size // WEIGHT_BYTES
+    return 1 + rollouts + recorded_bytes // RECORD_WEIGHT_BYTES

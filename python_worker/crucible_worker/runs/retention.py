@@ -134,10 +134,22 @@ def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collec
         (number, number, CHUNK),
     ).rowcount
     counts["samples"] += removed
-    if removed < CHUNK:
+    if removed < CHUNK and _remove_contents(transaction, number) < CHUNK:
         transaction.execute("DELETE FROM evaluations WHERE number = ?", (number,))
         counts["evaluations"] += 1
     return True
+
+
+def _remove_contents(transaction: Transaction, number: int) -> int:
+    """Remove a chunk of what is recorded of a data set that no other evaluation records; how many rows."""
+    return transaction.execute(
+        """DELETE FROM dataset_contents WHERE (dataset, position) IN (
+               SELECT dataset, position FROM dataset_contents WHERE dataset = (
+                   SELECT dataset FROM recorded_evaluations AS one WHERE number = ? AND NOT EXISTS (
+                       SELECT 1 FROM recorded_evaluations AS other
+                       WHERE other.dataset = one.dataset AND other.number <> one.number)) LIMIT ?)""",
+        (number, CHUNK),
+    ).rowcount
 
 
 def _remove_events(transaction: Transaction, max_events: int, counts: collections.Counter[str]) -> bool:

@@ -79,16 +79,19 @@ def progress(row: Row, samples_per_second: float, questions: Mapping[str, float]
     return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
 
 
-def sample_complete(row: Row, sample: SampleResult, attempt: int) -> Event:
+def sample_complete(row: Row, sample: SampleResult, attempt: int, position: int = 0) -> Event:
     """SAMPLE_COMPLETE, once per run of a sample; the last one counts."""
     measurements = {"output_tokens": float(sample.output_tokens)}
     if sample.score is not None:
         measurements["score"] = sample.score
-    return _event(
-        row,
-        EventKind.SAMPLE_COMPLETE,
-        evaluator=sample.evaluator,
+    return Event(
+        kind=EventKind.SAMPLE_COMPLETE,
+        unix_time_ns=time.time_ns(),
         duration_ns=sample.duration_ns,
+        evaluation_id=row.evaluation_id,
+        run_id=row.run_id,
+        step=row.step,
+        evaluator=sample.evaluator,
         measurements=measurements,
         metadata={
             "sample_id": sample.sample_id,
@@ -97,6 +100,8 @@ def sample_complete(row: Row, sample: SampleResult, attempt: int) -> Event:
             "attempt": str(attempt),
         },
         problem=sample.problem,
+        correlation_id=row.correlation_id,
+        position=position,
     )
 
 

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import EventKind
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types import SampleResult
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import Extent, Head, Reads, extent_of, head, read_events
+from crucible_worker.runs.journal.queries import (
+    EVENT_PAGE_BYTES,
+    Extent,
+    Head,
+    Reads,
+    extent_of,
+    head,
+    read_events,
+    sample_of_event,
+)
 
 __all__ = [
     "EXAMINED_EVENTS",
@@ -27,8 +38,10 @@ __all__ = [
     "LONGEST_REST_SECONDS",
     "PAGE_EVENTS",
     "REST_TIMES",
+    "Attach",
     "EventFilter",
     "EventPage",
+    "FindResult",
     "Look",
     "follow",
     "rest_seconds",
@@ -61,9 +74,15 @@ class EventPage:
     """The last sequence examined, filtered ones included."""
 
 
+FindResult: TypeAlias = Callable[[str, int, str, int, int], SampleResult | None]
+"""What became of a sample, see `sample_of_event`."""
+Attach: TypeAlias = Callable[[bytes, FindResult], bytes]
+"""Makes of an event as it is kept one that has what became of its sample."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events a stream lets through."""
+    """Which events a stream lets through, and what is sent with them."""
 
     number: int | None = None
     """Only this evaluation's."""
@@ -75,6 +94,8 @@ class EventFilter:
     """Only this run's."""
     new_kinds: bool = False
     """Also the kinds that joined the catalogue later; those of `kinds` in any case."""
+    attach: Attach | None = None
+    """Puts what became of a sample into its event; None to leave events as they are kept."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -190,8 +211,25 @@ def _read(
         new_kinds=only.new_kinds,
         limit=PAGE_EVENTS,
     )
+    if only.attach is not None:
+        records, examined = _attached(source, records, examined, only.attach)
     # Nothing of it stands behind its last event.
     return records, log.sequence if examined >= end else examined
+
+
+def _attached(
+    source: Reads, records: Sequence[tuple[int, bytes]], examined: int, attach: Attach
+) -> tuple[list[tuple[int, bytes]], int]:
+    """Events with what became of their samples, no more once they have `EVENT_PAGE_BYTES`; the last one examined."""
+    find = functools.partial(sample_of_event, source)
+    page: list[tuple[int, bytes]] = []
+    size = 0
+    for sequence, record in records:
+        page.append((sequence, attach(record, find)))
+        size += len(page[-1][1])
+        if size >= EVENT_PAGE_BYTES and len(page) < len(records):
+            return page, sequence
+    return page, examined
 
 
 def _check(log: Head, log_id: str, position: int, fresh: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 import grpc
 
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
+from crucible_bridge.codec.events import with_sample_result
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
@@ -105,6 +106,7 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
             log_id=request.log_id,
             without_samples=request.without_samples,
             new_kinds=request.new_kinds,
+            attach=with_sample_result if request.records else None,
             pack=encoded_page,
         )
         async for batch in pages:
@@ -139,6 +141,7 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
             evaluator=request.evaluator if request.HasField("evaluator") else None,
             page_size=page_size(request.page_size, SAMPLES_DEFAULT, SAMPLES_MAX),
             page_token=request.page_token,
+            records=not request.without_records,
         )
         # By a thread: ten thousand samples would hold the event loop for a tenth of a second.
         return await asyncio.to_thread(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from crucible_bridge.codec.events import event_kinds_from_v1, page_to_v1
+from crucible_bridge.codec.events import event_kinds_from_v1, page_to_v1, with_sample_result
 from crucible_bridge.v1 import events_pb2
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.runs.evaluations import Evaluations
@@ -41,6 +41,7 @@ class TelemetryService:
             run_id=run_id,
             until_now=request.until_now,
             new_kinds=request.new_kinds,
+            attach=with_sample_result if request.records else None,
             pack=encoded_page,
         )
         async for batch in pages:

@@ -60,12 +60,13 @@ def enum_words(enum: EnumDescriptor | None) -> Mapping[str, int]:
 
 
 def read_member(value: Any, field: str, words: Mapping[str, int]) -> int:
-    """An enum's number, by its word in any case.
+    """An enum's number, by its word in any case; 0 for "unspecified", which answers say where nothing was.
 
     Raises:
         InvalidField: it is none of the words.
     """
-    number = words.get(read_text(value, field).lower())
+    word = read_text(value, field).lower()
+    number = 0 if word == "unspecified" else words.get(word)
     if number is None:
         raise InvalidField(field, f"is {value[:60]!r}, not one of {', '.join(words)}")
     return number

@@ -127,9 +127,9 @@ async def test_what_ends_together_is_written_together(tmp_path, monkeypatch):
     written = []
     commit = lifecycle.commit_samples
 
-    def counted(transaction, row, kept, active_ns):
+    def counted(transaction, row, kept, active_ns, recorder):
         written.append(len(kept))
-        commit(transaction, row, kept, active_ns)
+        commit(transaction, row, kept, active_ns, recorder)
 
     monkeypatch.setattr(lifecycle, "commit_samples", counted)
     async with evaluations_of(tmp_path, ScriptedModel(latency=0.01)) as evaluations:

@@ -30,6 +30,7 @@ from crucible_worker.runs.journal.records import (
     result_to_record,
     sample_from_record,
     sample_to_record,
+    usage_to_record,
 )
 from tests.unit.bridge.strategies import (
     engines,
@@ -94,7 +95,9 @@ def test_what_is_small_stays_in_the_row():
 @given(sample_results)
 def test_samples(sample):
     """A result comes back as it was, with the columns that stand beside its record."""
-    assert plain(sample_from_record(sample.evaluator, sample.verdict.value, sample_to_record(sample))) == plain(sample)
+    usage = usage_to_record(sample.usage)
+    found = sample_from_record(sample.evaluator, sample.verdict.value, sample_to_record(sample), usage)
+    assert plain(found) == plain(sample)
 
 
 ends = st.builds(
@@ -120,14 +123,10 @@ def test_records_of_releases_before_have_no_usage():
     result = EvaluatorResult(evaluator=spec, metrics=Metrics({}), usage=Usage(calls=1))
     ended = Ended(metrics=Metrics({}), results=(result,), usage=Usage(calls=1), engine=ServerEngine(name="vllm"))
 
-    def older(record: bytes) -> bytes:
-        data = msgpack.unpackb(record)
-        for part in (data, *data.get("results", ())):
-            part.pop("usage")
-            part.pop("engine", None)
-        return pack(data)
-
-    assert sample_from_record("accuracy", "correct", older(sample_to_record(sample))).usage is None
-    assert evaluator_result_from_record(spec, older(evaluator_result_to_record(result))).usage is None
-    read = result_from_record(older(result_to_record(ended)))
+    assert sample_from_record("accuracy", "correct", sample_to_record(sample)).usage is None
+    assert evaluator_result_from_record(spec, evaluator_result_to_record(result)).usage is None
+    data = msgpack.unpackb(result_to_record(ended))
+    for name in ("usage", "usages", "engine"):
+        del data[name]
+    read = result_from_record(pack(data))
     assert (read.usage, read.results[0].usage, read.engine) == (None, None, None)

@@ -46,7 +46,7 @@ defmodule CrucibleBridge.Calls.Evaluation do
   end
 
   def all_samples(conn, evaluation_id, opts) do
-    with :ok <- Specification.known(opts, [:timeout, :verdicts, :evaluator], "options"),
+    with :ok <- Specification.known(opts, [:timeout, :verdicts, :evaluator, :without_records], "options"),
          do: pages(conn, evaluation_id, opts, "", [])
   end
 

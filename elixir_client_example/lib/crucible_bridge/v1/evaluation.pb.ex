@@ -39,6 +39,19 @@ defmodule CrucibleBridge.V1.FileFormat do
   field :FILE_FORMAT_PARQUET, 3
 end
 
+defmodule CrucibleBridge.V1.Record do
+  @moduledoc """
+  What is recorded of samples. Metrics are the same whatever it is: evaluators see every result.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :RECORD_UNSPECIFIED, 0
+  field :RECORD_FULL, 1
+  field :RECORD_OUTPUTS, 2
+  field :RECORD_NONE, 3
+end
+
 defmodule CrucibleBridge.V1.ReportFormat do
   @moduledoc """
   Format of a report.
@@ -247,8 +260,8 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
   Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
   The same evaluation_id and specification is the same evaluation: one that has ended is returned as it is, one that is
   at work is joined, one that is interrupted goes on. The same id with another specification is ALREADY_EXISTS, with
-  both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits are those of
-  the request that goes on.
+  both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record,
+  are those of the request that goes on.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -269,6 +282,7 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
     map: true
 
   field :correlation_id, 11, type: :string, json_name: "correlationId"
+  field :record, 12, type: CrucibleBridge.V1.Record, enum: true
 end
 
 defmodule CrucibleBridge.V1.ReadDatasetRequest do
@@ -435,6 +449,49 @@ defmodule CrucibleBridge.V1.TrajectoryGroup do
   field :tags, 2, repeated: true, type: :string
 end
 
+defmodule CrucibleBridge.V1.SamplePrompt do
+  @moduledoc """
+  What a model got, in the first call of a sample.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :prompt, 0
+
+  field :text, 1, type: :string, oneof: 0
+  field :conversation, 2, type: CrucibleBridge.V1.Conversation, oneof: 0
+  field :token_count, 3, type: :int64, json_name: "tokenCount", oneof: 0
+end
+
+defmodule CrucibleBridge.V1.Turn do
+  @moduledoc """
+  A turn of a sample's transcript: what a model got, or what it said.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :role, 1, type: :string
+  field :text, 2, type: :string
+  field :reward, 3, proto3_optional: true, type: :double
+  field :tokens, 4, proto3_optional: true, type: :int32
+  field :rollout, 5, type: :int32
+  field :model, 6, type: :string
+  field :token_ids, 7, type: CrucibleBridge.V1.Tensor, json_name: "tokenIds"
+  field :logprobs, 8, type: CrucibleBridge.V1.Tensor
+end
+
+defmodule CrucibleBridge.V1.TruncatedPart do
+  @moduledoc """
+  A part of a sample's record that is not there whole.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :part, 1, type: :string
+  field :bytes, 2, type: :int64
+  field :limit, 3, type: :string
+end
+
 defmodule CrucibleBridge.V1.SampleResult.MeasurementsEntry do
   use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
@@ -469,7 +526,11 @@ defmodule CrucibleBridge.V1.SampleResult do
     map: true
 
   field :group, 15, type: CrucibleBridge.V1.TrajectoryGroup
+  field :sample, 16, type: CrucibleBridge.V1.Sample
+  field :prompt, 17, type: CrucibleBridge.V1.SamplePrompt
+  field :turns, 18, repeated: true, type: CrucibleBridge.V1.Turn
   field :usage, 19, type: CrucibleBridge.V1.Usage
+  field :truncated, 20, repeated: true, type: CrucibleBridge.V1.TruncatedPart
 end
 
 defmodule CrucibleBridge.V1.ListEvaluatorsRequest do
@@ -556,6 +617,7 @@ defmodule CrucibleBridge.V1.WatchEvaluationRequest do
   field :without_samples, 3, type: :bool, json_name: "withoutSamples"
   field :log_id, 4, type: :string, json_name: "logId"
   field :new_kinds, 5, type: :bool, json_name: "newKinds"
+  field :records, 6, type: :bool
 end
 
 defmodule CrucibleBridge.V1.GetEvaluationRequest do
@@ -616,6 +678,7 @@ defmodule CrucibleBridge.V1.GetSamplesRequest do
   field :evaluator, 3, proto3_optional: true, type: :string
   field :page_size, 4, type: :int32, json_name: "pageSize"
   field :page_token, 5, type: :string, json_name: "pageToken"
+  field :without_records, 6, type: :bool, json_name: "withoutRecords"
 end
 
 defmodule CrucibleBridge.V1.GetSamplesResponse do
@@ -796,6 +859,8 @@ defmodule CrucibleBridge.V1.PlannedEvaluation do
     repeated: true,
     type: CrucibleBridge.V1.PlannedEvaluation.LabelsEntry,
     map: true
+
+  field :record, 7, type: CrucibleBridge.V1.Record, enum: true
 end
 
 defmodule CrucibleBridge.V1.EvaluationPlan do

@@ -60,6 +60,8 @@ defmodule CrucibleBridge.V1.Event do
   field :metadata, 10, repeated: true, type: CrucibleBridge.V1.Event.MetadataEntry, map: true
   field :problem, 11, type: CrucibleBridge.V1.Problem
   field :correlation_id, 12, type: :string, json_name: "correlationId"
+  field :position, 13, type: :int64
+  field :sample_result, 14, type: :bytes, json_name: "sampleResult"
 end
 
 defmodule CrucibleBridge.V1.EventBatch do
@@ -87,6 +89,7 @@ defmodule CrucibleBridge.V1.SubscribeRequest do
   field :log_id, 5, type: :string, json_name: "logId"
   field :until_now, 4, type: :bool, json_name: "untilNow"
   field :new_kinds, 6, type: :bool, json_name: "newKinds"
+  field :records, 7, type: :bool
 end
 
 defmodule CrucibleBridge.V1.TelemetryService.Service do

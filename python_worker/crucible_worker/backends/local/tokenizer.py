@@ -50,14 +50,18 @@ class HostedTokenizer:
             FailedPrecondition: the model has no chat template.
             InvalidField: the template refuses the conversation, for instance roles that do not alternate.
         """
+        return tuple((await self.render_chat(messages, generation_prompt=generation_prompt)).tokens)
+
+    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+        """A conversation as `encode_chat` has it, with the text that the template made; raises as that does."""
         if not self.has_chat_template:
             raise FailedPrecondition("the model has no chat template", reason=Reason.NO_CHAT_TEMPLATE)
-        tokens = await self.call(
+        answer = await self.call(
             "encode_chat",
             messages=[{"role": message.role, "content": message.content} for message in messages],
             generation_prompt=generation_prompt,
         )
-        return tuple(tokens_from_bytes(tokens).tolist())
+        return Rendered(tokens=tuple(tokens_from_bytes(answer["tokens"]).tolist()), text=answer["text"])
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without the special ones."""

@@ -168,6 +168,10 @@ class ServedTokenizer:
         """
         return await self.there().encode_chat(messages, generation_prompt=generation_prompt)
 
+    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+        """A conversation as `encode_chat` has it, with the text that the template made; raises as that does."""
+        return await self.there().render_chat(messages, generation_prompt=generation_prompt)
+
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:

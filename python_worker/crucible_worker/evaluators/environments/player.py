@@ -54,6 +54,8 @@ class Order:
     """Of one rollout."""
     intermediates: bool
     """Whether tokens are kept."""
+    transcript: bool = False
+    """Whether turns are recorded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.base import Rollout, Turn
 from crucible_worker.evaluators.environments.group import Failure, Group
+from crucible_worker.evaluators.environments.transcripts import transcript_of
 
 __all__ = [
     "MAX_OUTPUT_CHARS",
@@ -42,8 +43,14 @@ _OBSERVATIONS = ("/ob_tokens_per_turn", "/total_ob_tokens")
 _NOTHING = ModelInput(())
 
 
-def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
-    """What became of a sample: the score is the mean of its rollouts' total rewards."""
+def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -> Outcome:
+    """What became of a sample: the score is the mean of its rollouts' total rewards.
+
+    Args:
+        group: its rollouts.
+        intermediates: whether their tokens are kept.
+        transcript: whether their turns are put together.
+    """
     counted = {_key(kind): float(count) for kind, count in sorted(group.failures.items())}
     if group.failure is not None:
         return Outcome(verdict=group.failure.verdict, problem=_problem(group.failure), measurements=counted)
@@ -63,6 +70,7 @@ def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
     except OverflowError:
         return _fallen(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
+    recorded, left_out = transcript_of(group.rollouts) if transcript else ((), 0)
     return Outcome(
         verdict=Verdict.MEASURED,
         score=score,
@@ -71,6 +79,8 @@ def outcome_of(group: Group, *, intermediates: bool) -> Outcome:
         output_tokens=sum(turn.said.output_tokens for turn in turns),
         measurements={**counted, _UNSEEN: float(unseen)} if unseen else counted,
         group=TrajectoryGroup(trajectories=trajectories, tags=group.tags),
+        turns=recorded,
+        turns_left_out=left_out,
     )
 
 

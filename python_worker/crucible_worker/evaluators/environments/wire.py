@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     Trajectory,
     TrajectoryGroup,
     Transition,
+    Turn,
     Verdict,
 )
 from crucible_worker.backends.local.frames import HEADER, error_from_map
@@ -158,6 +159,8 @@ def outcome_to_map(outcome: Outcome) -> dict[str, Any]:
         else [problem.reason, problem.message, problem.field, bool(problem.retryable)],
         "measurements": dict(outcome.measurements),
         "group": None if outcome.group is None else _group_to_map(outcome.group),
+        "turns": [[turn.role, turn.text, turn.reward, turn.tokens, turn.rollout] for turn in outcome.turns],
+        "turns_left_out": outcome.turns_left_out,
     }
 
 
@@ -179,6 +182,8 @@ def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
         problem=problem,
         measurements=_numbers(fields["measurements"]),
         group=None if fields["group"] is None else _group_from_map(fields["group"]),
+        turns=tuple(_turn_from_list(*turn) for turn in fields["turns"]),
+        turns_left_out=_whole(fields["turns_left_out"]),
     )
 
 
@@ -206,6 +211,16 @@ def _group_from_map(fields: Mapping[str, Any]) -> TrajectoryGroup:
         for reward, metrics, turns in fields["trajectories"]
     )
     return TrajectoryGroup(trajectories=trajectories, tags=tuple(map(_text, fields["tags"])))
+
+
+def _turn_from_list(role: Any, text: Any, reward: Any, tokens: Any, rollout: Any) -> Turn:
+    return Turn(
+        role=_text(role),
+        text=_text(text),
+        reward=None if reward is None else _number(reward),
+        tokens=None if tokens is None else _whole(tokens),
+        rollout=_whole(rollout),
+    )
 
 
 def _transition_to_list(turn: Transition) -> list[Any]:

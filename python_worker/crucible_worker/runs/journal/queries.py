@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sqlite3
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
+from crucible_worker.runs.journal.contents import Frame, frame_from_record
 from crucible_worker.runs.journal.records import (
     Ended,
     Renderings,
@@ -21,10 +23,12 @@ from crucible_worker.runs.journal.records import (
     sample_from_record,
     score_from_record,
     usage_from_record,
+    with_record,
 )
 from crucible_worker.runs.usage import Place, UsageSum
 
 __all__ = [
+    "EVENT_PAGE_BYTES",
     "Extent",
     "Head",
     "Reads",
@@ -40,6 +44,7 @@ __all__ = [
     "read_samples",
     "results_of",
     "runs_before",
+    "sample_of_event",
     "scores_of",
     "spent_before",
 ]
@@ -120,6 +125,9 @@ class Row:
         return bool(self.dataset_fingerprint)
 
 
+_RECORDS_OF_SAMPLES = """LEFT JOIN sample_records AS r ON r.number = s.number AND r.position = s.position
+                             AND r.evaluator = s.evaluator AND r.repeat = s.repeat AND r.attempt = s.attempt
+                         """
 _APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evaluations.number)"
 _RENDERING = "(SELECT record FROM evaluation_renderings AS kept WHERE kept.number = evaluations.number)"
 _ELSEWHERE = {"apart": _APART, "rendering": _RENDERING}
@@ -325,35 +333,94 @@ def read_samples(
     evaluator: str | None = None,
     page_size: int,
     page_token: str = "",
+    records: bool = True,
 ) -> tuple[list[SampleResult], str]:
-    """A page of samples in the data set's order, and the token of the next one (empty at the end)."""
-    conditions: list[tuple[str, Sequence[object]]] = [("number = ?", (number,))]
+    """A page of samples in the data set's order, with what is recorded of them unless that is not wanted.
+
+    Returns:
+        The page, and the token of the next one (empty at the end).
+    """
+    conditions: list[tuple[str, Sequence[object]]] = [("s.number = ?", (number,))]
     if verdicts:
-        conditions.append((f"verdict IN ({_marks(verdicts)})", [verdict.value for verdict in verdicts]))
+        conditions.append((f"s.verdict IN ({_marks(verdicts)})", [verdict.value for verdict in verdicts]))
     if evaluator is not None:
-        conditions.append(("label = ?", (evaluator,)))
+        conditions.append(("s.label = ?", (evaluator,)))
     if page_token:
-        conditions.append(("(position, evaluator, repeat) > (?, ?, ?)", _place(page_token)))
-    where, parameters = _where(conditions)
-    sql = f"""SELECT position, evaluator, repeat, label, verdict, record FROM samples {where}
-              ORDER BY position, evaluator, repeat LIMIT ?"""
+        conditions.append(("(s.position, s.evaluator, s.repeat) > (?, ?, ?)", _place(page_token)))
     page: list[SampleResult] = []
     size = 0
-    place = (0, 0, 0)
-    for *keys, label, verdict, record in source.execute(sql, (*parameters, page_size + 1)):
+    last = (0, 0, 0)
+    for place, result, count in _results(source, number, conditions, records=records, limit=page_size + 1):
         if len(page) == page_size or size >= SAMPLE_PAGE_BYTES:
-            return page, ".".join(map(str, place))
-        page.append(sample_from_record(label, verdict, record))
-        size += len(record)
-        place = tuple(keys)
+            return page, ".".join(map(str, last))
+        page.append(result)
+        size += count
+        last = place
     return page, ""
+
+
+def sample_of_event(
+    source: Reads, evaluation_id: str, position: int, label: str, repeat: int, attempt: int
+) -> SampleResult | None:
+    """What became of a sample in the run that an event tells of, with what is recorded of it.
+
+    None where the evaluation is no longer retained, or the sample has run again since.
+    """
+    found = source.execute("SELECT number FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
+    if found is None:
+        return None
+    (number,) = found
+    conditions: list[tuple[str, Sequence[object]]] = [
+        ("s.number = ?", (number,)),
+        ("s.position = ?", (position,)),
+        ("s.label = ? AND s.repeat = ? AND s.attempt = ?", (label, repeat, attempt)),
+    ]
+    rows = _results(source, number, conditions, records=True, limit=1)
+    return next((result for _, result, _ in rows), None)
+
+
+def _results(
+    source: Reads, number: int, conditions: Sequence[tuple[str, Sequence[object]]], *, records: bool, limit: int
+) -> Iterator[tuple[tuple[int, int, int], SampleResult, int]]:
+    """Results of an evaluation in order, each with its place before it, and about its bytes behind it."""
+    where, parameters = _where(conditions)
+    joined, columns = _RECORDS_OF_SAMPLES, "r.usage, NULL, NULL"
+    before: list[object] = []
+    if records:
+        columns = "r.usage, r.record, c.record"
+        joined += """LEFT JOIN dataset_contents AS d ON r.record IS NOT NULL AND d.position = s.position
+                        AND d.dataset = (SELECT dataset FROM recorded_evaluations WHERE number = ?)
+                    LEFT JOIN contents AS c ON c.content = d.content"""
+        before = [number]
+    sql = f"""SELECT s.position, s.evaluator, s.repeat, s.label, s.verdict, s.record, {columns}
+              FROM samples AS s {joined} {where} ORDER BY s.position, s.evaluator, s.repeat LIMIT ?"""
+    frames: dict[tuple[int, int], Frame] = {}
+
+    def frame_of(evaluator: int, frame: int) -> Frame:
+        if (evaluator, frame) not in frames:
+            (packed,) = source.execute(
+                "SELECT record FROM prompt_frames WHERE number = ? AND evaluator = ? AND frame = ?",
+                (number, evaluator, frame),
+            ).fetchone()
+            frames[evaluator, frame] = frame_from_record(packed)
+        return frames[evaluator, frame]
+
+    for position, evaluator, repeat, label, verdict, record, usage, recorded, content in source.execute(
+        sql, (*before, *parameters, limit)
+    ):
+        result = sample_from_record(label, verdict, record, usage)
+        size = len(record)
+        if recorded is not None:
+            result, told = with_record(result, recorded, content, functools.partial(frame_of, evaluator))
+            size += told
+        yield (position, evaluator, repeat), result, size
 
 
 def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleResult]:
     """Every result of one evaluator, by its index, in the data set's order, one at a time; not what they took."""
     sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
     for label, verdict, record in source.execute(sql, (number, evaluator)):
-        yield sample_from_record(label, verdict, record, usage=False)
+        yield sample_from_record(label, verdict, record)
 
 
 def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[Place, Usage]]:
@@ -363,7 +430,8 @@ def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mappi
     """
     totals: dict[int, UsageSum] = {}
     again: dict[Place, Usage] = {}
-    sql = "SELECT position, evaluator, repeat, retryable, record FROM samples WHERE number = ?"
+    sql = f"""SELECT s.position, s.evaluator, s.repeat, s.retryable, r.usage FROM samples AS s {_RECORDS_OF_SAMPLES}
+              WHERE s.number = ?"""
     for position, evaluator, repeat, retryable, record in source.execute(sql, (number,)):
         usage = usage_from_record(record)
         if retryable and usage is not None:

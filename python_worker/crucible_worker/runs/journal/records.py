@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgpack
@@ -39,9 +39,12 @@ from crucible_bridge.types import (
     ModelUsage,
     Problem,
     Prompt,
+    Record,
     SampleResult,
     SamplingParams,
     ServerEngine,
+    TrajectoryGroup,
+    Turn,
     Usage,
     Verdict,
     format_file,
@@ -52,6 +55,18 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.backends.metering import Meter
+from crucible_worker.runs.journal.contents import (
+    INPUT,
+    PROMPT,
+    SAMPLE,
+    Frame,
+    content_from_record,
+    kernel_of,
+    opened,
+    parts_from_record,
+    prompt_bytes,
+    turns_bytes,
+)
 from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
 
 __all__ = [
@@ -72,6 +87,8 @@ __all__ = [
     "sample_to_record",
     "score_from_record",
     "usage_from_record",
+    "usage_to_record",
+    "with_record",
 ]
 
 
@@ -79,9 +96,10 @@ MAX_ROW_BYTES = 1024
 """Options of an evaluator, or labels, whose record is larger are kept apart."""
 
 _APART = "kept_apart"
-
-_SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in ("verdict", "evaluator"))
-"""What the record of a sample has; verdict and evaluator are columns beside it."""
+_BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage"})
+_SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
+"""What the record of a sample has: the fields that every release knows. Verdict and evaluator are columns beside it;
+what is recorded, and what it took, stands in another row."""
 _sample_values = operator.attrgetter(*_SAMPLE)
 
 _USAGE = (
@@ -103,7 +121,7 @@ def pack(value: object) -> bytes:
 
 
 def apart_to_record(request: EvaluateRequest) -> bytes | None:
-    """Pack what is too large for an evaluation's row; None if nothing is."""
+    """Pack what is too large for an evaluation's row, or no field of it; None if nothing is."""
     options = {
         digest: dict(spec.options)
         for spec in request.evaluators
@@ -111,9 +129,13 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
     }
     labels = dict(request.labels) if _digest_if_large(request.labels) is not None else {}
     prompt = _prompt_to_map(request.dataset.prompt)
-    if not (options or labels or prompt):
-        return None
-    return pack({"options": options, "labels": labels, **({"prompt": prompt} if prompt else {})})
+    # Earlier releases take no further field of a request; of what is kept apart they read options and labels alone.
+    later: dict[str, Any] = {} if request.record is Record.FULL else {"record": request.record.value}
+    if prompt:
+        later["prompt"] = prompt
+    if request.dataset.where:
+        later["where"] = dict(request.dataset.where)
+    return pack({"options": options, "labels": labels, **later}) if options or labels or later else None
 
 
 def request_to_record(request: EvaluateRequest) -> bytes:
@@ -130,8 +152,6 @@ def request_to_record(request: EvaluateRequest) -> bytes:
                 "limit": request.dataset.limit,
                 "shuffle_seed": request.dataset.shuffle_seed,
                 "skip_malformed": request.dataset.skip_malformed,
-                # Left out where it is empty: an older worker reads the row, too.
-                **({"where": dict(request.dataset.where)} if request.dataset.where else {}),
             },
             "sampling": None if request.sampling is None else _fields(request.sampling),
             "limits": _fields(request.limits),
@@ -154,12 +174,13 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
             **data["dataset"],
             "source": _source_from_pair(data["dataset"]["source"]),
             "prompt": _prompt_from_map(kept.get("prompt")),
+            "where": kept.get("where", {}),
         }
     )
     if data["sampling"] is not None:
         data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
     data["limits"] = Limits(**data["limits"])
-    return EvaluateRequest(**data)
+    return EvaluateRequest(**data, record=Record(kept.get("record", Record.FULL)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,27 +208,69 @@ def renderings_from_record(record: bytes) -> Renderings:
     )
 
 
-def sample_to_record(sample: SampleResult, took: Usage | Meter | None = None) -> bytes:
-    """Pack what became of a sample, with what it took: that is its usage, if not given."""
+def sample_to_record(sample: SampleResult) -> bytes:
+    """Pack what became of a sample."""
     data = dict(zip(_SAMPLE, _sample_values(sample)))
     if sample.problem is not None:
         data["problem"] = _problem_to_map(sample.problem)
     data["measurements"] = dict(sample.measurements)
     if sample.group is not None:
         data["group"] = group_to_record(sample.group)
-    data["usage"] = _usage_to_list(took or sample.usage)
     return pack(data)
 
 
-def sample_from_record(evaluator: str, verdict: str, record: bytes, *, usage: bool = True) -> SampleResult:
-    """Unpack what became of a sample; what it took only if that is wanted."""
+def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes | None = None) -> SampleResult:
+    """Unpack what became of a sample, and what it took, where that is given."""
     data = msgpack.unpackb(record)
     data["problem"] = _problem_from_map(data["problem"])
     group = data.pop("group", None)  # there were none once
     data["group"] = None if group is None else group_from_record(group)
-    taken = data.pop("usage", None)  # likewise
-    data["usage"] = _usage_from_list(taken) if usage else None
+    data["usage"] = usage_from_record(usage)
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
+
+
+def with_record(
+    result: SampleResult, record: bytes, content: bytes | None, frame: Callable[[int], Frame]
+) -> tuple[SampleResult, int]:
+    """A result with what is recorded of its sample, and about how many bytes that takes.
+
+    Args:
+        result: what became of the sample.
+        record: its prompt and its turns.
+        content: what the sample is, where that is kept.
+        frame: what stands around the input in a prompt, by the frame's number.
+    """
+    sample, left_out = None, ()
+    kernel = ""
+    if content is not None:
+        content = opened(content)
+        sample, left_out = content_from_record(content, result.sample_id)
+        kernel = kernel_of(sample)
+        if left_out and isinstance(sample.input, Conversation):
+            kernel = ""  # what is last now need not have been the last message
+    parts = parts_from_record(opened(record), frame=frame, kernel=kernel, output=result.output)
+    if any(part.part == SAMPLE for part in parts.left_out):
+        sample, left_out = None, ()
+    if parts.framed:
+        left_out += tuple(dataclasses.replace(part, part=PROMPT) for part in left_out if part.part == INPUT)
+    turns = parts.turns if result.group is None else tuple(_with_tokens(parts.turns, result.group))
+    found = dataclasses.replace(
+        result, sample=sample, prompt=parts.prompt, turns=turns, truncated=(*left_out, *parts.left_out)
+    )
+    return found, len(content or b"") + prompt_bytes(parts.prompt) + turns_bytes(parts.turns)
+
+
+def _with_tokens(turns: Iterable[Turn], group: TrajectoryGroup) -> Iterator[Turn]:
+    """Turns with the tokens of what was said in them, where the rollouts have kept these: they are not kept twice."""
+    said = [iter(trajectory.transitions) for trajectory in group.trajectories]
+    for turn in turns:
+        transition = None
+        if turn.role == "assistant" and not turn.model and turn.rollout < len(said):
+            transition = next(said[turn.rollout], None)
+        if transition is None or transition.action is None:
+            yield turn
+        else:
+            yield dataclasses.replace(turn, token_ids=transition.action, logprobs=transition.action_logprobs)
 
 
 def score_from_record(record: bytes) -> tuple[str, float | None]:
@@ -216,13 +279,18 @@ def score_from_record(record: bytes) -> tuple[str, float | None]:
     return data["sample_id"], data["score"]
 
 
-def usage_from_record(record: bytes) -> Usage | None:
-    """What a sample took."""
-    return _usage_from_list(msgpack.unpackb(record).get("usage"))
+def usage_to_record(usage: Usage | Meter | None) -> bytes | None:
+    """Pack what a sample took; None where no model was queried."""
+    return None if usage is None else pack(_usage_to_list(usage))
+
+
+def usage_from_record(record: bytes | None) -> Usage | None:
+    """Unpack what a sample took; None where that is not known."""
+    return None if record is None else _usage_from_list(msgpack.unpackb(record))
 
 
 def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
-    """Pack what an evaluator ended with, without its specification, which the request has."""
+    """Pack what an evaluator ended with; its specification is the request's, and what it took that of its samples."""
     return pack(_result_to_map(result))
 
 
@@ -256,6 +324,8 @@ def result_to_record(ended: Ended) -> bytes:
                 {**_result_to_map(result), "evaluator": _spec_to_map(result.evaluator)} for result in ended.results
             ],
             "problem": _problem_to_map(ended.problem),
+            # Not in the results: earlier releases take no further field of these.
+            "usages": [_usage_to_list(result.usage) for result in ended.results],
             "usage": _usage_to_list(ended.usage),
             "engine": None if ended.engine is None else _fields(ended.engine),
         }
@@ -266,8 +336,13 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
     """Unpack what an evaluation ended with; options that were kept apart come from there."""
     data = msgpack.unpackb(record)
     kept = _kept_apart(apart)
+    usages = data.get("usages") or [None] * len(data["results"])
     results = tuple(
-        _result_from_map(_spec_from_map(result.pop("evaluator"), kept["options"]), result) for result in data["results"]
+        dataclasses.replace(
+            _result_from_map(_spec_from_map(result.pop("evaluator"), kept["options"]), result),
+            usage=_usage_from_list(usage),
+        )
+        for result, usage in zip(data["results"], usages, strict=True)
     )
     engine = data.get("engine")
     return Ended(
@@ -281,10 +356,9 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
 
 def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
     data = _fields(result)
-    del data["evaluator"]
+    del data["evaluator"], data["usage"]
     return data | {
         "metrics": _metrics_to_map(result.metrics),
-        "usage": _usage_to_list(result.usage),
         "problem": _problem_to_map(result.problem),
     }
 
@@ -292,7 +366,6 @@ def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
 def _result_from_map(spec: EvaluatorSpec, data: dict[str, Any]) -> EvaluatorResult:
     data |= {
         "metrics": Metrics(**data["metrics"]),
-        "usage": _usage_from_list(data.get("usage")),
         "problem": _problem_from_map(data["problem"]),
     }
     return EvaluatorResult(evaluator=spec, **data)

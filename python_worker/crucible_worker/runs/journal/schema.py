@@ -159,6 +159,73 @@ CREATE TRIGGER IF NOT EXISTS evaluation_renderings_go AFTER DELETE ON evaluation
 BEGIN
     DELETE FROM evaluation_renderings WHERE number = OLD.number;
 END;
+-- What samples of data sets are, each once by content, whatever data sets and evaluations have it.
+CREATE TABLE IF NOT EXISTS contents (
+    content INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    record BLOB NOT NULL
+);
+-- Data sets of which contents are recorded, by their fingerprint.
+CREATE TABLE IF NOT EXISTS recorded_datasets (dataset INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE);
+-- Which content stands where in a data set.
+CREATE TABLE IF NOT EXISTS dataset_contents (
+    dataset INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    content INTEGER NOT NULL,
+    PRIMARY KEY (dataset, position)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS dataset_contents_by_content ON dataset_contents (content);
+-- Evaluations that record samples of a data set, and the bytes that they have added.
+CREATE TABLE IF NOT EXISTS recorded_evaluations (
+    number INTEGER PRIMARY KEY,
+    dataset INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS recorded_evaluations_by_dataset ON recorded_evaluations (dataset);
+-- What stands around the input in the prompts of an evaluator.
+CREATE TABLE IF NOT EXISTS prompt_frames (
+    number INTEGER NOT NULL,
+    evaluator INTEGER NOT NULL,
+    frame INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (number, evaluator, frame)
+) WITHOUT ROWID;
+-- Of a sample's result what earlier releases do not know, in the run of that attempt: prompt and turns, where they are
+-- recorded, and what it took. A worker of an earlier release that runs the sample again leaves this row as it is: then
+-- it belongs to no result.
+CREATE TABLE IF NOT EXISTS sample_records (
+    number INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    evaluator INTEGER NOT NULL,
+    repeat INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    record BLOB,
+    usage BLOB,
+    PRIMARY KEY (number, position, evaluator, repeat)
+) WITHOUT ROWID;
+-- All of it goes with the last evaluation that needs it, whichever release's worker removes that.
+CREATE TRIGGER IF NOT EXISTS sample_records_go AFTER DELETE ON samples
+BEGIN
+    DELETE FROM sample_records WHERE number = OLD.number AND position = OLD.position AND evaluator = OLD.evaluator
+        AND repeat = OLD.repeat;
+END;
+CREATE TRIGGER IF NOT EXISTS recorded_evaluations_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM sample_records WHERE number = OLD.number;
+    DELETE FROM prompt_frames WHERE number = OLD.number;
+    DELETE FROM recorded_evaluations WHERE number = OLD.number;
+END;
+CREATE TRIGGER IF NOT EXISTS recorded_datasets_go AFTER DELETE ON recorded_evaluations
+WHEN NOT EXISTS (SELECT 1 FROM recorded_evaluations WHERE dataset = OLD.dataset)
+BEGIN
+    DELETE FROM dataset_contents WHERE dataset = OLD.dataset;
+    DELETE FROM recorded_datasets WHERE dataset = OLD.dataset;
+END;
+CREATE TRIGGER IF NOT EXISTS contents_go AFTER DELETE ON dataset_contents
+WHEN NOT EXISTS (SELECT 1 FROM dataset_contents WHERE content = OLD.content)
+BEGIN
+    DELETE FROM contents WHERE content = OLD.content;
+END;
 """
 """What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
 

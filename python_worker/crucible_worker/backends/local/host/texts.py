@@ -51,7 +51,7 @@ class Texts:
             case "encode":
                 return [_packed(tokens) for tokens in self._encode_texts(message["texts"], special=message["special"])]
             case "encode_chat":
-                return _packed(self._encode_chat(message["messages"], prompted=message["generation_prompt"]))
+                return self._encode_chat(message["messages"], prompted=message["generation_prompt"])
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
                 return self._decoded(tokens, special=message["special"])
@@ -60,9 +60,9 @@ class Texts:
                 rendered = tinker_cookbook.render(
                     self._tokenizer, message["renderer"], messages, train_on=message["train_on"]
                 )
-                return dataclasses.asdict(rendered)
+                return {**dataclasses.asdict(rendered), "text": self._decoded(rendered.tokens, special=True)}
 
-    def _encode_chat(self, messages: list[dict[str, str]], *, prompted: bool) -> list[int]:
+    def _encode_chat(self, messages: list[dict[str, str]], *, prompted: bool) -> dict[str, Any]:
         try:
             text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=prompted, tokenize=False)
         except (BridgeError, MemoryError):
@@ -73,7 +73,7 @@ class Texts:
         if len(text) > self._max_rendered_chars:
             raise _beyond(f"the chat template makes {len(text):,} characters of the messages", self._max_rendered_chars)
         (tokens,) = self._encoded([text], special=False)
-        return tokens
+        return {"tokens": _packed(tokens), "text": text}
 
     def _encode_texts(self, texts: list[str], *, special: bool) -> list[list[int]]:
         wholes = self._encoded(texts, special=special)
@@ -98,7 +98,7 @@ class Texts:
                 raise _beyond(f"the tokenizer makes {len(tokens):,} tokens of {len(text):,} characters", most)
         return found
 
-    def _decoded(self, tokens: list[int], *, special: bool) -> str:
+    def _decoded(self, tokens: Sequence[int], *, special: bool = False) -> str:
         text = self._tokenizer.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False)
         most = max(self._max_rendered_chars, 2 * MAX_TEXT_BYTES)
         if len(text) > most:

@@ -89,7 +89,7 @@ async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Askin
             course=order["course"],
             tell=asking.tell,
         )
-        outcome = outcome_of(found, intermediates=order["intermediates"])
+        outcome = outcome_of(found, intermediates=order["intermediates"], transcript=order["transcript"])
         return wire.pack({"op": "found", "outcome": wire.outcome_to_map(outcome), "fallen": found.failure is not None})
     except wire.TooLong as error:
         message = f"is too large to be told: {error}"

@@ -1,0 +1,153 @@
+"""What is recorded of a sample beside its result <-> v1: the sample itself, its prompt, its turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.codec.bulk import stored_from_v1
+from crucible_bridge.codec.data import (
+    array_to_v1,
+    conversation_from_v1,
+    conversation_to_v1,
+    datum_from_v1,
+    sample_to_v1,
+)
+from crucible_bridge.codec.fields import child, unicode_text
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample, SamplePrompt, TokenPrompt, Turn
+from crucible_bridge.v1 import evaluation_pb2, types_pb2
+
+__all__ = [
+    "recorded_sample_from_v1",
+    "recorded_sample_to_v1",
+    "sample_prompt_from_v1",
+    "sample_prompt_to_v1",
+    "turn_from_v1",
+    "turn_to_v1",
+]
+
+
+def recorded_sample_to_v1(sample: Sample) -> evaluation_pb2.Sample:
+    """Encode a sample as it was evaluated: what a file had of text that is no Unicode becomes U+FFFD."""
+    asked = sample.input
+    if isinstance(asked, str):
+        asked = unicode_text(asked)
+    elif isinstance(asked, Conversation):
+        asked = _sendable(asked)
+    return sample_to_v1(
+        dataclasses.replace(
+            sample,
+            id=unicode_text(sample.id),
+            input=asked,
+            targets=tuple(map(unicode_text, sample.targets)),
+            choices=tuple(map(unicode_text, sample.choices)),
+            metadata={unicode_text(key): unicode_text(value) for key, value in sample.metadata.items()},
+        )
+    )
+
+
+def recorded_sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
+    """Decode a sample as it was evaluated."""
+    match message.WhichOneof("input"):
+        case "conversation":
+            asked: str | Conversation | Datum = conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "datum":
+            asked = datum_from_v1(message.datum, child(field, "datum"))
+        case _:
+            asked = message.text
+    return Sample(
+        id=message.id,
+        input=asked,
+        targets=tuple(message.targets),
+        choices=tuple(message.choices),
+        metadata=dict(message.metadata),
+    )
+
+
+def sample_prompt_to_v1(prompt: SamplePrompt) -> evaluation_pb2.SamplePrompt:
+    """Encode a prompt."""
+    match prompt:
+        case str():
+            return evaluation_pb2.SamplePrompt(text=unicode_text(prompt))
+        case Conversation():
+            return evaluation_pb2.SamplePrompt(conversation=conversation_to_v1(_sendable(prompt)))
+        case TokenPrompt(count):
+            return evaluation_pb2.SamplePrompt(token_count=count)
+
+
+def sample_prompt_from_v1(message: evaluation_pb2.SamplePrompt, field: str) -> SamplePrompt:
+    """Decode a prompt.
+
+    Raises:
+        InvalidField: it is in a form that this version does not know, or a conversation that is none.
+    """
+    match message.WhichOneof("prompt"):
+        case "text":
+            return message.text
+        case "conversation":
+            return conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "token_count":
+            return TokenPrompt(message.token_count)
+        case _:
+            raise InvalidField(field, "has no prompt")
+
+
+def turn_to_v1(turn: Turn) -> evaluation_pb2.Turn:
+    """Encode a turn."""
+    return evaluation_pb2.Turn(
+        role=unicode_text(turn.role),
+        text=unicode_text(turn.text),
+        reward=turn.reward,
+        tokens=turn.tokens,
+        rollout=turn.rollout,
+        model=turn.model,
+        token_ids=_array_to_v1(turn.token_ids),
+        logprobs=_array_to_v1(turn.logprobs),
+    )
+
+
+def turn_from_v1(message: evaluation_pb2.Turn, field: str) -> Turn:
+    """Decode a turn.
+
+    Raises:
+        InvalidField: its reward is not finite, or an array is not what it says.
+    """
+    reward = message.reward if message.HasField("reward") else None
+    if reward is not None and not math.isfinite(reward):
+        raise InvalidField(child(field, "reward"), f"is {reward}, must be finite")
+    return Turn(
+        role=message.role,
+        text=message.text,
+        reward=reward,
+        tokens=message.tokens if message.HasField("tokens") else None,
+        rollout=message.rollout,
+        model=message.model,
+        token_ids=_array_from_v1(message, "token_ids", field),
+        logprobs=_array_from_v1(message, "logprobs", field),
+    )
+
+
+def _sendable(conversation: Conversation) -> Conversation:
+    return Conversation(
+        tuple(
+            ChatMessage(unicode_text(message.role), unicode_text(message.content)) for message in conversation.messages
+        )
+    )
+
+
+def _array_to_v1(array: np.ndarray | None) -> types_pb2.Tensor | None:
+    return None if array is None else array_to_v1(array)
+
+
+def _array_from_v1(message: Any, name: str, field: str) -> np.ndarray | None:
+    if not message.HasField(name):
+        return None
+    path = child(field, name)
+    array = stored_from_v1(getattr(message, name), path)
+    if not isinstance(array, np.ndarray):
+        raise InvalidField(path, f"has {array.dtype}, must have i32 or f32")
+    return array

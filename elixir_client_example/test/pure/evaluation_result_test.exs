@@ -1,0 +1,83 @@
+defmodule CrucibleBridge.EvaluationResultTest do
+  use ExUnit.Case, async: true
+
+  alias CrucibleBridge.{Error, EvaluationResult}
+
+  defp evaluation(evaluators) do
+    metrics = %{values: %{"accuracy" => 0.5}, undefined: %{}}
+
+    %{
+      request: %{
+        evaluators: evaluators,
+        dataset: %{source: {:builtin, "arithmetic"}},
+        model: %{model: {:embedded, "arithmetic@320"}}
+      },
+      results: Enum.map(evaluators, &%{evaluator: &1, metrics: metrics}),
+      metrics: metrics,
+      dataset_fingerprint: "d",
+      ended_unix_ns: 1_700_000_000_000_000_000,
+      duration_ns: 2_500_000_000
+    }
+  end
+
+  defp sample(changes) do
+    Map.merge(
+      %{
+        evaluator: "accuracy",
+        sample_id: "a",
+        repeat: 0,
+        verdict: :correct,
+        score: 1.0,
+        output: "it is 4",
+        extracted: "4",
+        measurements: %{},
+        problem: nil,
+        sample: %{targets: ["4"], metadata: %{"level" => "1"}}
+      },
+      Map.new(changes)
+    )
+  end
+
+  @accuracy %{kind: "accuracy", name: nil}
+
+  test "each run of a sample is an item with what was expected and predicted" do
+    samples = [
+      sample([]),
+      sample(sample_id: "b", verdict: :incorrect, score: 0.0, extracted: "", output: "5"),
+      sample(
+        sample_id: "c",
+        verdict: :undecided,
+        score: nil,
+        problem: %{reason: "UNDECIDED", message: "who knows"},
+        sample: %{targets: ["1", "2"], metadata: %{}}
+      ),
+      sample(evaluator: "nll")
+    ]
+
+    {:ok, result} = EvaluationResult.of(evaluation([@accuracy]), samples)
+    assert {result.total_items, result.correct_items, result.accuracy} == {3, 1, 0.5}
+    assert {result.dataset_name, result.dataset_version, result.model} == {"arithmetic", "d", "embedded:arithmetic@320"}
+    assert {result.metrics, result.duration_ms} == {%{"accuracy" => 0.5}, 2500}
+    assert result.timestamp == ~U[2023-11-14 22:13:20.000000Z]
+
+    assert [right, wrong, undecided] = result.item_results
+    assert {right.predicted, right.expected, right.correct, right.score} == {"4", "4", true, 1.0}
+    assert right.metadata == %{"level" => "1", "verdict" => "correct", "repeat" => 0}
+    assert {wrong.predicted, wrong.correct} == {"5", false}
+    assert {undecided.expected, undecided.score, undecided.correct} == {["1", "2"], nil, false}
+    assert undecided.metadata["problem"] == "UNDECIDED: who knows"
+  end
+
+  test "of several evaluators one has to be named" do
+    both = evaluation([@accuracy, %{kind: "accuracy", name: "strict"}])
+    assert {:error, %Error{field: "evaluator"}} = EvaluationResult.of(both, [])
+    assert {:error, %Error{field: "evaluator"}} = EvaluationResult.of(both, [], evaluator: "none")
+    assert {:ok, %{total_items: 0, accuracy: nil}} = EvaluationResult.of(both, [], evaluator: "strict")
+  end
+
+  test "without a record nothing is expected" do
+    {:ok, result} = EvaluationResult.of(evaluation([@accuracy]), [sample(sample: nil)], dataset_name: "mine")
+    assert [%{expected: nil}] = result.item_results
+    assert result.dataset_name == "mine"
+  end
+end

@@ -1,0 +1,472 @@
+"""What is recorded of a sample beside its result: msgpack to frozen values and back, in pairs, within bounds.
+
+    content     what the sample is: input, targets, choices, metadata; without its id, so that equal ones are one
+    frame       what stands around a sample's input in its prompt: most prompts of an evaluation have the same one
+    record      prompt, turns, and what of all this was left out; it refers to the frame, to the sample's input, to the
+                prompt and to the result's output, in place of repeating them
+
+Text may hold what is no Unicode, as files do: it is packed as it is. Long records are compressed: questions to judges
+and the turns of an episode repeat each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgpack
+import numpy as np
+
+from crucible_bridge.arrays import from_tensor, to_tensor
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    Dtype,
+    ImageAssetChunk,
+    ImageChunk,
+    ModelInput,
+    ModelInputChunk,
+    Sample,
+    SamplePrompt,
+    Tensor,
+    TokenPrompt,
+    TokensChunk,
+    TruncatedPart,
+    Turn,
+)
+
+__all__ = [
+    "EVALUATION_LIMIT",
+    "INPUT",
+    "PROMPT",
+    "SAMPLE",
+    "SAMPLE_LIMIT",
+    "TURNS",
+    "Frame",
+    "RecordParts",
+    "closed",
+    "content_from_record",
+    "content_to_record",
+    "frame_from_record",
+    "frame_of",
+    "frame_to_record",
+    "kernel_of",
+    "opened",
+    "parts_from_record",
+    "parts_to_record",
+    "prompt_bytes",
+    "text_bytes",
+    "turns_bytes",
+]
+
+SAMPLE_LIMIT, EVALUATION_LIMIT = "max_sample_record_bytes", "max_evaluation_record_bytes"
+"""Limits of the worker that truncate records."""
+SAMPLE, INPUT, PROMPT, TURNS = "sample", "sample.input", "prompt", "turns"
+"""Parts of a record as `TruncatedPart.part` names them; "sample.targets" and so on beside them."""
+
+_TEXT, _MESSAGES, _TOKENS, _FRAMED = range(4)
+# What a turn's text is where it repeats something.
+_AS_PROMPT, _AS_OUTPUT, _AS_INPUT = range(3)
+_TURN_BYTES = 16
+_HEAD_BYTES, _TEXT_BYTES = 24, 5  # of a content's lists, and of the head of a text
+_LONG = 1024  # bytes from which on compression is worth its time
+_COMPRESSED = b"\x78"  # how what zlib has made begins, and nothing that is packed here
+
+
+def _pack(value: object) -> bytes:
+    return cast("bytes", msgpack.packb(value, unicode_errors="surrogatepass"))
+
+
+def _unpack(record: bytes) -> Any:
+    return msgpack.unpackb(record, unicode_errors="surrogatepass")
+
+
+def closed(record: bytes) -> bytes:
+    """A content or a record as it is kept: compressed if it is long."""
+    if len(record) < _LONG:
+        return record
+    compressed = zlib.compress(record, 1)
+    return compressed if len(compressed) < len(record) else record
+
+
+def opened(record: bytes) -> bytes:
+    """What `closed` was given."""
+    return zlib.decompress(record) if record.startswith(_COMPRESSED) else record
+
+
+def text_bytes(text: str) -> int:
+    """Bytes of a text in UTF-8, a lone surrogate as the three that it is packed as."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def content_to_record(sample: Sample, most: int) -> bytes:
+    """Pack what a sample is, in at most so many bytes (and some for what was left out): the input first."""
+    values = [_input_to_value(sample.input), list(sample.targets), list(sample.choices), dict(sample.metadata)]
+    record = _pack(values)
+    return record if len(record) <= most else _pack(_truncated_content(sample, most))
+
+
+def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[TruncatedPart, ...]]:
+    """Unpack what a sample is, and what of it was left out."""
+    asked, targets, choices, metadata, *left_out = _unpack(record)
+    sample = Sample(
+        id=sample_id,
+        input=_input_from_value(asked),
+        targets=tuple(targets),
+        choices=tuple(choices),
+        metadata=metadata,
+    )
+    return sample, _left_out_from(left_out[0]) if left_out else ()
+
+
+def kernel_of(sample: Sample) -> str:
+    """What of a sample stands somewhere in its prompt, as a rule: its text, or its last message; empty for none."""
+    if isinstance(sample.input, str):
+        return sample.input
+    if isinstance(sample.input, Conversation) and sample.input.messages:
+        return sample.input.messages[-1].content
+    return ""
+
+
+Frame: TypeAlias = tuple[str | None, tuple[tuple[str, str], ...], str, str]
+"""What stands around a text in a prompt: the last message's role, None for plain text; the messages before it, each its
+role and content; what comes before the text, and what comes behind it."""
+
+
+def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
+    """What stands around a text in a prompt; None where it is not in there."""
+    if not kernel or isinstance(prompt, TokenPrompt):
+        return None
+    if isinstance(prompt, str):
+        text, role, before = prompt, None, ()
+    else:
+        *earlier, last = prompt.messages
+        before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
+        text, role = last.content, last.role
+        if text == kernel:  # as a rule
+            return role, before, "", ""
+    at = text.rfind(kernel)
+    return None if at < 0 else (role, before, text[:at], text[at + len(kernel) :])
+
+
+def frame_to_record(frame: Frame) -> bytes:
+    """Pack a frame."""
+    return _pack(frame)
+
+
+def frame_from_record(record: bytes) -> Frame:
+    """Unpack a frame."""
+    role, before, prefix, suffix = _unpack(record)
+    return role, tuple((each, content) for each, content in before), prefix, suffix
+
+
+def _framed(frame: Frame, kernel: str) -> SamplePrompt:
+    """The prompt that has this text in this frame."""
+    role, before, prefix, suffix = frame
+    text = f"{prefix}{kernel}{suffix}"
+    if role is None:
+        return text
+    return Conversation((*(ChatMessage(*message) for message in before), ChatMessage(role, text)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RecordParts:
+    """What a record holds besides what the sample is."""
+
+    prompt: SamplePrompt | None
+    """The prompt."""
+    turns: tuple[Turn, ...]
+    """The transcript."""
+    left_out: tuple[TruncatedPart, ...]
+    """What is not there whole."""
+    framed: bool = False
+    """Whether the prompt was made of the sample's input, as that is kept."""
+
+
+def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, output: str, most: int) -> bytes:
+    """Pack prompt and turns, in at most so many bytes (and some for what was left out).
+
+    Args:
+        parts: what is to be packed, with what was left out of it before.
+        frame: where the prompt's frame is kept; None where the prompt has to be packed itself.
+        kernel: what that frame is around; empty where the reader will not have it.
+        output: of the result, which the reader will have.
+        most: how many bytes.
+    """
+    prompt = None
+    if parts.prompt is not None:
+        prompt = [_FRAMED, frame] if frame is not None else _prompt_to_value(parts.prompt)
+    turns = [_turn_to_value(turn, parts.prompt, output, kernel) for turn in parts.turns]
+    record = _pack(_values(prompt, turns, parts.left_out))
+    if len(record) <= most:
+        return record
+    left_out = list(parts.left_out)
+    # The prompt has what the turns leave it, and half in any case.
+    room = max(most // 2, most - sum(map(_packed_bytes, turns)))
+    if prompt is not None and prompt[0] != _FRAMED and (size := _packed_bytes(prompt)) > room:
+        assert parts.prompt is not None
+        prompt, lost = _truncated_prompt(parts.prompt, room)
+        left_out.append(TruncatedPart(part=PROMPT, bytes=lost, limit=SAMPLE_LIMIT))
+        # Turns that repeat the prompt would repeat what is left of it.
+        turns = [_turn_to_value(turn, None, output, kernel) for turn in parts.turns]
+        room = min(size, room)
+    texts = [turn.text for turn in parts.turns]
+    turns, lost = _truncated_turns(turns, texts, most - _packed_bytes(prompt) - _HEAD_BYTES)
+    if lost is not None:
+        left_out.append(TruncatedPart(part=TURNS, bytes=lost, limit=SAMPLE_LIMIT))
+    return _pack(_values(prompt, turns, left_out))
+
+
+def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: str, output: str) -> RecordParts:
+    """Unpack prompt and turns.
+
+    Args:
+        record: what `parts_to_record` gave.
+        frame: the frame that is kept there.
+        kernel: what it is around.
+        output: of the result.
+    """
+    values = _unpack(record)
+    values += [None, [], []][len(values) :]
+    packed, turns, left_out = values
+    prompt = None if packed is None else _prompt_from_value(packed, frame, kernel)
+    return RecordParts(
+        prompt=prompt,
+        turns=tuple(_turn_from_value(turn, prompt, output, kernel) for turn in turns),
+        left_out=_left_out_from(left_out),
+        framed=packed is not None and packed[0] == _FRAMED,
+    )
+
+
+def prompt_bytes(prompt: SamplePrompt | None) -> int:
+    """About what a prompt takes."""
+    if isinstance(prompt, str):
+        return text_bytes(prompt)
+    count = 0
+    if isinstance(prompt, Conversation):
+        for message in prompt.messages:
+            count += text_bytes(message.role) + text_bytes(message.content)
+    return count
+
+
+def turns_bytes(turns: Iterable[Turn]) -> int:
+    """About what turns take."""
+    arrays = [array for turn in turns for array in (turn.token_ids, turn.logprobs) if array is not None]
+    return sum(_TURN_BYTES + text_bytes(turn.text) for turn in turns) + sum(array.nbytes for array in arrays)
+
+
+def _values(prompt: Any, turns: Sequence[Any], left_out: Sequence[TruncatedPart]) -> list[Any]:
+    """As short as it can be: most records are a prompt in a frame."""
+    values = [prompt, turns, [[part.part, part.bytes, part.limit] for part in left_out]]
+    while values and not values[-1]:
+        values.pop()
+    return values
+
+
+def _left_out_from(values: Iterable[Sequence[Any]]) -> tuple[TruncatedPart, ...]:
+    return tuple(TruncatedPart(part=part, bytes=count, limit=limit) for part, count, limit in values)
+
+
+def _packed_bytes(value: object) -> int:
+    return len(_pack(value))
+
+
+def _truncated(text: str, most: int) -> tuple[str, int]:
+    """The beginning of a text in at most so many bytes, and how many bytes were left out."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= most:
+        return text, 0
+    end = max(0, most)
+    while end and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return data[:end].decode("utf-8", "surrogatepass"), len(data) - end
+
+
+def _truncated_content(sample: Sample, most: int) -> list[Any]:
+    left_out: list[list[Any]] = []
+    room = most - _HEAD_BYTES
+
+    def take(part: str, texts: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+        nonlocal room
+        taken, lost = [], 0
+        for index, text in enumerate(texts):
+            # A text without its name, or role, is of no use: those behind it go as well.
+            room -= _TEXT_BYTES + (text_bytes(names[index]) + _TEXT_BYTES if names else 0)
+            if room <= 0:
+                lost += text_bytes(text)
+                continue
+            short, missing = _truncated(text, room)
+            room -= text_bytes(short)
+            lost += missing
+            taken.append(short)
+        if lost:
+            left_out.append([part, lost, SAMPLE_LIMIT])
+        return taken
+
+    if isinstance(sample.input, str):
+        asked: Any = "".join(take(INPUT, [sample.input]))
+    elif isinstance(sample.input, Conversation):
+        roles = [message.role for message in sample.input.messages]
+        contents = take(INPUT, [message.content for message in sample.input.messages], roles)
+        asked = [list(pair) for pair in zip(roles, contents)] or ""
+    else:
+        # Of tokens and images there is no beginning that would be of use.
+        asked = _input_to_value(sample.input)
+        if (size := _packed_bytes(asked)) > most:
+            left_out.append([INPUT, size, SAMPLE_LIMIT])
+            asked, size = "", 0
+        room -= size
+    targets, choices = take("sample.targets", sample.targets), take("sample.choices", sample.choices)
+    names = list(sample.metadata)
+    values = take("sample.metadata", [sample.metadata[name] for name in names], names)
+    return [asked, targets, choices, dict(zip(names, values)), left_out]
+
+
+def _truncated_prompt(prompt: SamplePrompt, most: int) -> tuple[list[Any], int]:
+    if isinstance(prompt, str):
+        text, lost = _truncated(prompt, most)
+        return [_TEXT, text], lost
+    assert isinstance(prompt, Conversation)
+    messages, lost = [], 0
+    for message in prompt.messages:
+        most -= text_bytes(message.role) + 2 * _TEXT_BYTES
+        if most < 0:  # a text without its role is of no use
+            lost += text_bytes(message.content)
+            continue
+        text, missing = _truncated(message.content, most)
+        lost += missing
+        most -= text_bytes(text)
+        messages.append([message.role, text])
+    return ([_MESSAGES, messages] if messages else [_TEXT, ""]), lost
+
+
+def _truncated_turns(turns: Sequence[list[Any]], texts: Sequence[str], most: int) -> tuple[list[list[Any]], int | None]:
+    """Turns without their arrays where there is no room for these; then the first ones, the last of them truncated.
+
+    Returns:
+        The turns, and the bytes that were left out of them; None where they are whole.
+    """
+    if not turns or sum(map(_packed_bytes, turns)) <= most:
+        return list(turns), None
+    lost = sum(len(array) for turn in turns for array in turn[6:] if array)
+    taken: list[list[Any]] = []
+    for turn, text in zip(turns, texts, strict=True):
+        bare = turn[:6]
+        size = _packed_bytes(bare)
+        if size > most and isinstance(bare[1], str):
+            bare[1], missing = _truncated(text, most - (size - text_bytes(text)))
+            size -= missing
+            lost += missing if size <= most else 0
+        if size > most:
+            lost += text_bytes(text)
+            continue
+        most -= size
+        taken.append(bare)
+    return taken, lost
+
+
+def _prompt_to_value(prompt: SamplePrompt) -> list[Any]:
+    match prompt:
+        case str():
+            return [_TEXT, prompt]
+        case Conversation(messages):
+            return [_MESSAGES, [[message.role, message.content] for message in messages]]
+        case TokenPrompt(count):
+            return [_TOKENS, count]
+
+
+def _prompt_from_value(value: Sequence[Any], frame: Callable[[int], Frame], kernel: str) -> SamplePrompt:
+    kind, held = value
+    if kind == _TEXT:
+        return held
+    if kind == _MESSAGES:
+        return Conversation(tuple(ChatMessage(*message) for message in held))
+    return TokenPrompt(held) if kind == _TOKENS else _framed(frame(held), kernel)
+
+
+def _turn_to_value(turn: Turn, prompt: SamplePrompt | None, output: str, kernel: str) -> list[Any]:
+    text: str | int = turn.text
+    if text:
+        if text == prompt:
+            text = _AS_PROMPT
+        elif text == output:
+            text = _AS_OUTPUT
+        elif text == kernel:
+            text = _AS_INPUT
+    ids = None if turn.token_ids is None else turn.token_ids.astype("<i4", copy=False).tobytes()
+    logprobs = None if turn.logprobs is None else turn.logprobs.astype("<f4", copy=False).tobytes()
+    return [turn.role, text, turn.reward, turn.tokens, turn.rollout, turn.model, ids, logprobs]
+
+
+def _turn_from_value(value: Sequence[Any], prompt: SamplePrompt | None, output: str, kernel: str) -> Turn:
+    role, text, reward, tokens, rollout, model, *arrays = value
+    if text == _AS_PROMPT:
+        text = prompt if isinstance(prompt, str) else ""
+    elif text == _AS_OUTPUT:
+        text = output
+    elif text == _AS_INPUT:
+        text = kernel
+    ids, logprobs = arrays or (None, None)
+    return Turn(
+        role=role,
+        text=text,
+        reward=reward,
+        tokens=tokens,
+        rollout=rollout,
+        model=model,
+        token_ids=None if ids is None else np.frombuffer(ids, "<i4"),
+        logprobs=None if logprobs is None else np.frombuffer(logprobs, "<f4"),
+    )
+
+
+def _input_to_value(asked: str | Conversation | Datum) -> Any:
+    if isinstance(asked, str):
+        return asked
+    if isinstance(asked, Conversation):
+        return [[message.role, message.content] for message in asked.messages]
+    arrays = {key: _tensor_to_value(array) for key, array in asked.loss_fn_inputs.items()}
+    return {"chunks": [_chunk_to_value(chunk) for chunk in asked.model_input.chunks], "arrays": arrays}
+
+
+def _input_from_value(value: Any) -> str | Conversation | Datum:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return Datum(
+            model_input=ModelInput(tuple(_chunk_from_value(chunk) for chunk in value["chunks"])),
+            loss_fn_inputs={key: _tensor_from_value(tensor) for key, tensor in value["arrays"].items()},
+        )
+    return Conversation(tuple(ChatMessage(*message) for message in value))
+
+
+def _tensor_to_value(array: Any) -> list[Any]:
+    tensor = to_tensor(array)
+    return [tensor.dtype.value, list(tensor.shape), bytes(tensor.data)]
+
+
+def _tensor_from_value(value: Sequence[Any]) -> Any:
+    dtype, shape, data = value
+    return from_tensor(Tensor(dtype=Dtype(dtype), shape=tuple(shape), data=data), "loss_fn_inputs")
+
+
+def _chunk_to_value(chunk: ModelInputChunk) -> list[Any]:
+    match chunk:
+        case TokensChunk():
+            return ["tokens", _tensor_to_value(chunk.tokens)]
+        case ImageChunk():
+            return ["image", bytes(chunk.data), chunk.format, chunk.expected_tokens]
+        case ImageAssetChunk():
+            return ["asset", chunk.location, chunk.format, chunk.expected_tokens]
+
+
+def _chunk_from_value(value: Sequence[Any]) -> ModelInputChunk:
+    kind, *fields = value
+    if kind == "tokens":
+        return TokensChunk(tokens=_tensor_from_value(fields[0]))
+    held, form, expected = fields
+    if kind == "image":
+        return ImageChunk(data=held, format=form, expected_tokens=expected)
+    return ImageAssetChunk(location=held, format=form, expected_tokens=expected)

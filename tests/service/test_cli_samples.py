@@ -1,0 +1,119 @@
+"""`crucible-worker samples`: what became of samples, with their records, from a journal or from a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from crucible_bridge.types import Record, Sample, SamplingParams
+from crucible_worker.cli import app
+from crucible_worker.testing import ScriptedModel, run_worker
+
+SAMPLES = (
+    Sample(id="right", input="ab", targets=("AB",), metadata={"of": "a test"}),
+    Sample(id="wrong", input="cód", targets=("no", "nor this")),
+)
+
+
+def shown(*arguments: str) -> Result:
+    """The command, run in this process."""
+    return CliRunner().invoke(app, ["samples", *arguments])
+
+
+@pytest.fixture
+async def state_dir(tmp_path):
+    """A state directory with two evaluations, one of them recorded without samples."""
+    (tmp_path / "data.jsonl").write_text(
+        "".join(
+            json.dumps({"id": each.id, "input": each.input, "targets": list(each.targets), "metadata": each.metadata})
+            + "\n"
+            for each in SAMPLES
+        )
+    )
+    async with run_worker({"m": ScriptedModel()}, state_dir=tmp_path / "state", data_roots=(tmp_path,)) as worker:
+        for record in (Record.FULL, Record.OUTPUTS):
+            await worker.bridge.evaluation.evaluate(
+                evaluation_id=record.value,
+                model="embedded:m",
+                evaluators=["accuracy"],
+                dataset="jsonl:data.jsonl",
+                sampling=SamplingParams(max_tokens=8),
+                record=record,
+            )
+    return tmp_path / "state"
+
+
+def lines_of(result: Result) -> list[dict]:
+    """The objects of its lines."""
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+async def test_each_line_has_what_was_asked_and_what_was_said(state_dir):
+    """One object a line: ids, verdict, score, input, prompt, targets and output."""
+    right, wrong = lines_of(shown("full", "--state-dir", str(state_dir), "--jsonl"))
+    expected = {
+        "sample_id": "right",
+        "evaluator": "accuracy",
+        "repeat": 0,
+        "verdict": "correct",
+        "score": 1.0,
+        "input": "ab",
+        "prompt": [{"role": "user", "content": "ab"}],
+        "targets": ["AB"],
+        "metadata": {"of": "a test"},
+        "output": "AB",
+        "extracted": "AB",
+        "method": "exact",
+        "truncated": [],
+    }
+    assert {key: right[key] for key in expected} == expected
+    assert (wrong["verdict"], wrong["targets"]) == ("incorrect", ["no", "nor this"])
+    assert wrong["input"] == "cód"
+
+
+async def test_what_is_shown_can_be_chosen(state_dir):
+    """By verdict and evaluator; as one list; and nothing but results of what was recorded without samples."""
+    only = lines_of(shown("full", "--state-dir", str(state_dir), "--jsonl", "--verdict", "incorrect"))
+    assert [each["sample_id"] for each in only] == ["wrong"]
+    assert lines_of(shown("full", "--state-dir", str(state_dir), "--jsonl", "--evaluator", "nll")) == []
+    (listed,) = lines_of(shown("outputs", "--state-dir", str(state_dir), "--json"))
+    assert [(each["input"], each["prompt"], each["output"][:1]) for each in listed] == [
+        (None, None, "A"),
+        (None, None, "C"),
+    ]
+    table = shown("full", "--state-dir", str(state_dir)).stdout
+    assert "correct 1" in table
+    assert "no, nor this" in table
+
+
+async def test_a_worker_shows_the_same(state_dir):
+    """With --address the worker there is asked."""
+    async with run_worker({}, state_dir=state_dir) as worker:
+        # In a process of its own: the worker's log goes to the output of this one.
+        command = [sys.executable, "-m", "crucible_worker", "samples", "full", "--address", worker.address, "--jsonl"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        told, _ = await process.communicate()
+    expected = shown("full", "--state-dir", str(state_dir), "--jsonl")
+    assert (process.returncode, list(map(json.loads, told.splitlines()))) == (0, lines_of(expected))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none", "--state-dir", "STATE"], "ID is 'none', which no evaluation in"),
+        (["full", "--state-dir", "STATE/other"], "holds no journal"),
+        (["full", "--state-dir", "STATE", "--verdict", "good"], "--verdict is 'good', must be one of correct,"),
+    ],
+    ids=["an evaluation", "a journal", "a verdict"],
+)
+async def test_what_is_not_there_is_named(state_dir, arguments, said):
+    """The message names what was written, and the exit code is 2; no journal is made."""
+    result = shown(*(argument.replace("STATE", str(state_dir)) for argument in arguments))
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not (state_dir / "other").exists()
