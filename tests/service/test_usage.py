@@ -180,7 +180,7 @@ async def test_what_is_not_reported_is_not_zero(tmp_path: Path):
     def silent(request: Request) -> Reply:
         if request.method == "GET":
             return refusal(404)
-        return Reply({"choices": [{"text": request.text.upper(), "finish_reason": "stop"}]})
+        return Reply({"choices": answer(request, request.text.upper()).body["choices"]})
 
     async with ScriptedServer(silent).serving() as fake, worker_on(fake, tmp_path) as bridge:
         evaluation = await bridge.evaluation.evaluate(
@@ -261,8 +261,8 @@ async def test_a_resumed_evaluation_counts_each_kept_sample_once(tmp_path: Path)
         if down and number < 5:
             # Charged for, and no answer: an error that may go away, so the sample runs again in the next attempt.
             return Reply({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 0}})
-        choice = {"text": request.text.upper(), "finish_reason": "stop"}
-        return Reply({"choices": [choice], "usage": {"prompt_tokens": 1000 + number, "completion_tokens": 1}})
+        choices = answer(request, request.text.upper()).body["choices"]
+        return Reply({"choices": choices, "usage": {"prompt_tokens": 1000 + number, "completion_tokens": 1}})
 
     request = asked(model=MODEL, dataset=numbered(30), limits=Limits(concurrency=4))
     async with ScriptedServer(script).serving() as fake:

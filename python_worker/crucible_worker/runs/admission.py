@@ -8,7 +8,8 @@ import dataclasses
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -24,14 +25,12 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
-    EvaluatorSpec,
     ModelUsage,
     PlannedEvaluation,
     Problem,
     RenderSampleResponse,
 )
 from crucible_worker.backends.base import HeldModel, Model
-from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
 from crucible_worker.runs.datasets import LoadedDataset
@@ -54,6 +53,8 @@ __all__ = [
     "Admission",
     "draining_error",
 ]
+
+T = TypeVar("T")
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
@@ -128,7 +129,9 @@ class Admission:
             BridgeError: limits, evaluators or data set are refused; nothing was started.
         """
         _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
-        await self._load(planned.dataset, await self._preparer.evaluators(planned))
+        evaluators = await self._preparer.evaluators(planned)
+        loaded = await self._until_drained(self._preparer.load(planned.dataset, evaluators))
+        await self._until_drained(self._preparer.prompter(planned, evaluators, loaded))
 
     async def read(self, dataset: Dataset) -> LoadedDataset:
         """The samples of a data set, as an evaluation would get them.
@@ -136,13 +139,11 @@ class Admission:
         Raises:
             BridgeError: see `runs.datasets.load`.
         """
-        return await self._load(dataset)
+        return await self._until_drained(self._preparer.load(dataset))
 
-    async def _load(
-        self, dataset: Dataset, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...] = ()
-    ) -> LoadedDataset:
+    async def _until_drained(self, preparing: Awaitable[T]) -> T:
         try:
-            return await self._preparer.load(dataset, evaluators)
+            return await preparing
         except Cancelled:
             if self.draining:
                 raise draining_error() from None
