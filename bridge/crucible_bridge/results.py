@@ -17,11 +17,13 @@ from crucible_bridge.types import (
     BuiltinDataset,
     DatasetSource,
     Evaluation,
+    FileDataset,
     HubDataset,
     InlineDataset,
     JsonlDataset,
     SampleResult,
     Verdict,
+    format_file,
     format_hub,
     format_model,
 )
@@ -106,6 +108,8 @@ def _name(source: DatasetSource) -> str:
             return "inline"
         case JsonlDataset(path):
             return path
+        case FileDataset():
+            return format_file(source)
         case HubDataset():
             return format_hub(source)
         case BuiltinDataset(name):

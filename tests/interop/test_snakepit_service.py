@@ -34,7 +34,7 @@ async def test_the_handshake_names_every_tool(tmp_path: Path):
     assert answered.success
     assert {*answered.available_tools, "list_tools"} == set(worker.tools.names())
     streaming = {name for name, spec in answered.available_tools.items() if spec.supports_streaming}
-    assert streaming == {"subscribe", "watch_evaluation"}
+    assert streaming == {"read_dataset", "subscribe", "watch_evaluation"}
     assert all(spec.description for spec in answered.available_tools.values())
 
 

@@ -45,7 +45,7 @@ async def test_text_conversations_and_tokens_go_their_ways():
 
 async def test_text_is_a_chat_where_the_settings_say_so():
     """For models that are only ever talked to, text is a user's message."""
-    async with remote(text="chat") as (server, model):
+    async with remote(renderer="chat_template") as (server, model):
         assert (await model.sample_text("hi", PARAMS))[0].text == "HI"
         as_chat = model.fingerprint
     assert server.asked[0].body["messages"] == [{"role": "user", "content": "hi"}]

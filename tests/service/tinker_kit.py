@@ -123,8 +123,10 @@ class Characters:
         return {"input_ids": [self.encode(text) for text in texts]}
 
     def decode(self, tokens: list[int], **options: bool) -> str:
-        assert options == {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        return "".join(chr(token) for token in tokens if token != EOS)
+        assert options.keys() == {"skip_special_tokens", "clean_up_tokenization_spaces"}
+        assert not options["clean_up_tokenization_spaces"]
+        skipped = {EOS} if options["skip_special_tokens"] else set()
+        return "".join(chr(token) for token in tokens if token not in skipped)
 
 
 class HereLoaded:

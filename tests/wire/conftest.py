@@ -84,6 +84,8 @@ class CannedWorker(
     EvaluateWithOrchestratorModel = _streaming("EvaluateWithOrchestratorModel")
     RegisterPlan = _unary("RegisterPlan")
     NotifyStep = _unary("NotifyStep")
+    ReadDataset = _streaming("ReadDataset")
+    RenderSample = _unary("RenderSample")
     Subscribe = _streaming("Subscribe")
     GradeMath = _unary("GradeMath")
     ExtractAnswer = _unary("ExtractAnswer")

@@ -104,10 +104,12 @@ defmodule CrucibleBridge.EvaluationResult do
 
   defp dataset_name(%{source: {:inline, _samples}}), do: "inline"
   defp dataset_name(%{source: {:hub, hub}}), do: hub.repo_id
+  defp dataset_name(%{source: {:file, file}}), do: file.path
   defp dataset_name(%{source: {_kind, name}}), do: to_string(name)
 
   defp model_name(%{model: {:embedded, name}}), do: "embedded:#{name}"
   defp model_name(%{model: {:local, %{path: path}}}), do: "local:#{path}"
+  defp model_name(%{model: {:hub, %{repo_id: repo_id}}}), do: "hub:#{repo_id}"
   defp model_name(%{model: {:openai, %{server: server, model: model}}}), do: "openai:#{server}/#{model}"
   defp model_name(%{model: {:orchestrator, %{name: name}}}), do: "orchestrator:#{name}"
   defp model_name(%{model: {:tinker, tinker}}), do: "tinker:" <> (tinker.model_path || tinker.base_model || "")

@@ -65,11 +65,15 @@ class Parts:
     code: Places | None = None
     """Where programs are run; nothing is started before the first. None where none are."""
 
+    def _pools(self) -> list[GradingPool]:
+        """Those of grading and of templates, which may be one."""
+        others = self.templates is not None and self.templates is not self.grading
+        return [pool for pool in (self.grading, self.templates if others else None) if pool is not None]
+
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
         closing: list[Awaitable[None]] = [backend.aclose() for backend in self.backends]
-        pools = dict.fromkeys(pool for pool in (self.grading, self.templates) if pool is not None)
-        closing += [pool.aclose() for pool in pools]
+        closing += [pool.aclose() for pool in self._pools()]
         if self.code is not None:
             closing.append(self.code.aclose())
         return asyncio.gather(*closing)

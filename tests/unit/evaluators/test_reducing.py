@@ -53,9 +53,8 @@ def _evaluator(kind: str, **options: Any) -> Evaluator:
 
 
 def _result(outcome: Outcome, sample_id: str = "s") -> SampleResult:
-    fields = {
-        field.name: getattr(outcome, field.name) for field in dataclasses.fields(outcome) if field.name != "output"
-    }
+    known = {field.name for field in dataclasses.fields(SampleResult)} - {"output"}
+    fields = {field.name: getattr(outcome, field.name) for field in dataclasses.fields(outcome) if field.name in known}
     return SampleResult(evaluator="e", sample_id=sample_id, **fields)
 
 

@@ -84,6 +84,8 @@ def test_a_datum_comes_back():
     assert others == list(DATUM.model_input.chunks[1:])
     for name, array in DATUM.loss_fn_inputs.items():
         found = sample.input.loss_fn_inputs[name]
+        assert isinstance(found, np.ndarray)
+        assert isinstance(array, np.ndarray)
         assert (found.tobytes(), found.dtype) == (array.tobytes(), array.dtype)
 
 
@@ -93,6 +95,7 @@ def test_a_sample_is_truncated_within_its_bound(sample, most):
     found, left_out = contents.content_from_record(contents.content_to_record(sample, most), "s")
 
     def texts(of: Sample) -> list[str]:
+        assert not isinstance(of.input, Datum)
         asked = [of.input] if isinstance(of.input, str) else [message.content for message in of.input.messages]
         return [*asked, *of.targets, *of.choices, *of.metadata.values()]
 

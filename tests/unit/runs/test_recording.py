@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from crucible_bridge.types import EvaluationState, Problem, Sample, SampleResult, Verdict
 from crucible_worker.limits import WorkerLimits
@@ -16,14 +17,14 @@ SAMPLES = 10
 KEEP = Retention(max_events=0, evaluation_seconds=1.0, interrupted_seconds=0.0, plan_seconds=0.0)
 
 
-async def record(journal, row, prompt=str):
+async def record(journal, row, prompt: Callable[[str], str] = str):
     """Commit ten samples of an evaluation with their records; `prompt` makes a prompt of an input."""
     recorder = Recorder(row, SAMPLES, WorkerLimits())
     kept = []
     for position in range(SAMPLES):
         sample = Sample(id=str(position), input=f"input {position}")
         result = SampleResult(evaluator="nll", sample_id=sample.id, verdict=Verdict.MEASURED, score=1.0)
-        recorded = Recorded(sample, kernel_of(sample), prompt(sample.input), (), 0, 0)
+        recorded = Recorded(sample, kernel_of(sample), prompt(str(sample.input)), (), 0, 0)
         kept.append(lifecycle.Kept(lifecycle.Place(position, 0, 0), result, 1, recorded=recorded))
     await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, kept, 0, recorder))
 
