@@ -108,6 +108,22 @@ defmodule CrucibleBridge do
     do: Evaluation.generate_report(conn, evaluation_ids, opts)
 
   @doc """
+  The samples of a data set, as an evaluation would get them: a stream of `{:ok, %CrucibleBridge.V1.ReadDatasetResponse{}}`,
+  each with some of them, and an `{:error, error}` where it broke. Options: `:offset` and `:limit`, and those of
+  `CrucibleBridge.Dataset` with `:shuffle_seed`, `:skip_malformed` and `:where`.
+  """
+  @spec read_dataset(conn, term, keyword) :: result(Enumerable.t())
+  def read_dataset(conn \\ @conn, dataset, opts \\ []), do: Evaluation.read_dataset(conn, dataset, opts)
+
+  @doc """
+  What the model would get of one sample, from each evaluator, before anything is asked: `%{sample_id: "...", prompts:
+  [%{text: "...", conversation: nil, tokens: [...], ...}]}`. Option: `:sample_id`, of the first sample if absent.
+  """
+  @spec render_sample(conn, specification, keyword) :: result(map)
+  def render_sample(conn \\ @conn, specification, opts \\ []),
+    do: Evaluation.render_sample(conn, specification, opts)
+
+  @doc """
   Sets evaluations of one data set beside each other, a list of ids or `{:run, run_id}`: `%{comparisons: [...], series:
   [...], evaluations: [...], best_evaluation_id: "..."}`, differences by sample with their uncertainty, and every metric
   over the steps. Options: `:baseline_id`, `:evaluator`, `:rank_by` (such as `{"accuracy", :higher}`), `:confidence`,

@@ -4,7 +4,8 @@ defmodule CrucibleBridge.Specification do
 
     * `:model` - see `CrucibleBridge.ModelRef`, whose options may stand beside it
     * `:dataset` - see `CrucibleBridge.Dataset`, whose options may stand beside it; `:limit`, `:shuffle_seed`,
-      `:skip_malformed` and `:where` (a map of metadata) are the message's
+      `:skip_malformed`, `:where` (a map of metadata) and `:prompt` (`[system: text, template: text, few_shot: [source:
+      text, count: n]]`, see `CrucibleBridge.V1.Prompt`) are the message's
     * `:evaluators` - one or a list of: a kind, `"accuracy"` or `:accuracy`; `{kind, options}`, of which `:name` is the
       evaluator's own; a `CrucibleBridge.V1.EvaluatorSpec`
     * `:sampling` - keywords or a map: `:max_tokens`, `:temperature` (0, greedy, if absent), `:top_p`, `:top_k`, `:seed`,
@@ -21,7 +22,7 @@ defmodule CrucibleBridge.Specification do
   alias CrucibleBridge.Specification.{Samples, Values}
   alias CrucibleBridge.Wire.Message
 
-  @of_dataset ~w(dataset limit shuffle_seed skip_malformed where)a ++ Dataset.options()
+  @of_dataset ~w(dataset limit shuffle_seed skip_malformed where prompt)a ++ Dataset.options()
   @planned ~w(evaluators sampling limits metric_prefix labels record)a ++ @of_dataset
   @of_run ~w(model evaluation_id run_id step correlation_id)a
   @known @planned ++ @of_run ++ ModelRef.options()
@@ -133,7 +134,13 @@ defmodule CrucibleBridge.Specification do
     {:error, Error.invalid(field, "is no kind, {kind, options}, evaluator or EvaluatorSpec")}
   end
 
-  defp dataset(opts) do
+  @doc "The options that belong to a data set, itself among them."
+  @spec dataset_options() :: [atom()]
+  def dataset_options, do: @of_dataset
+
+  @doc "The data set among options, as a message; `nil` where there is none."
+  @spec dataset(keyword()) :: {:ok, V1.Dataset.t() | nil} | {:error, Error.t()}
+  def dataset(opts) do
     case opts[:dataset] do
       nil ->
         {:ok, nil}

@@ -27,6 +27,27 @@ defmodule CrucibleBridge.CallsTest do
   end
 
   describe "evaluations" do
+    test "a data set is read, and a prompt is shown before anything is asked", %{conn: conn} do
+      assert {:ok, replies} = CrucibleBridge.read_dataset(conn, "builtin:arithmetic", offset: 2, limit: 3)
+      samples = for {:ok, reply} <- replies, sample <- reply.samples, do: sample
+      assert [%{id: id, input: {:text, question}} | _] = samples
+      assert length(samples) == 3
+
+      asked = specification(evaluators: ["accuracy"], limit: nil, prompt: [template: "1+{input}"])
+      assert {:ok, %{sample_id: ^id, prompts: [prompt]}} = CrucibleBridge.render_sample(conn, asked, sample_id: id)
+      assert prompt.text == "1+" <> question
+
+      assert {:error, %Error{field: "prompt.few_shot.count"}} =
+               CrucibleBridge.render_sample(conn, specification(prompt: [few_shot: [source: "jsonl:a", count: 0]]))
+    end
+
+    test "records are left out where nobody wants them", %{conn: conn} do
+      specification = specification(evaluation_id: "outputs", evaluators: ["accuracy"], record: :outputs)
+      assert {:ok, %{request: %{record: :outputs}}} = CrucibleBridge.evaluate(conn, specification)
+      assert {:ok, [%{sample: nil, prompt: nil, output: output} | _]} = CrucibleBridge.all_samples(conn, "outputs")
+      assert output != ""
+    end
+
     test "one runs to its end, is the same when asked for again, and tells its samples, its events and a report", %{
       conn: conn
     } do

@@ -73,6 +73,23 @@ defmodule CrucibleBridge.Calls.Evaluation do
          do: Calls.unary(conn, request, opts, :report)
   end
 
+  # The call reads so many itself.
+  @of_dataset Specification.dataset_options() -- [:dataset, :limit, :prompt]
+
+  def read_dataset(conn, dataset, opts) do
+    {of_dataset, opts} = Keyword.split(opts, @of_dataset)
+
+    with {:ok, dataset} <- Specification.dataset([dataset: dataset] ++ of_dataset),
+         {:ok, request} <- Message.options(opts, V1.ReadDatasetRequest, dataset: dataset),
+         do: Calls.stream(conn, request, opts)
+  end
+
+  def render_sample(conn, specification, opts) do
+    with {:ok, request} <- request(specification),
+         {:ok, asked} <- Message.options(opts, V1.RenderSampleRequest, request: request),
+         do: Calls.unary(conn, asked, opts)
+  end
+
   def compare_evaluations(conn, evaluations, opts) do
     {rank_by, opts} = Keyword.pop(opts, :rank_by)
 

@@ -2,20 +2,21 @@ defmodule CrucibleBridge.Specification.Samples do
   @moduledoc "A data set that was read, as a message."
 
   alias CrucibleBridge.{Columns, Error, V1, Wire}
+  alias CrucibleBridge.Wire.{Message, Names}
 
   @hub_places ~w(split config revision)
 
-  @formats %{csv: :FILE_FORMAT_CSV, jsonl: :FILE_FORMAT_JSONL, parquet: :FILE_FORMAT_PARQUET}
-
-  @doc "The message; options are `:limit`, `:shuffle_seed`, `:skip_malformed` and `:where`."
+  @doc "The message; options are `:limit`, `:shuffle_seed`, `:skip_malformed`, `:where` and `:prompt`."
   @spec dataset(CrucibleBridge.Dataset.source(), keyword()) :: {:ok, V1.Dataset.t()} | {:error, Error.t()}
   def dataset({:v1, dataset}, _opts), do: {:ok, dataset}
 
   def dataset(source, opts) do
-    with {:ok, source} <- source(source) do
+    with {:ok, source} <- source(source),
+         {:ok, prompt} <- Message.build(opts[:prompt], V1.Prompt, "prompt") do
       {:ok,
        %V1.Dataset{
          source: source,
+         prompt: prompt,
          limit: opts[:limit],
          shuffle_seed: opts[:shuffle_seed],
          skip_malformed: opts[:skip_malformed] || false
@@ -26,16 +27,15 @@ defmodule CrucibleBridge.Specification.Samples do
 
   defp where(dataset, nil), do: dataset
 
-  defp where(dataset, metadata) do
-    struct!(dataset, where: Map.new(metadata, fn {key, value} -> {to_string(key), to_string(value)} end))
-  end
+  defp where(dataset, metadata),
+    do: %{dataset | where: Map.new(metadata, fn {key, value} -> {to_string(key), to_string(value)} end)}
 
   defp source({:builtin, name}), do: {:ok, {:builtin, name}}
   defp source({:jsonl, path}), do: {:ok, {:jsonl_path, path}}
 
   defp source({:file, format, path, columns}) do
-    fields = %{path: path, format: Map.fetch!(@formats, format), columns: columns}
-    {:ok, {:file, struct!(V1.FileDataset, fields)}}
+    with {:ok, format} <- Names.long(V1.FileFormat, format, "dataset"),
+         do: {:ok, {:file, %V1.FileDataset{path: path, format: format, columns: columns}}}
   end
 
   defp source({:hub, repo_id, options}) do

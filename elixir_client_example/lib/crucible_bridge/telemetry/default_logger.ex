@@ -74,7 +74,12 @@ defmodule CrucibleBridge.Telemetry.DefaultLogger do
   defp said(_of, :exception, _measurements, metadata), do: "failed: #{shown(metadata[:reason])}"
 
   defp said(:evaluation, :complete, measurements, metadata) do
-    metrics = for {key, value} <- listed(metadata[:metrics]), key != "sample_count", do: "#{shown(key)}=#{value(value)}"
+    # Tokens and cost are measurements, and no metrics.
+    metrics =
+      for {key, value} <- listed(metadata[:metrics]),
+          key != "sample_count" and not String.starts_with?(to_string(key), "usage."),
+          do: "#{shown(key)}=#{value(value)}"
+
     undefined = for {key, why} <- listed(metadata[:undefined]), do: "#{shown(key)}: #{shown(why)}"
     "#{Enum.join(metrics ++ undefined, " ")} (#{shown(measurements[:sample_count] || 0)} samples)"
   end

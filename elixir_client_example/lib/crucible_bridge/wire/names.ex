@@ -13,8 +13,10 @@ defmodule CrucibleBridge.Wire.Names do
     V1.EvaluationState,
     V1.EvaluatorKind,
     V1.ExactComparison,
+    V1.FileFormat,
     V1.Goal,
     V1.OrchestratorCall,
+    V1.Record,
     V1.ReportFormat,
     V1.Verdict
   ]
