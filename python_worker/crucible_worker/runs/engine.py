@@ -15,6 +15,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
@@ -131,6 +132,7 @@ class Attempt:
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._runs: EvaluatorRuns  # once the model is loaded
         self._renderings: Sequence[EvaluatorRendering]  # likewise
+        self._folders: Sequence[Path]  # likewise: of what each evaluator keeps in files
         self._prepare: Prepare | None = None
         self._recorder: Recorder | None = None  # once the data set is known, where samples are recorded
         if isinstance(plan, Plan):
@@ -233,6 +235,8 @@ class Attempt:
             plan = await load_others(self._plan, self._gate)
             plan = self._plan = await probe_likelihoods(plan, self._gate)
             self._renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
+            kept = folder_of(self._journal.folder, self.row)
+            self._folders = [kept / str(index) for index in range(len(plan.evaluators))]
             for evaluator in self._holding():
                 await evaluator.get_ready()
             if self._request.record is Record.FULL:
@@ -311,7 +315,7 @@ class Attempt:
                 keeps_turns=transcript is not None,
                 progressed=self._progressed,
                 counted=self._questions.of(place),
-                folder=folder_of(self._journal.folder, self.row) / str(place.evaluator),
+                folder=self._folders[place.evaluator],
             )
             outcome = await self._outcome(evaluator, sample, context, patience, stops)
         duration_ns = time.perf_counter_ns() - started
