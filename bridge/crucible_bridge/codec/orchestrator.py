@@ -245,7 +245,7 @@ def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequen
 
 
 def _count(message: pb.AnsweredSequence, name: str, field: str) -> int | None:
-    """A number of tokens, where it is told."""
+    """A number of tokens; None if it is not given."""
     if not message.HasField(name):
         return None
     count: int = getattr(message, name)
