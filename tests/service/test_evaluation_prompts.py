@@ -282,12 +282,25 @@ async def test_a_sample_that_is_not_there_cannot_be_shown():
     assert (first.sample_id, first.prompts[0].text) == ("a", "sayONE")
 
 
-async def test_why_there_is_nothing_to_show_is_told():
-    """By evaluator: the others are shown."""
+async def test_each_evaluator_shows_its_prompt_or_its_problem():
+    """The problem of one evaluator does not hide the others; a prompt beyond the context is shown with its problem."""
     model = ScriptedModel(context_length=2, trained=False)
     async with rig(model) as worker:
         shown = await worker.evaluation.render_sample(
             asked(evaluators=[accuracy(), nll(client="training"), nll("untargeted")], dataset=[Sample(input="abc")])
         )
     reasons = [None if prompt.problem is None else prompt.problem.reason for prompt in shown.prompts]
-    assert reasons == [None, "MISSING_CLIENT", "INVALID_FIELD"]
+    assert reasons == ["PROMPT_TOO_LONG", "MISSING_CLIENT", "INVALID_FIELD"]
+    assert shown.prompts[0].text == "abc"
+    assert shown.prompts[0].problem.message == (
+        "the prompt has 3 tokens; the model's context has 2, and the answer needs at least 1 of them"
+    )
+
+
+@pytest.mark.parametrize(("context", "reason"), [(3, "PROMPT_TOO_LONG"), (4, None)])
+async def test_a_prompt_leaves_room_for_one_token(context, reason):
+    """A prompt of three tokens needs a context of four."""
+    async with rig(ScriptedModel(context_length=context)) as worker:
+        shown = await worker.evaluation.render_sample(asked(evaluators=[accuracy()], dataset=[Sample(input="abc")]))
+    problem = shown.prompts[0].problem
+    assert (None if problem is None else problem.reason) == reason

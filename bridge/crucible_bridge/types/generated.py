@@ -1080,7 +1080,9 @@ class RenderedPrompt:
     stop: tuple[str, ...] = ()
     """Where an answer ends, besides the end of the sequence."""
     problem: Problem | None = None
-    """Why there is nothing to show: PROMPT_TOO_LONG, NO_TOKENIZER, TEMPLATE_FAILED, ..."""
+    """Why there is nothing to show: NO_TOKENIZER, TEMPLATE_FAILED, ... With PROMPT_TOO_LONG the prompt is shown, and
+    the model refuses it.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

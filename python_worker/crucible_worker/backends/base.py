@@ -55,6 +55,7 @@ __all__ = [
     "exceeds",
     "renderer_of",
     "takes_words",
+    "too_long",
 ]
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -345,6 +346,14 @@ class BoundedModel(Protocol):
 def context_length(model: Model) -> int | None:
     """Tokens that fit into a model's context; None where nobody says."""
     return model.context_length if isinstance(model, BoundedModel) else None
+
+
+def too_long(tokens: int, context: int | None, answer: int = 0) -> str | None:
+    """Why so many tokens do not fit into a context of which an answer needs some; None if they fit."""
+    if context is None or tokens + answer <= context:
+        return None
+    needs = f", and the answer needs at least {answer} of them" if answer else ""
+    return f"has {tokens} tokens; the model's context has {context}{needs}"
 
 
 @runtime_checkable

@@ -29,17 +29,28 @@ from crucible_worker.cli.options import (
     settings_or_exit,
 )
 from crucible_worker.cli.request_options import (
+    Concurrency,
     Data,
+    EvaluationId,
     Evaluators,
     FewShot,
     FewShotSeed,
+    MaxTokens,
+    MaxUnscored,
     Only,
     Options,
+    Record,
     Renderer,
+    Samples,
+    Seed,
+    ShuffleSeed,
+    Stop,
     SuiteFile,
     System,
     Tasks,
+    Temperature,
     Template,
+    Where,
 )
 from crucible_worker.interrupts import raise_interrupts
 
@@ -55,52 +66,6 @@ _Model = Annotated[
         metavar="MODEL",
         help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH or "
         "tinker:BASE; repeatable: each further one is compared with the first.",
-    ),
-]
-_Samples = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", min=1, help="Take the first N samples, of each data set of a suite; with --task, of each task."
-    ),
-]
-_Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="Take only samples whose metadata has this value, before shuffling and --samples; repeatable.",
-    ),
-]
-_ShuffleSeed = Annotated[
-    int | None, typer.Option(metavar="N", help="Take the samples in an order shuffled by this seed.")
-]
-_Concurrency = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Samples in flight at once. [default: the worker's default_concurrency]"),
-]
-_MaxTokens = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample. [default: 256]")
-]
-_Temperature = Annotated[float | None, typer.Option(metavar="T", min=0.0, help="0 is greedy. [default: 0]")]
-_Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
-_Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop string; repeatable.")]
-_MaxUnscored = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Fail an evaluator that leaves more samples unscored.")
-]
-_Record = Annotated[
-    str | None,
-    typer.Option(
-        "--record",
-        metavar="WHAT",
-        help="What is recorded of each sample: full, outputs or none. [default: full, or what the suite says]",
-    ),
-]
-_Id = Annotated[
-    str | None,
-    typer.Option(
-        "--id",
-        metavar="ID",
-        help="Identity in the journal of --state-dir: given again, the evaluation resumes, or is shown. ID-NAME in a "
-        "suite, ID-MODEL with several models. [default: made]",
     ),
 ]
 _State = Annotated[
@@ -121,17 +86,17 @@ def evaluate(
     few_shot_seed: FewShotSeed = None,
     suite: SuiteFile = None,
     only: Only = None,
-    samples: _Samples = None,
-    where: _Where = None,
-    shuffle_seed: _ShuffleSeed = None,
-    concurrency: _Concurrency = None,
-    max_tokens: _MaxTokens = None,
-    temperature: _Temperature = None,
-    seed: _Seed = None,
-    stop: _Stop = None,
-    max_unscored: _MaxUnscored = None,
-    record: _Record = None,
-    evaluation_id: _Id = None,
+    samples: Samples = None,
+    where: Where = None,
+    shuffle_seed: ShuffleSeed = None,
+    concurrency: Concurrency = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    max_unscored: MaxUnscored = None,
+    record: Record = None,
+    evaluation_id: EvaluationId = None,
     config: Config = None,
     state_dir: _State = None,
     model_root: ModelRoot = None,

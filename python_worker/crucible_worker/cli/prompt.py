@@ -1,10 +1,11 @@
-"""`crucible-worker prompt`: what a model would get of one sample, before anything is asked."""
+"""`crucible-worker prompt`: the prompts of one sample, before anything is generated."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,21 +23,33 @@ from crucible_worker.cli.options import (
     Json,
     ModelRoot,
     OpenAIServer,
+    Price,
     TinkerService,
     settings_or_exit,
 )
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, worker_at
 from crucible_worker.cli.request_options import (
+    Concurrency,
     Data,
+    EvaluationId,
     Evaluators,
     FewShot,
     FewShotSeed,
+    MaxTokens,
+    MaxUnscored,
     Only,
     Options,
+    Record,
     Renderer,
+    Samples,
+    Seed,
+    ShuffleSeed,
+    Stop,
     SuiteFile,
     System,
+    Temperature,
     Template,
+    Where,
 )
 from crucible_worker.interrupts import raise_interrupts
 
@@ -54,15 +67,17 @@ if TYPE_CHECKING:
 
 __all__ = ["as_map", "as_text", "prompt"]
 
-_Model = Annotated[
-    str, typer.Option(metavar="MODEL", help="As of `crucible-worker evaluate`; one behind a server is not asked.")
+_Model = Annotated[str, typer.Option(metavar="MODEL", help="As of `crucible-worker evaluate`.")]
+_State = Annotated[
+    Path | None,
+    typer.Option("--state-dir", metavar="DIR", help="As of `crucible-worker evaluate`; not written to."),
 ]
 _Sample = Annotated[str, typer.Option("--sample", metavar="ID", help="Which sample. [default: the first]")]
 _Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Have the worker there, or at unix:PATH, show it, with its models, roots and servers. "
+        help="The worker that renders the prompt, with its models, roots and servers; also unix:PATH. "
         "[default: this process]",
     ),
 ]
@@ -80,6 +95,18 @@ def prompt(
     few_shot_seed: FewShotSeed = None,
     suite: SuiteFile = None,
     only: Only = None,
+    samples: Samples = None,
+    where: Where = None,
+    shuffle_seed: ShuffleSeed = None,
+    concurrency: Concurrency = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    max_unscored: MaxUnscored = None,
+    record: Record = None,
+    evaluation_id: EvaluationId = None,
+    state_dir: _State = None,
     sample: _Sample = "",
     address: _Address = None,
     token_file: AddressTokenFile = None,
@@ -92,14 +119,18 @@ def prompt(
     device: Device = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
+    price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a model would get of one sample, from each evaluator. Nothing is asked.
+    """Show the prompt of one sample, for each evaluator. Nothing is generated.
 
-    Takes what `crucible-worker evaluate` takes. Of a model with a tokenizer here it shows the text with special tokens,
-    of one behind a server the messages or the text that are sent.
+    Takes the options of `crucible-worker evaluate`, except those for tasks of Inspect: put "prompt" in place of
+    "evaluate". Options that do not change a prompt are checked and have no effect.
 
-    Exits with 0 where every evaluator has a prompt, 1 where one has none, 2 when the request is refused.
+    Shows the text with special tokens if the tokenizer is on this machine, and the messages or the text that are sent
+    if the model is behind a server. A prompt that is longer than the model's context is shown with PROMPT_TOO_LONG.
+
+    Exits with 0 if every evaluator has a prompt that the model takes, 1 if one has not, 2 if the request is refused.
 
     Example: crucible-worker prompt --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator accuracy
     """
@@ -120,6 +151,18 @@ def prompt(
         few_shot_seed=few_shot_seed,
         suite=suite,
         only=only or (),
+        samples=samples,
+        where=where or (),
+        shuffle_seed=shuffle_seed,
+        concurrency=concurrency,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+        stop=stop or (),
+        max_unscored=max_unscored,
+        record=record,
+        evaluation_id=evaluation_id,
+        kept=state_dir is not None,
     )
     try:
         with state_folder(None) as folder:
@@ -134,6 +177,7 @@ def prompt(
                     environment_variables=environment_variable,
                     openai_servers=openai_server,
                     tinker_services=tinker_service,
+                    prices=price,
                 )
             )
             remote = None if address is None else worker_at(address, token_file, tls_ca)
@@ -212,13 +256,14 @@ def _prompt_as_text(prompt: RenderedPrompt) -> str:
     if prompt.tokens:
         said.append(f"{len(prompt.tokens):,} tokens")
     said += [f"stops at {json.dumps(stop)}" for stop in prompt.stop]
-    head = f"--- {prompt.evaluator}: {', '.join(said)}"
+    lines = [f"--- {prompt.evaluator}: {', '.join(said)}"]
     if prompt.problem is not None:
-        return f"{head}\n{prompt.problem.reason}: {prompt.problem.message}"
+        lines.append(f"{prompt.problem.reason}: {prompt.problem.message}")
     if prompt.conversation is not None:
-        turns = (f"[{message.role}]\n{message.content}" for message in prompt.conversation.messages)
-        return "\n".join([head, *turns])
-    return f"{head}\n{prompt.text or ' '.join(map(str, prompt.tokens))}"
+        lines += [f"[{message.role}]\n{message.content}" for message in prompt.conversation.messages]
+    if prompt.text or prompt.tokens:
+        lines.append(prompt.text or " ".join(map(str, prompt.tokens)))
+    return "\n".join(lines)
 
 
 def as_map(name: str, response: RenderSampleResponse) -> dict[str, Any]:

@@ -7,17 +7,28 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "Concurrency",
     "Data",
+    "EvaluationId",
     "Evaluators",
     "FewShot",
     "FewShotSeed",
+    "MaxTokens",
+    "MaxUnscored",
     "Only",
     "Options",
+    "Record",
     "Renderer",
+    "Samples",
+    "Seed",
+    "ShuffleSeed",
+    "Stop",
     "SuiteFile",
     "System",
     "Tasks",
+    "Temperature",
     "Template",
+    "Where",
 ]
 
 Data = Annotated[
@@ -90,4 +101,50 @@ FewShot = Annotated[
 ]
 FewShotSeed = Annotated[
     int | None, typer.Option(metavar="N", help="Seed that draws the rows of --few-shot. [default: 0]")
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Take the first N samples, of each data set of a suite; with --task, of each task."
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Take only samples whose metadata has this value, before shuffling and --samples; repeatable.",
+    ),
+]
+ShuffleSeed = Annotated[
+    int | None, typer.Option(metavar="N", help="Take the samples in an order shuffled by this seed.")
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Samples in flight at once. [default: the worker's default_concurrency]"),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample. [default: 256]")
+]
+Temperature = Annotated[float | None, typer.Option(metavar="T", min=0.0, help="0 is greedy. [default: 0]")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
+Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop string; repeatable.")]
+MaxUnscored = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Fail an evaluator that leaves more samples unscored.")
+]
+Record = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="WHAT",
+        help="What is recorded of each sample: full, outputs or none. [default: full, or what the suite says]",
+    ),
+]
+EvaluationId = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="ID",
+        help="Identity in the journal of --state-dir: given again, the evaluation resumes, or is shown. ID-NAME in a "
+        "suite, ID-MODEL with several models. [default: made]",
+    ),
 ]

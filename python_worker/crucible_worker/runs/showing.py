@@ -26,7 +26,15 @@ from crucible_bridge.types import (
     SampledSequence,
     SamplingParams,
 )
-from crucible_worker.backends.base import Model, ShowingTokenizer, Tokenizer, context_length, renderer_of, takes_words
+from crucible_worker.backends.base import (
+    Model,
+    ShowingTokenizer,
+    Tokenizer,
+    context_length,
+    renderer_of,
+    takes_words,
+    too_long,
+)
 from crucible_worker.evaluators.base import (
     Evaluator,
     HoldsProcesses,
@@ -51,6 +59,8 @@ class _Question:
     """Text, messages, or tokens."""
     stop: tuple[str, ...] = ()
     """Where an answer would end."""
+    answer: int = 0
+    """Tokens of the context that the answer needs; -1 if the last token is measured, and need not be read."""
 
 
 class _Shown(BackendError):
@@ -106,10 +116,10 @@ class _Sampling:
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:
-        raise self._asked.keep(_Question(asked=prompt, stop=params.stop))
+        raise self._asked.keep(_Question(asked=prompt, stop=params.stop, answer=1))
 
     async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
-        raise self._asked.keep(_Question(asked=prompt))
+        raise self._asked.keep(_Question(asked=prompt, answer=-1))
 
     async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
         raise self._asked.keep(_Question(asked=prompt))
@@ -134,7 +144,7 @@ class _Training:
         # What is measured behind the input is a part of what the model reads.
         inputs, targets = data[0].model_input, np.asarray(data[0].loss_fn_inputs["target_tokens"])
         tokens = [*inputs.tokens().tolist(), *targets[-1:].tolist()]
-        raise self._asked.keep(_Question(asked=ModelInput.of(tokens)))
+        raise self._asked.keep(_Question(asked=ModelInput.of(tokens), answer=-1))
 
 
 async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
@@ -187,7 +197,9 @@ async def _prompt(
         case prompt:
             tokens = tuple(prompt.tokens().tolist())
             text = await _text(plan.model.tokenizer, tokens)
-            return dataclasses.replace(shown, tokens=tokens, text=text, stop=found.stop)
+            long = too_long(len(tokens), context_length(plan.model), found.answer)
+            problem = None if long is None else Problem(reason=Reason.PROMPT_TOO_LONG, message=f"the prompt {long}")
+            return dataclasses.replace(shown, tokens=tokens, text=text, stop=found.stop, problem=problem)
 
 
 async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Problem:

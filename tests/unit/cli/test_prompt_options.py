@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -15,6 +16,7 @@ from crucible_bridge.types import (
     RenderedPrompt,
     RenderSampleResponse,
 )
+from crucible_worker.cli import app
 from crucible_worker.cli.prompt import as_map, as_text
 from crucible_worker.cli.refusals import in_flags
 from crucible_worker.cli.requests import Typed, asked_of
@@ -115,6 +117,13 @@ SHOWN = RenderSampleResponse(
         ),
         RenderedPrompt(evaluator="tokens", renderer="auto", tokens=(1, 2)),
         RenderedPrompt(evaluator="none", renderer="auto", problem=Problem(reason="NO_TOKENIZER", message="none")),
+        RenderedPrompt(
+            evaluator="long",
+            renderer="raw",
+            text="1+1=",
+            tokens=(4, 5),
+            problem=Problem(reason="PROMPT_TOO_LONG", message="the prompt has 2 tokens"),
+        ),
     ),
 )
 
@@ -126,7 +135,8 @@ def test_a_prompt_is_shown_as_text():
         '--- text: renderer raw, 2 tokens, stops at "\\n\\n"\n1+1=\n\n'
         "--- chat: renderer chat_template\n[user]\nhi\n\n"
         "--- tokens: renderer auto, 2 tokens\n1 2\n\n"
-        "--- none: renderer auto\nNO_TOKENIZER: none"
+        "--- none: renderer auto\nNO_TOKENIZER: none\n\n"
+        "--- long: renderer raw, 2 tokens\nPROMPT_TOO_LONG: the prompt has 2 tokens\n1+1="
     )
 
 
@@ -146,3 +156,12 @@ def test_a_prompt_is_one_object():
     assert found["prompts"][1]["messages"] == [{"role": "user", "content": "hi"}]
     assert found["prompts"][3]["problem"] == {"reason": "NO_TOKENIZER", "message": "none"}
     assert as_map("part", SHOWN)["evaluation"] == "part"
+
+
+def test_prompt_takes_the_options_of_evaluate():
+    """A command that evaluates can be typed again as one that shows the prompt, unless it runs a task of Inspect."""
+    commands = typer.main.get_command(app).commands
+    of_evaluate, of_prompt = (
+        {flag for option in commands[name].params for flag in option.opts} for name in ("evaluate", "prompt")
+    )
+    assert of_evaluate - of_prompt == {"--task", "--inspect-root", "--inspect-package"}

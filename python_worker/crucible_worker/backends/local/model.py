@@ -16,6 +16,7 @@ import numpy as np
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import too_long
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.frames import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
@@ -305,12 +306,8 @@ def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -
         raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
     if tokens.size == 0:
         raise InvalidField(field, "is empty: a model needs at least one token")
-    context = facts.context
-    if context is not None and len(tokens) + room > context:
-        more = f", of which {room} must stay free" if room else ""
-        raise InvalidField(
-            field, f"has {len(tokens)} tokens; the context holds {context}{more}", reason=Reason.PROMPT_TOO_LONG
-        )
+    if problem := too_long(len(tokens), facts.context, room):
+        raise InvalidField(field, problem, reason=Reason.PROMPT_TOO_LONG)
     _check_known(facts, tokens, field)
     return tokens
 
