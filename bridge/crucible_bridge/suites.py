@@ -139,7 +139,8 @@ def _fields(value: Any, path: str, readers: Mapping[str, _Reader], needed: tuple
             raise InvalidField(child(path, key[:60]), f"is unknown; there are {', '.join(readers)}")
     for key in needed:
         if key not in value:
-            raise InvalidField(child(path, key), "is missing")
+            place = "" if path else " at the top of the suite's file"
+            raise InvalidField(child(path, key), f"is missing{place}")
     return {key: readers[key](item, child(path, key)) for key, item in value.items()}
 
 

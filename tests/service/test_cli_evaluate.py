@@ -203,7 +203,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path):
         (
             MODEL,
             ("--data=jsonl:../data.jsonl", "--evaluator=nll"),
-            "--data leads out of the data roots; data roots: {cwd}; --data-root DIR names another",
+            "--data is outside of the data roots; data roots: {cwd}; --data-root DIR names another",
             "OUTSIDE_ROOT",
         ),
     ],

@@ -67,7 +67,7 @@ CASES = {
     ),
     "model outside of the roots": _evaluate(
         f"--model local:/elsewhere/model {DATA} {NLL}",
-        "--model local:/elsewhere/model: the model path '/elsewhere/model' leads out of the model roots: "
+        "--model local:/elsewhere/model: the model path '/elsewhere/model' is outside of the model roots: "
         "name a folder above it by --model-root; model roots: {cwd}",
         needs="models",
     ),
@@ -92,11 +92,11 @@ CASES = {
     ),
     "filter of two values": _evaluate(
         f"{MODEL} {DATA} {NLL} --where level=easy --where level=hard",
-        "--where asks for two values of 'level'; a sample has one",
+        "--where has two values for 'level'; a sample has one",
     ),
     "filter that leaves nothing": _evaluate(
         f"{MODEL} {DATA} {NLL} --where level=hard",
-        "--where asks for level = hard, and no sample has it; in the metadata level is never there",
+        "--where matches no sample with level = hard: no sample has level in its metadata",
         needs="models",
     ),
     "too many samples at once": _evaluate(

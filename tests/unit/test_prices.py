@@ -42,13 +42,13 @@ output = 1.0
 WRONG = [
     ("openai:*", "PATTERN=prompt:NUMBER"),
     ("=prompt:1,output:2", "PATTERN=prompt:NUMBER"),
-    ("a=prompt:1", "a has no output"),
-    ("a=output:1", "a has no prompt"),
+    ("a=prompt:1", "the price of a lacks output"),
+    ("a=output:1", "the price of a lacks prompt"),
     ("a=prompt:1,output:x", "output of a is 'x', not a number from 0"),
     ("a=prompt:-1,output:1", "prompt of a is '-1', not a number from 0"),
     ("a=prompt:nan,output:1", "prompt of a is 'nan', not a number from 0"),
     ("a=prompt:inf,output:1", "prompt of a is 'inf', not a number from 0"),
-    ("a=prompt:1,output:1,input:2", "there is no 'input' in a"),
+    ("a=prompt:1,output:1,input:2", "the price of a has the unknown part 'input'"),
     ("a=prompt:1,prompt:2,output:1", "a has a part twice"),
     ("a=prompt:1,output:1 a=prompt:1,output:1", "a is given twice"),
 ]
@@ -61,6 +61,16 @@ def test_what_is_no_price_is_refused(text: str, why: str):
         load_settings({}, {"CRUCIBLE_PRICE": text})
     assert str(caught.value).startswith("CRUCIBLE_PRICE is ")
     assert why in str(caught.value)
+
+
+def test_a_wrong_flag_is_shown_as_it_was_typed():
+    """A repeatable flag shows its values, not a list of Python."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"prices": ["lab/*=2.5"]}, {})
+    assert str(caught.value) == (
+        "--price is 'lab/*=2.5', not PATTERN=prompt:NUMBER,output:NUMBER, cached:NUMBER optional: "
+        "the price of lab/* has the unknown part '2.5'"
+    )
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, {"a": {"prompt": True, "output": 1}}, 7, [7]])

@@ -299,7 +299,7 @@ def _filter(texts: Sequence[str]) -> dict[str, str]:
         if not (separator and key):
             raise InvalidField("--where", f"is {text[:60]!r}, not KEY=VALUE, for instance level=easy")
         if found.setdefault(key, value) != value:
-            raise InvalidField("--where", f"asks for two values of {key[:60]!r}; a sample has one")
+            raise InvalidField("--where", f"has two values for {key[:60]!r}; a sample has one")
     return found
 
 

@@ -156,7 +156,7 @@ def _write(results: Iterator[SampleResult], *, jsonl: bool, as_json: bool) -> No
             for result in results
         ]
         columns = ("sample", "evaluator", "verdict", "input", "target", "output")
-        write_table(sys.stdout, f"{len(rows):,} results", columns, rows)
+        write_table(sys.stdout, f"{len(rows):,} result{'' if len(rows) == 1 else 's'}", columns, rows)
 
 
 def _short(text: str) -> str:

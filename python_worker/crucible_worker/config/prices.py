@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_prices"]
 
-_WANTED = "PATTERN=prompt:NUMBER,output:NUMBER, and cached:NUMBER where that differs"
+_WANTED = "PATTERN=prompt:NUMBER,output:NUMBER, cached:NUMBER optional"
 _PARTS = ("prompt", "cached", "output")
 
 
@@ -36,9 +36,9 @@ def read_prices(value: Any, base: Path) -> tuple[ModelPrice, ...]:
         if pattern in prices:
             raise ValueError(f"one price for each pattern: {pattern} is given twice")
         if unknown := sorted(set(parts) - set(_PARTS)):
-            raise ValueError(f"{_WANTED}: there is no {unknown[0]!r} in {pattern}")
+            raise ValueError(f"{_WANTED}: the price of {pattern} has the unknown part {unknown[0]!r}")
         if missing := [name for name in ("prompt", "output") if name not in parts]:
-            raise ValueError(f"{_WANTED}: {pattern} has no {missing[0]}")
+            raise ValueError(f"{_WANTED}: the price of {pattern} lacks {missing[0]}")
         prices[pattern] = ModelPrice(pattern=pattern, **{name: _number(parts[name], name, pattern) for name in parts})
     return tuple(prices.values())
 
@@ -55,7 +55,7 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
         pattern, _, said = text.rpartition("=") if isinstance(text, str) else ("", "", "")
         named = [part.partition(":") for part in said.split(",")]
         if len({name for name, _, _ in named}) < len(named):
-            raise ValueError(f"{_WANTED}: {pattern} has a part twice")
+            raise ValueError(f"{_WANTED}: the price of {pattern} has a part twice")
         yield pattern, {name: number for name, _, number in named}
 
 

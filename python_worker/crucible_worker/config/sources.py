@@ -163,7 +163,9 @@ def _read(readers: Mapping[str, _Reader], name: str, value: Any, origin: str, ba
     try:
         return reader(value, Path.cwd() if base is None else base)
     except ValueError as error:
-        raise SettingsError(f"{origin} is {value!r}, not {error}") from None
+        # A repeatable flag is a list here: its values are shown as they were typed.
+        typed = ", ".join(map(repr, value)) if isinstance(value, list) else repr(value)
+        raise SettingsError(f"{origin} is {typed}, not {error}") from None
 
 
 def _text(value: Any, base: Path) -> str:

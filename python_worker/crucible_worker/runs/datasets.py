@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -164,10 +165,13 @@ def _chosen(
         InvalidField: there is none (EMPTY_DATASET), with values that there are.
     """
     there: dict[str, dict[str, None]] = {key: {} for key in where}
+    first: list[str] = []
 
     def is_meant(sample: Sample | MalformedSample) -> bool:
         go_on()
         metadata = {} if isinstance(sample, MalformedSample) else sample.metadata
+        if not first:
+            first.extend(key[:_SHOWN_CHARS] for key in itertools.islice(metadata, _SHOWN_VALUES))
         for key, values in there.items():
             if key in metadata and len(values) < _SHOWN_VALUES:
                 values[metadata[key][:_SHOWN_CHARS]] = None
@@ -179,9 +183,14 @@ def _chosen(
     else:
         chosen = [sample for sample in samples if is_meant(sample)]
     if not chosen:
-        asked = " and ".join(f"{key} = {value[:_SHOWN_CHARS]}" for key, value in where.items())
-        known = "; ".join(f"{key} is {', '.join(values) or 'never there'}" for key, values in there.items())
-        problem = f"asks for {asked[:_SHOWN_QUERY]}, and no sample has it; in the metadata {known[:_SHOWN_QUERY]}"
+        wanted = " and ".join(f"{key} = {value[:_SHOWN_CHARS]}" for key, value in where.items())
+        known = "; ".join(
+            f"values of {key} are {', '.join(values)}" if values else f"no sample has {key} in its metadata"
+            for key, values in there.items()
+        )
+        if first and not all(there.values()):
+            known = f"{known[:_SHOWN_QUERY]}; the first sample has {', '.join(first)[:_SHOWN_QUERY]}"
+        problem = f"matches no sample with {wanted[:_SHOWN_QUERY]}: {known[: 2 * _SHOWN_QUERY]}"
         raise InvalidField("dataset.where", problem, reason=Reason.EMPTY_DATASET)
     return chosen
 

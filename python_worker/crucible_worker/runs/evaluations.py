@@ -395,7 +395,8 @@ class Evaluations:
         row = await self._journal.read(find, evaluation_id)
         if row is None:
             raise NotFound(
-                f"is {evaluation_id!r}, which no evaluation has or whose evaluation is no longer retained",
+                f"is {evaluation_id!r}, and the worker's journal has no such evaluation: it has another id, is in "
+                "another state directory, or was removed after its retention",
                 reason=Reason.UNKNOWN_EVALUATION,
                 field="evaluation_id",
             )

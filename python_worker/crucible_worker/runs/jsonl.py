@@ -100,7 +100,7 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     try:
         found = find_below(roots, path, Path.is_file)
     except LeadsOut:
-        raise PermissionDenied("leads out of the data roots", reason=Reason.OUTSIDE_ROOT, field=field) from None
+        raise PermissionDenied("is outside of the data roots", reason=Reason.OUTSIDE_ROOT, field=field) from None
     if found is None:
         raise NotFound(
             f"names {path[:200]!r}, and no data root has such a file", reason=Reason.NO_SUCH_FILE, field=field

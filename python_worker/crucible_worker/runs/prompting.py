@@ -210,7 +210,7 @@ def _at_source(error: BridgeError) -> BridgeError:
 
 
 def _too_few(few_shot: FewShot, found: int) -> InvalidField:
-    message = f"has {found} other questions, and {few_shot.count} examples are asked for: take fewer, or another source"
+    message = f"has {found} other questions, and {few_shot.count} examples are requested: take fewer, or another source"
     return InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
 
 

@@ -56,9 +56,9 @@ def test_a_shuffle_orders_what_is_left(source: Any, tmp_path: Path) -> None:
 @rows(
     ("where", "says"),
     [
-        ({"level": "hrad"}, "asks for level = hrad, and no sample has it; in the metadata level is easy, hard"),
-        ({"levle": "hard"}, "in the metadata levle is never there"),
-        ({"level": "hard", "kind": "d"}, "level = hard and kind = d, and no sample has it"),
+        ({"level": "hrad"}, "matches no sample with level = hrad: values of level are easy, hard"),
+        ({"levle": "hard"}, "no sample has levle in its metadata; the first sample has level"),
+        ({"level": "hard", "kind": "d"}, "matches no sample with level = hard and kind = d: "),
     ],
 )
 def test_a_filter_that_leaves_nothing_says_what_there_is(tmp_path: Path, where: dict[str, str], says: str) -> None:

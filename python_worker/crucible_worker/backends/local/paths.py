@@ -62,7 +62,7 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
     try:
         found = find_below(roots, path, Path.is_dir)
     except LeadsOut:
-        message = f"the model path {path!r} leads out of the model roots: name a folder above it by --model-root"
+        message = f"the model path {path!r} is outside of the model roots: name a folder above it by --model-root"
         raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT) from None
     if found is None:
         raise NotFound(f"there is no directory {path!r} below a model root", reason=Reason.MODEL_NOT_FOUND)

@@ -48,9 +48,9 @@ _MAX_HEADER_CHARS = 128
 """Of Retry-After, which is a number or a date."""
 
 _CURES = {
-    "/chat/completions": ' (of a model without a chat template ask completions: --renderer raw, or renderer = "raw" in '
+    "/chat/completions": ' (a model without a chat template needs completions: --renderer raw, or renderer = "raw" in '
     "the server's settings)",
-    "/completions": " (of a server that only chats leave the renderer at auto, or take chat_template; tokens and "
+    "/completions": " (if the server only chats, leave the renderer at auto, or set chat_template; tokens and "
     "likelihoods need completions)",
 }
 """By what was called."""
@@ -104,7 +104,10 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
             retry_after=wait,
         )
     if status == 404:
-        message = f"is {asked.model!r}, which {where} does not have, or not at {asked.path}{_cure(asked)}: {told}"
+        message = (
+            f"is {asked.model!r}, and {where} answered 404 at {asked.path}: it has no such model, or its URL lacks "
+            f"a part such as /v1, or it does not have this path{_cure(asked)}; it says: {told}"
+        )
         return NotFound(message, reason=Reason.UNKNOWN_MODEL, field="model")
     if status in (400, 413, 422) and _TOO_LONG.search(f"{code} {told}"):
         return InvalidField("prompt", f"is longer than {where} takes: {told}", reason=Reason.PROMPT_TOO_LONG)
