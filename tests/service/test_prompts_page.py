@@ -60,7 +60,7 @@ def test_snippets_are_what_they_seem():
     few_shot = FewShot(source="jsonl:train.jsonl", count=1)
     prompt = Prompt(system="Answer with a number.", template="{input} In {unit}.", few_shot=few_shot)
 
-    (member,) = parse_suite(f'name = "s"\n{toml}').members
+    (member,) = parse_suite(toml).members
 
     assert isinstance(names["dataset"], Dataset)
     assert names["dataset"].prompt == prompt
