@@ -22,8 +22,8 @@ def doctor(
 ) -> None:
     """Check what a worker needs on this machine.
 
-    What it could make use of is looked for as well; nothing is changed. Exits with 0 where a worker can serve, or a
-    healthy one serves at the address already, and with 1 when something is wrong that a worker cannot serve without.
+    Optional programs and packages are checked as well. Nothing is changed. Exits with 0 if a worker can serve, or if a
+    healthy worker already serves at the address, and with 1 if something is wrong that a worker needs.
     """
     from crucible_worker.cli.checks import run_checks
     from crucible_worker.cli.tables import write_table

@@ -69,7 +69,12 @@ _Model = Annotated[
     ),
 ]
 _State = Annotated[
-    Path | None, typer.Option("--state-dir", metavar="DIR", help="Keep the evaluation in this journal. [default: none]")
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        metavar="DIR",
+        help="Keep the results in this journal. [default: they are only printed]",
+    ),
 ]
 
 
@@ -111,15 +116,15 @@ def evaluate(
     price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model here and now, without a worker: by --data and --evaluator, by --task or by --suite.
+    """Evaluate a model in this process, without a worker: by --data and --evaluator, by --task or by --suite.
 
     Several models are evaluated one after another, then compared with the first, sample by sample.
 
-    Model and data roots are the current folder unless said otherwise. Exits with 0 when every evaluator finished, 1
-    when one failed or scored none of its samples, 2 when the request is refused before anything ran: it makes no sense,
-    or names what is not there.
-    An evaluation of a suite that fails leaves the others be. With --json an evaluation that did not take place is one
-    object with the key error.
+    Files are read below the current folder, unless --model-root or --data-root names another.
+
+    Exits with 0 if every evaluator finished, 1 if one failed or scored none of its samples, 2 if the request is refused
+    before anything ran. If an evaluation of a suite fails, the next ones still run. With --json an evaluation that did
+    not run is an object with the key error.
 
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8

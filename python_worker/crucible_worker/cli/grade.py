@@ -97,16 +97,16 @@ def grade(
     code_image: _CodeImage = None,
     as_json: Json = False,
 ) -> None:
-    """Grade math answers, or programs, here and now, without a worker.
+    """Grade math answers, or programs, in a file, without a worker.
 
-    Each line of the output answers one of the input, in order: {"id", "verdict", "score", "method", "reason",
-    "extracted", "micros"}. The verdict is correct, incorrect, undecided or error; the score is 1, 0, or null where
-    there is none; micros is the time spent on it. A line that is no record has verdict error, id null, and a reason
-    with its number. The output is there when all of it is: until then, and when the command is ended before, what was
-    there stays.
+    Each line of the output is the result of one line of the input, in order: {"id", "verdict", "score", "method",
+    "reason", "extracted", "micros"}. The verdict is correct, incorrect, undecided or error. The score is 1, 0, or null
+    if there is none. micros is the time spent on the record. A line that is no record has the verdict error, the id
+    null, and a reason with its number. The output file is replaced once it is complete; if the command ends before, an
+    older file stays.
 
-    Exits with 0 when every record got a verdict, undecided and error included; 1 when a line was no record, or nothing
-    could be graded or written; 2 when what was asked for makes no sense; 130 when it was interrupted.
+    Exits with 0 if every record got a verdict, undecided and error included; 1 if a line was no record, or nothing
+    could be graded or written; 2 if the options are wrong; 130 if it was interrupted.
 
     Rules for --policy: ordered_lists, rounding_digits, percent_lenient, units_optional, equation_value,
     interval_or_pair, require_reduced, degrees, rename_variables, tuple_or_set, log_is_natural, delta_value,

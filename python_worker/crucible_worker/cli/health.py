@@ -15,9 +15,7 @@ __all__ = ["health"]
 HEALTH_SECONDS = 5.0
 """For the worker to answer: it does within a tenth of a second, unless its machine is busy with something else."""
 
-_Service = Annotated[
-    str, typer.Option(metavar="NAME", help="Full name of the service to ask for; the worker as a whole if absent.")
-]
+_Service = Annotated[str, typer.Option(metavar="NAME", help="Full name of a service. [default: the whole worker]")]
 _Ca = Annotated[
     Path | None,
     typer.Option(
@@ -38,10 +36,10 @@ def health(
     service: _Service = "",
     timeout: _Timeout = HEALTH_SECONDS,
 ) -> None:
-    """Ask the worker whether it is ready.
+    """Query whether the worker is ready.
 
-    Where it listens, and by which certificate, is read from the same options, variables and file as by `serve`; its key
-    and its token are not. Exits with 0 if it is ready, and with 1 if it is not or does not answer.
+    Its address and certificate are read from the same options, variables and file as by `serve`. Its key and its token
+    are not read. Exits with 0 if it is ready, and with 1 if it is not or does not answer.
     """
     settings = settings_or_exit(config, of_another=True, host=host, port=port, unix_socket=unix_socket)
     # Before grpc is imported: its C core would say in its own words what is said below.

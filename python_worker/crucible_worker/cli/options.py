@@ -58,23 +58,18 @@ StateDir = Annotated[
         metavar="DIR", help="Folder of the journal. [default: $XDG_STATE_HOME/crucible-bridge, below ~/.local/state]"
     ),
 ]
-ModelRoot = Annotated[
-    list[Path] | None, typer.Option(metavar="DIR", help="Folder below which local models may lie; repeatable.")
-]
-DataRoot = Annotated[
-    list[Path] | None, typer.Option(metavar="DIR", help="Folder below which data sets may lie; repeatable.")
-]
+ModelRoot = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Folder with local models; repeatable.")]
+DataRoot = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Folder with data sets; repeatable.")]
 HubNetwork = Annotated[
     bool | None,
     typer.Option(
-        "--hub-network", help="Fetch data sets from the Hugging Face hub; else only those in its cache here are read."
+        "--hub-network",
+        help="Fetch data sets and models from the Hugging Face hub. Without it only the hub's cache is read.",
     ),
 ]
 InspectRoot = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="DIR", help="Folder below which files with tasks of Inspect may lie, which are run; repeatable."
-    ),
+    typer.Option(metavar="DIR", help="Folder that contains files with tasks of Inspect, which may be run; repeatable."),
 ]
 InspectPackage = Annotated[
     list[str] | None,
@@ -82,17 +77,18 @@ InspectPackage = Annotated[
 ]
 EnvironmentVariable = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Variable that environments of users get of the worker's; repeatable."),
+    typer.Option(metavar="NAME", help="Variable of the worker that custom environments get; repeatable."),
 ]
 Device = Annotated[
-    str | None, typer.Option(metavar="DEVICE", help="Where models compute: auto, cpu, cuda or cuda:N. [default: auto]")
+    str | None,
+    typer.Option(metavar="DEVICE", help="Device of models: auto, cpu, cuda or cuda:N. [default: auto]"),
 ]
 OpenAIServer = Annotated[
     list[str] | None,
     typer.Option(
         "--openai-server",
         metavar="NAME=URL",
-        help="OpenAI-compatible server to ask models of, without a key; with one, in the file. Repeatable.",
+        help="OpenAI-compatible server, as in lab=http://127.0.0.1:8000/v1. A key needs --config. Repeatable.",
     ),
 ]
 TinkerService = Annotated[
@@ -100,7 +96,7 @@ TinkerService = Annotated[
     typer.Option(
         "--tinker-service",
         metavar="NAME=URL",
-        help="Tinker service to ask models of, with the key in TINKER_API_KEY; with another, in the file. Repeatable.",
+        help="Tinker service, with the key in TINKER_API_KEY; another key needs --config. Repeatable.",
     ),
 ]
 Price = Annotated[
@@ -108,14 +104,14 @@ Price = Annotated[
     typer.Option(
         "--price",
         metavar="PATTERN=PRICE",
-        help="What a million tokens of a model cost: openai:lab/*=prompt:2.5,cached:1.25,output:10. Repeatable.",
+        help="Price of a million tokens of models: openai:lab/*=prompt:2.5,cached:1.25,output:10. Repeatable.",
     ),
 ]
 Limit = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="NAME=VALUE", help="Set a limit of the worker by its name; repeatable."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in place of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 
 
 def settings_or_exit(config: Path | None, *, of_another: bool = False, **flags: Any) -> Settings:

@@ -35,8 +35,9 @@ Data = Annotated[
     str | None,
     typer.Option(
         metavar="DATA",
-        help="builtin:NAME; jsonl:PATH, csv:PATH or parquet:PATH below a data root, where needed with "
-        "?input=COLUMN&target=COLUMN; or hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
+        help="builtin:NAME; jsonl:PATH, csv:PATH or parquet:PATH below a data root, with "
+        "?input=COLUMN&target=COLUMN if its columns have other names; or "
+        "hub:OWNER/NAME?split=SPLIT&input=COLUMN&target=COLUMN.",
     ),
 ]
 Evaluators = Annotated[
@@ -55,7 +56,7 @@ Tasks = Annotated[
         "--task",
         metavar="TASK",
         help="In place of --data: a task of Inspect, PACKAGE/TASK or FILE.py@TASK, which the evaluator inspect runs; "
-        "repeatable. Without --inspect-root or --inspect-package, what is named is allowed.",
+        "repeatable. The named tasks are allowed, unless --inspect-root or --inspect-package is given.",
     ),
 ]
 Options = Annotated[
@@ -74,14 +75,14 @@ SuiteFile = Annotated[
     ),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Of the suite, run this evaluation alone; repeatable.")
+    list[str] | None, typer.Option(metavar="NAME", help="Take only this evaluation of the suite; repeatable.")
 ]
 Renderer = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="How models are asked: auto, chat_template, role_colon, raw or tinker:NAME; of every evaluator whose "
-        "--option says nothing else. [default: auto, a chat where the model has a template, or a server]",
+        help="How samples become prompts: auto, chat_template, role_colon, raw or tinker:NAME. An evaluator's --option "
+        "renderer overrides it. [default: auto, which is a chat if the model has a chat template or a server]",
     ),
 ]
 System = Annotated[str | None, typer.Option(metavar="TEXT|@FILE", help="System message before every row.")]
@@ -89,24 +90,22 @@ Template = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT|@FILE",
-        help="What the user says of a row, with its columns: '{input}', or Jinja2, '{{ input }}'. [default: its input]",
+        help="User message of a row, from its columns: '{input}', or Jinja2, '{{ input }}'. [default: the row's input]",
     ),
 ]
 FewShot = Annotated[
     str | None,
     typer.Option(
         metavar="COUNT:SOURCE",
-        help="Rows with their answers before each row, of another file or split: 5:jsonl:train.jsonl.",
+        help="Examples before each row: rows with answers from another file or split, as in 5:jsonl:train.jsonl.",
     ),
 ]
 FewShotSeed = Annotated[
-    int | None, typer.Option(metavar="N", help="Seed that draws the rows of --few-shot. [default: 0]")
+    int | None, typer.Option(metavar="N", help="Seed by which --few-shot draws its rows. [default: 0]")
 ]
 Samples = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=1, help="Take the first N samples, of each data set of a suite; with --task, of each task."
-    ),
+    typer.Option(metavar="N", min=1, help="Take the first N samples of each data set; with --task, of each task."),
 ]
 Where = Annotated[
     list[str] | None,
@@ -123,7 +122,7 @@ Concurrency = Annotated[
     typer.Option(metavar="N", min=1, help="Samples in flight at once. [default: the worker's default_concurrency]"),
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Generate at most N tokens a sample. [default: 256]")
+    int | None, typer.Option(metavar="N", min=1, help="Generate at most N tokens for each answer. [default: 256]")
 ]
 Temperature = Annotated[float | None, typer.Option(metavar="T", min=0.0, help="0 is greedy. [default: 0]")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
@@ -136,7 +135,7 @@ Record = Annotated[
     typer.Option(
         "--record",
         metavar="WHAT",
-        help="What is recorded of each sample: full, outputs or none. [default: full, or what the suite says]",
+        help="What is recorded for each sample: full, outputs or none. [default: the suite's, or full]",
     ),
 ]
 EvaluationId = Annotated[
@@ -144,7 +143,7 @@ EvaluationId = Annotated[
     typer.Option(
         "--id",
         metavar="ID",
-        help="Identity in the journal of --state-dir: given again, the evaluation resumes, or is shown. ID-NAME in a "
-        "suite, ID-MODEL with several models. [default: made]",
+        help="Id in the journal of --state-dir. The same id again resumes the evaluation, or shows its result. It is "
+        "ID-NAME in a suite, and ID-MODEL with several models. [default: a new one]",
     ),
 ]

@@ -36,9 +36,9 @@ _Evaluator = Annotated[
 ]
 _Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Ask the worker there, or at unix:PATH, in place of a state directory."),
+    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, in place of a state directory."),
 ]
-_Lines = Annotated[bool, typer.Option("--jsonl", help="Write one object a line.")]
+_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, in place of a table.")]
 
 
 def samples(
@@ -53,7 +53,7 @@ def samples(
     jsonl: _Lines = False,
     as_json: Json = False,
 ) -> None:
-    """Show an evaluation's samples: what was asked, what a right answer is, what the model got and what it said.
+    """Show the samples of an evaluation: input, right answer, prompt and output.
 
     Example: crucible-worker samples nightly-320 --state-dir ./journal --verdict incorrect --jsonl
     """
@@ -91,7 +91,7 @@ def _of_journal(
     with contextlib.closing(connect(prepare(state_dir), read_only=True)) as connection:
         row = find(connection, evaluation_id)
         if row is None:
-            message = f"is {evaluation_id!r}, which no evaluation in {state_dir} has"
+            message = f"is {evaluation_id!r}: {state_dir} has no such evaluation"
             raise NotFound(message, reason=Reason.UNKNOWN_EVALUATION, field="ID")
         yield from _paged(
             lambda token: read_samples(

@@ -1,4 +1,4 @@
-"""`crucible-worker serve`: a worker until it is told to go."""
+"""`crucible-worker serve`: a worker until SIGTERM."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def serve(
     """Serve evaluations over gRPC until SIGTERM.
 
     Listens on 127.0.0.1 alone. Any other address needs --token-file, and TLS by --tls-cert and --tls-key (or
-    --insecure-no-tls beside the token).
+    --insecure-no-tls with the token).
 
     Every option is also a variable, CRUCIBLE_PORT for --port, and a key of the file that --config names; limits have
-    their own names there, CRUCIBLE_MAX_STREAMS and the table [limits]. What is unknown is refused.
+    their own names there, CRUCIBLE_MAX_STREAMS and the table [limits]. Unknown names are refused.
     """
     # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -59,7 +59,7 @@ _TOKENS, _RIGHT, _WHOLE = "tokens", "right_tokens", "right_as_a_whole"
 _INFO = EvaluatorInfo(
     kind=_KIND,
     kinds=(EvaluatorKind.SAMPLING,),
-    description="Share of the weighted tokens of text, conversations or Datums that the model holds for the likeliest.",
+    description="Share of the weighted tokens of text, conversations or Datums that are the model's likeliest token.",
     options_schema={
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",

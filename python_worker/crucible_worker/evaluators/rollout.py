@@ -69,7 +69,7 @@ def _options_schema() -> Mapping[str, Any]:
 _INFO = EvaluatorInfo(
     kind="rollout",
     kinds=(EvaluatorKind.SAMPLING,),
-    description="Samples answers, cleans and grades them, and keeps their tokens where a learner wants them.",
+    description="Samples answers, cleans and grades them, and returns their tokens on request, for training.",
     options_schema=_options_schema(),
     keys={"score_<reduce>": "scores, each from 0 to 1", "score_<reduce>_stderr": "likewise"},
 )

@@ -150,7 +150,7 @@ _KEYS: Mapping[str, str] = {
 RL_TEST_SET = EvaluatorInfo(
     kind="rl_test_set",
     kinds=(EvaluatorKind.SAMPLING,),
-    description="Has the model act in environments, a group of rollouts for each sample, and reports what it earns.",
+    description="Runs the model in environments, a group of rollouts for each sample, and reports its rewards.",
     options_schema={
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
