@@ -28,7 +28,7 @@ from crucible_bridge.types import (
     SamplingParams,
     parse_model,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.evaluators.base import Bound, Evaluator, Outcome, SampleContext
 from crucible_worker.evaluators.inspect.allowed import (
     Allowed,
@@ -404,7 +404,7 @@ def _check_allowed(allowed: Allowed | None) -> Allowed:
 
 
 def _check_client(model: Model, who: str) -> None:
-    if model.sampling is None:
+    if model.capabilities.isdisjoint(ANSWERING):
         raise FailedPrecondition(f"inspect needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)
 
 
