@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_worker.backends.local.frames import error_from_map
+from crucible_worker.children.messages import error_from_map
 from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.processes import Processes
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, ends, reap, start

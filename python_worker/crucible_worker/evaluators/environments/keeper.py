@@ -11,7 +11,7 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import error_from_map
+from crucible_worker.children.messages import error_from_map
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.player import Player
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, ending_of, kill, reap, start

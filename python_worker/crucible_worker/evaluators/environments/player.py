@@ -14,7 +14,7 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Sample
-from crucible_worker.backends.local.frames import error_to_map
+from crucible_worker.children.messages import error_to_map
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire

@@ -29,7 +29,8 @@ from crucible_bridge.types import (
     Turn,
     Verdict,
 )
-from crucible_worker.backends.local.frames import HEADER, error_from_map
+from crucible_worker.children.frames import HEADER
+from crucible_worker.children.messages import error_from_map
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.group import Course

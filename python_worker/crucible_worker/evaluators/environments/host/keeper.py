@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import HEADER, error_to_map
+from crucible_worker.children.frames import HEADER
+from crucible_worker.children.messages import error_to_map
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.base import EnvironmentType
 from crucible_worker.evaluators.environments.host import player

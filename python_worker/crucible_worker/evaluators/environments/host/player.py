@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import error_from_map, error_to_map
+from crucible_worker.children.messages import error_from_map, error_to_map
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
