@@ -56,6 +56,10 @@ class Channel:
         with contextlib.suppress(OSError):
             self._writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
+    def fail(self, error: Exception) -> None:
+        """Have `receive` raise an error."""
+        self._reader.set_exception(error)
+
     def close(self) -> None:
         """Close it; what was sent still leaves."""
         self._writer.close()

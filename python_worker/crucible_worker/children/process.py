@@ -97,8 +97,9 @@ class Process:
         Raises:
             OSError: it cannot be started.
         """
-        for process in [process for process in _unreaped if process._popen.poll() is not None]:
-            process.reap()
+        for process in tuple(_unreaped):
+            if process._popen.poll() is not None:
+                process.reap()
         out = subprocess.DEVNULL if output is None else output
         return cls(
             subprocess.Popen(
@@ -144,8 +145,8 @@ class Process:
         """Kill what is left of it and of its group, and wait for it; its exit status. Idempotent."""
         self.kill()
         code = self._popen.wait()
-        if self in _unreaped:
-            _unreaped.discard(self)
+        with contextlib.suppress(KeyError):  # reaped before, or by another thread
+            _unreaped.remove(self)
             os.close(self._pidfd)
         return code
 
