@@ -17,7 +17,6 @@ _MADE |= {"WeakKeyDictionary", "WeakValueDictionary", "count", "defaultdict", "d
 ALLOWED = {
     "crucible_bridge/buffers.py: keep_large_buffers": "of the allocator, of which a process has one",
     "crucible_worker/children/process.py: _unreaped": "children of the process, only waited for",
-    "crucible_worker/evaluators/environments/starting.py: _unreaped": "children of the process, only waited for",
     "crucible_worker/grading/children.py: _failure": "of a child process, which serves one pool",
     "crucible_worker/grading/code/bubblewrap.py: _numbers": "shared so that sandboxes of several workers get different"
     " user ids",

@@ -5,6 +5,7 @@ Text may hold what is no valid Unicode, which msgpack has no place for: it trave
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from crucible_worker.parsing import uncollected
 
 __all__ = [
     "MAX_CONTAINERS",
+    "MAX_VALUES",
     "check_containers",
     "error_from_map",
     "error_to_map",
@@ -24,12 +26,13 @@ __all__ = [
     "pack",
     "pack_text",
     "unpack",
+    "unpack_foreign",
 ]
 
 MAX_CONTAINERS = 1 << 22
 """Lists and maps in a message of a process that runs foreign code. Each takes sixty times the byte that it is written
 in."""
-_MAX_VALUES = 1 << 24
+MAX_VALUES = 1 << 24
 """Values in such a message."""
 
 _ANY_TEXT = 1  # the extension type of text with lone surrogates
@@ -78,6 +81,17 @@ def unpack(body: bytes) -> dict[str, Any]:
     return message
 
 
+async def unpack_foreign(body: bytes) -> dict[str, Any]:
+    """The message of a process that runs foreign code; never more than `MAX_CONTAINERS` and `MAX_VALUES`.
+
+    Raises:
+        ValueError: it is no map in msgpack, or holds more.
+    """
+    if may_hold_many(body):
+        await asyncio.to_thread(check_containers, body)
+    return unpack(body)
+
+
 def may_hold_many(body: bytes) -> bool:
     """Whether a body could hold more than `MAX_CONTAINERS`; texts and arrays count as if each byte were one."""
     return len(body) - len(body.translate(None, _CONTAINERS)) > MAX_CONTAINERS
@@ -105,8 +119,8 @@ def check_containers(body: bytes) -> None:
             elif length:
                 size += int.from_bytes(body[place : place + length], "big")
             place += size
-        if containers > MAX_CONTAINERS or values > _MAX_VALUES:
-            raise ValueError(f"a message of more than {MAX_CONTAINERS:,} lists and maps, or {_MAX_VALUES:,} values")
+        if containers > MAX_CONTAINERS or values > MAX_VALUES:
+            raise ValueError(f"a message of more than {MAX_CONTAINERS:,} lists and maps, or {MAX_VALUES:,} values")
 
 
 # For the kinds from 0xC0: bytes behind the kind, and how many of them say how many more there are.
