@@ -22,7 +22,7 @@ from crucible_worker.children.frames import HEADER
 from crucible_worker.children.messages import error_to_map, pack, unpack
 from crucible_worker.lifetime import die_with
 
-__all__ = ["MAX_PACKET_BYTES", "ForkServer", "packet", "packet_from", "refuse"]
+__all__ = ["MAX_PACKET_BYTES", "ForkServer", "join", "packet", "packet_from", "refuse"]
 
 MAX_PACKET_BYTES = 65_536
 """Of an order, and of news."""
@@ -38,6 +38,25 @@ def packet(**message: Any) -> bytes:
 def packet_from(data: bytes) -> dict[str, Any]:
     """What `packet` was given."""
     return unpack(data)
+
+
+def join(server: socket.socket) -> socket.socket:
+    """One more control socket of a server, for a client in another event loop.
+
+    Args:
+        server: the first control socket.
+
+    Raises:
+        OSError: the server is gone.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            socket.send_fds(server, [packet(op="join")], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+    return ours
 
 
 def refuse(control: socket.socket, error: BridgeError) -> NoReturn:

@@ -117,11 +117,14 @@ class Forks:
 
     def close(self) -> None:
         """Let go of the server: what was started here ends, and the server too, where it belongs to this client."""
-        if self._control.fileno() >= 0:
-            self._loop.remove_reader(self._control)
-            self._control.close()
-            if self._process is not None:
-                self._deadline = self._loop.call_later(_END_SECONDS, self._process.kill)
+        if self._control.fileno() < 0:
+            return
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        if self._process is None:  # there will be no news
+            self._fail_all(None)
+        else:
+            self._deadline = self._loop.call_later(_END_SECONDS, self._process.kill)
 
     def kill(self) -> None:
         """Kill the server, where it belongs to this client; what it has forked ends with it."""
@@ -181,10 +184,13 @@ class Forks:
 
     async def _ended(self) -> None:
         self.close()
-        status = None if self._process is None else await self._process.end()
-        self.alive = False
+        if self._process is not None:
+            self._fail_all(await self._process.end())
         if self._deadline is not None:
             self._deadline.cancel()
+
+    def _fail_all(self, status: int | None) -> None:
+        self.alive = False
         self._fail(self._ready, self._died(status))
         for _, future in self._starting.values():
             self._fail(future, self._died(status))

@@ -124,6 +124,8 @@ class Process:
 
     def ends(self, until: float) -> bool:
         """Whether it ends before a time of `time.monotonic`; blocks, and leaves it to be reaped."""
+        if self._popen.returncode is not None:
+            return True
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
