@@ -13,7 +13,6 @@ HEAVY = {
     "mpmath",
     "nltk",
     "openai",
-    "pebble",
     "peft",
     "pyarrow",
     "re2",
