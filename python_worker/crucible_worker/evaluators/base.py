@@ -115,6 +115,19 @@ class Outcome:
     turns_left_out: int = 0
     """Bytes of turns for which there was no room."""
 
+    @classmethod
+    def of(cls, found: bool | float, **measurements: float) -> Outcome:
+        """The outcome of an answer that is right or wrong, or that has a score.
+
+        Args:
+            found: True for CORRECT with score 1, False for INCORRECT with score 0, a number for MEASURED with it.
+            measurements: by name.
+        """
+        verdict = Verdict.MEASURED
+        if isinstance(found, bool):
+            verdict = Verdict.CORRECT if found else Verdict.INCORRECT
+        return cls(verdict=verdict, score=float(found), measurements=measurements)
+
 
 class Evaluator(Protocol):
     """An evaluator with its options, ready for samples."""

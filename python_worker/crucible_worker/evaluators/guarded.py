@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,13 @@ class GuardedType:
     kind: EvaluatorType
     """It."""
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Guarded:
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return tuple(self.info.keys)
+
+    def create(
+        self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
+    ) -> Guarded:
         """Make one; it gets nothing that belongs to the worker.
 
         Raises:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import entry_points
-from crucible_worker.evaluators.accuracy import AccuracyType
+from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.evaluators.classification import ClassificationType
-from crucible_worker.evaluators.comparison import ComparisonType
+from crucible_worker.evaluators.classification import Classification
+from crucible_worker.evaluators.comparison import Comparison
+from crucible_worker.evaluators.declared import DeclaredKind
 from crucible_worker.evaluators.environments.options import installed_environment
-from crucible_worker.evaluators.inspect import InspectType
+from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.inspect import Inspect
 from crucible_worker.evaluators.inspect.allowed import nothing_allowed
-from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
-from crucible_worker.evaluators.next_token import NextTokenType
-from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.evaluators.multiple_choice import MultipleChoice
+from crucible_worker.evaluators.next_token import NextToken
+from crucible_worker.evaluators.nll import NLL
 from crucible_worker.evaluators.parts import EvaluatorParts
-from crucible_worker.evaluators.pass_at_k import PassAtKType
-from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
-from crucible_worker.evaluators.rl_test_set import RLTestSetType
-from crucible_worker.evaluators.rollout import RolloutType
-from crucible_worker.evaluators.rubric import RubricType
-from crucible_worker.grading.needs import handed
+from crucible_worker.evaluators.pass_at_k import PassAtK
+from crucible_worker.evaluators.perplexity import BitsPerByte, Perplexity
+from crucible_worker.evaluators.rl_test_set import RLTestSet
+from crucible_worker.evaluators.rollout import Rollout
+from crucible_worker.evaluators.rubric import RubricEvaluator
 from crucible_worker.grading.options import checked_options
 
 __all__ = [
@@ -43,46 +43,28 @@ __all__ = [
 ]
 
 
-class _Kind(Protocol):
-    """A kind that comes with the worker: keyword-only parameters of `create` name parts of `EvaluatorParts`."""
-
-    @property
-    def info(self) -> EvaluatorInfo: ...
-
-    @property
-    def create(self) -> Callable[..., Evaluator]: ...
-
-
-@runtime_checkable
-class _KeysByOptions(Protocol):
-    """A kind whose options say which of its keys there are."""
-
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]: ...
-
-
-EVALUATORS: Mapping[str, _Kind] = MappingProxyType(
+EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
     {
-        kind.info.kind: kind
-        for kind in (
-            AccuracyType(),
-            BitsPerByteType(),
-            ClassificationType(),
-            ComparisonType(),
-            InspectType(),
-            MultipleChoiceType(),
-            NextTokenType(),
-            NLLType(),
-            PassAtKType(),
-            PerplexityType(),
-            RLTestSetType(),
-            RolloutType(),
-            RubricType(),
+        evaluator.kind: DeclaredKind(evaluator)
+        for evaluator in (
+            Accuracy,
+            BitsPerByte,
+            Classification,
+            Comparison,
+            Inspect,
+            MultipleChoice,
+            NextToken,
+            NLL,
+            PassAtK,
+            Perplexity,
+            RLTestSet,
+            Rollout,
+            RubricEvaluator,
         )
     }
 )
 """Those that come with the worker, by kind, in the order of a listing."""
 
-_INSPECT = InspectType().info.kind
 _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 
@@ -94,7 +76,7 @@ def kinds() -> Sequence[str]:
 def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
     """What a worker with these parts has, in the order of `kinds`; imports what is installed, which may take long."""
     found = [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
-    return [info if info.kind != _INSPECT or parts.inspect is not None else _without_tasks(info) for info in found]
+    return [info if info.kind != Inspect.kind or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
 def is_installed(spec: EvaluatorSpec) -> bool:
@@ -142,7 +124,7 @@ def keys_of(spec: EvaluatorSpec) -> Sequence[str]:
         BridgeError: as of `info`.
     """
     kind = _type_of(spec.kind, "kind")
-    return kind.keys_by(spec.options) if isinstance(kind, _KeysByOptions) else tuple(kind.info.keys)
+    return kind.keys_by(spec.options)
 
 
 def create(
@@ -165,16 +147,14 @@ def create(
     kind = _type_of(spec.kind, f"evaluators[{index}].kind")
     options = checked_options(spec.options, kind.info.options_schema, f"evaluators[{index}].options")
     try:
-        own = EVALUATORS.get(spec.kind)
-        needed = handed(own.create, parts or EvaluatorParts()) if own else {}
-        return kind.create(options, sampling, **needed)
+        return kind.create(options, sampling, parts or EvaluatorParts())
     except InvalidField as error:
         # The type knows its options, not where they stand.
         path = f"evaluators[{index}].{error.field}" if error.field.startswith("options") else error.field
         raise InvalidField(path, error.message, reason=error.reason) from error
 
 
-def _type_of(kind: str, field: str) -> _Kind:
+def _type_of(kind: str, field: str) -> DeclaredKind | GuardedType:
     found = EVALUATORS.get(kind) or entry_points.find(kind)
     if found is None:
         known = ", ".join(kinds())
