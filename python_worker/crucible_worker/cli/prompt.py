@@ -30,6 +30,7 @@ from crucible_worker.cli.request_options import (
     Evaluators,
     FewShot,
     FewShotSeed,
+    Grader,
     Only,
     Options,
     Renderer,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
     from crucible_worker.cli.requests import Asked, Typed
     from crucible_worker.config import Settings
+    from crucible_worker.server.parts import Own
 
 __all__ = ["as_map", "as_text", "prompt"]
 
@@ -66,6 +68,7 @@ def prompt(
     data: Data = None,
     evaluator: Evaluators = None,
     option: Options = None,
+    grader: Grader = None,
     renderer: Renderer = None,
     system: System = None,
     template: Template = None,
@@ -104,6 +107,7 @@ def prompt(
         data=data,
         evaluators=evaluator or (),
         options=option or (),
+        grader=grader,
         renderer=renderer,
         system=system,
         template=template,
@@ -136,6 +140,7 @@ def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, 
     """Show what was asked for; the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.outcome import write_error
+    from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import asked_of
     from crucible_worker.telemetry.logging import configure_logging
@@ -144,11 +149,13 @@ def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, 
     log_writer = configure_logging("console", "warning")
     try:
         with refusing(settings, typed.evaluators):
-            _, asked = asked_of(typed)
+            typed, own = own_of(typed, address)
+        with refusing(settings, typed.evaluators):
+            _, asked = asked_of(typed, own.evaluator_parts)
         found = (
             _of_worker(address, settings, typed, asked, sample)
             if address
-            else asyncio.run(_here(settings, typed, asked, sample))
+            else asyncio.run(_here(settings, typed, asked, sample, own))
         )
         shown = [(each.name, response) for each, response in zip(asked, found)]
     except Refused as refused:
@@ -167,11 +174,13 @@ def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, 
     return 0 if all(problem is None for problem in problems) else EXIT_FAILED
 
 
-async def _here(settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str) -> list[RenderSampleResponse]:
+async def _here(
+    settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str, own: Own
+) -> list[RenderSampleResponse]:
     from crucible_worker.cli.refusals import refusing
 
     found: list[RenderSampleResponse] = []
-    async with opened(settings) as parts:
+    async with opened(settings, own) as parts:
         for each in asked:
             with refusing(settings, typed.evaluators, each.path, model=each.model):
                 found.append(await parts.evaluations.render(each.request, sample))

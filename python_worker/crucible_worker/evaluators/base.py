@@ -7,13 +7,14 @@ catches a backend's error, and keeps no state between samples, so that an evalua
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
     Conversation,
     EvaluatorInfo,
+    EvaluatorKind,
     Metrics,
     ModelRef,
     Problem,
@@ -35,6 +36,7 @@ __all__ = [
     "Outcome",
     "SampleContext",
     "as_asked",
+    "kinds_of",
     "measures_likelihoods",
     "stops_itself",
     "wants_answers",
@@ -203,6 +205,11 @@ class HoldsProcesses(Protocol):
     def close(self) -> None:
         """End them as the attempt ends, at once but for what has to be given back; called once, does not wait."""
         ...
+
+
+def kinds_of(evaluator: Evaluator) -> Sequence[EvaluatorKind]:
+    """Which clients of a model it can work with."""
+    return getattr(evaluator, "kinds", (EvaluatorKind.SAMPLING,))
 
 
 def stops_itself(evaluator: Evaluator) -> bool:

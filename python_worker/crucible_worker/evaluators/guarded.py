@@ -18,6 +18,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluatorInfo,
+    EvaluatorKind,
     Metrics,
     Problem,
     Sample,
@@ -77,7 +78,7 @@ class GuardedType:
                 raise _bad(name, f"makes a {type(made).__name__}, which has no {method}")
         if not isinstance(repeats, int) or not 1 <= repeats <= MAX_SAMPLES_PER_PROMPT:
             raise _bad(name, f"has repeats {repeats!r}, not a whole number from 1 to {MAX_SAMPLES_PER_PROMPT:,}")
-        return Guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys))
+        return Guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys), kinds=self.info.kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,8 @@ class Guarded:
     """How often each sample is run, as it said when it was made."""
     keys: tuple[str, ...]
     """What it announces."""
+    kinds: tuple[EvaluatorKind, ...] = (EvaluatorKind.SAMPLING,)
+    """Which clients of a model it can work with."""
 
     def check(self, model: Model) -> None:
         """Have it refuse a model.

@@ -68,20 +68,23 @@ EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
 _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 
-def kinds() -> Sequence[str]:
-    """Kinds that can be asked for: ours, then those that are installed; nothing is loaded."""
-    return [*EVALUATORS, *(name for name in entry_points.names() if name not in EVALUATORS)]
+def kinds(parts: EvaluatorParts | None = None) -> Sequence[str]:
+    """Kinds that can be asked for: ours, a user's own, then those that are installed; nothing is loaded."""
+    own = () if parts is None else parts.own_evaluators
+    return list(dict.fromkeys((*EVALUATORS, *own, *entry_points.names())))
 
 
 def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
     """What a worker with these parts has, in the order of `kinds`; imports what is installed, which may take long."""
-    found = [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
+    held = {**parts.own_evaluators, **EVALUATORS}
+    found = [held[kind].info if kind in held else entry_points.described(kind) for kind in kinds(parts)]
     return [info if info.kind != Inspect.kind or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
-def is_installed(spec: EvaluatorSpec) -> bool:
+def is_installed(spec: EvaluatorSpec, parts: EvaluatorParts) -> bool:
     """Whether a specification asks for what a user has installed, which has to be imported; nothing is loaded."""
-    return spec.kind not in EVALUATORS or installed_environment(spec) is not None
+    foreign = spec.kind not in EVALUATORS and spec.kind not in parts.own_evaluators
+    return foreign or installed_environment(spec) is not None
 
 
 def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> None:
@@ -92,39 +95,38 @@ def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> No
             a library that is not installed (EXTRA_NOT_INSTALLED).
     """
     for spec in wanted:
-        if spec.kind not in EVALUATORS:
-            entry_points.find(spec.kind)
-        elif (environment := installed_environment(spec)) is not None:
+        if (environment := installed_environment(spec)) is not None:
             parts.environments.look(environment)
+        elif is_installed(spec, parts):
+            entry_points.find(spec.kind)
 
 
-def info_if_known(kind: str) -> EvaluatorInfo | None:
+def info_if_known(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo | None:
     """What the evaluator of a kind is; None where that cannot be known any more."""
     try:
-        return info(kind)
+        return info(kind, parts)
     except BridgeError:
         # What was evaluated once may be installed no longer.
         return None
 
 
-def info(kind: str) -> EvaluatorInfo:
+def info(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo:
     """What the evaluator of a kind is.
 
     Raises:
         InvalidField: there is none (reason UNKNOWN_EVALUATOR).
         FailedPrecondition: it is a user's, and cannot be used.
     """
-    return _type_of(kind, "kind").info
+    return _type_of(kind, "kind", parts).info
 
 
-def keys_of(spec: EvaluatorSpec) -> Sequence[str]:
+def keys_of(spec: EvaluatorSpec, parts: EvaluatorParts | None = None) -> Sequence[str]:
     """The keys that the evaluator of a specification can yield; its options are valid.
 
     Raises:
         BridgeError: as of `info`.
     """
-    kind = _type_of(spec.kind, "kind")
-    return kind.keys_by(spec.options)
+    return _type_of(spec.kind, "kind", parts).keys_by(spec.options)
 
 
 def create(
@@ -144,7 +146,7 @@ def create(
         FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
             lacks (NO_GRADING_POOL, NO_SANDBOX); or it is a user's and cannot be used (BAD_EVALUATOR).
     """
-    kind = _type_of(spec.kind, f"evaluators[{index}].kind")
+    kind = _type_of(spec.kind, f"evaluators[{index}].kind", parts)
     options = checked_options(spec.options, kind.info.options_schema, f"evaluators[{index}].options")
     try:
         return kind.create(options, sampling, parts or EvaluatorParts())
@@ -154,10 +156,11 @@ def create(
         raise InvalidField(path, error.message, reason=error.reason) from error
 
 
-def _type_of(kind: str, field: str) -> DeclaredKind | GuardedType:
-    found = EVALUATORS.get(kind) or entry_points.find(kind)
+def _type_of(kind: str, field: str, parts: EvaluatorParts | None) -> DeclaredKind | GuardedType:
+    own = None if parts is None else parts.own_evaluators.get(kind)
+    found = EVALUATORS.get(kind) or own or entry_points.find(kind)
     if found is None:
-        known = ", ".join(kinds())
+        known = ", ".join(kinds(parts))
         raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason=Reason.UNKNOWN_EVALUATOR)
     return found
 
