@@ -109,9 +109,9 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool, pac
         InvalidField: an option is wrong, or the number.
     """
     from crucible_bridge.errors import InvalidField
-    from crucible_bridge.types import MathPolicy
+    from crucible_bridge.types import CodeLimits, MathPolicy
     from crucible_worker.grading.code.images import CodeImage
-    from crucible_worker.grading.code.options import LIMITS_SCHEMA, limits_of
+    from crucible_worker.grading.code.options import LIMITS_SCHEMA
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.math.grader import MATH_SCHEMA
     from crucible_worker.grading.options import checked_options
@@ -130,7 +130,7 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool, pac
         raise InvalidField("--code-image", "is for programs: --code is needed")
     try:
         if code:
-            return CodeBatches(Places(processes, images), limits_of(checked))
+            return CodeBatches(Places(processes, images), CodeLimits(**checked))
         return MathBatches(GradingPool(processes), MathPolicy(**checked))
     except ValueError as error:
         raise InvalidField("--processes", str(error)) from None

@@ -1,7 +1,8 @@
 """Evaluators of users, found by the entry points of installed distributions in the group `crucible_worker.evaluators`.
 
-An entry point names an instance of what `base.EvaluatorType` describes, and its name is the `kind` that requests ask
-for. It is imported when somebody asks for it or lists what there is, and never in place of an evaluator of ours.
+An entry point names a class of evaluators, see `declared`, or an instance of what `base.EvaluatorType` describes. Its
+name is the `kind` that requests ask for. It is imported when somebody asks for it or lists what there is, and never in
+place of an evaluator of ours.
 
 What it computes is its own business: it runs on the worker's event loop, in the worker's process, with all its rights.
 See `guarded.py` for what becomes of its failures.
@@ -15,11 +16,13 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, Goal
+from crucible_worker.declared_options import Undeclarable
 from crucible_worker.entry_points import EntryPoints, told
+from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.grading.base import NO_OPTIONS
 
-__all__ = ["GROUP", "described", "find", "names"]
+__all__ = ["GROUP", "declared_kind", "described", "find", "names"]
 
 GROUP = "crucible_worker.evaluators"
 """Where evaluators are announced."""
@@ -52,6 +55,8 @@ def find(name: str) -> GuardedType | None:
     if loaded is None:
         return None
     place, found = loaded
+    if isinstance(found, type) and issubclass(found, BaseEvaluator):
+        return declared_kind(name, found)
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
     try:
@@ -63,6 +68,21 @@ def find(name: str) -> GuardedType | None:
         raise _POINTS.bad(name, message)
     _check(name, info)
     return GuardedType(info=info, kind=found)
+
+
+def declared_kind(name: str, declared: type[BaseEvaluator]) -> GuardedType:
+    """What a class of a user declares, as the evaluator of a kind.
+
+    Raises:
+        FailedPrecondition: a field cannot be an option, or it calls itself otherwise (reason BAD_EVALUATOR).
+    """
+    kind = DeclaredKind(declared)
+    try:
+        info = kind.info
+    except Undeclarable as error:
+        raise _POINTS.bad(name, str(error)) from error
+    _check(name, info)
+    return GuardedType(info=info, kind=kind)
 
 
 def _check(name: str, info: EvaluatorInfo) -> None:

@@ -175,11 +175,11 @@ def test_metadata_that_is_no_option_is_refused(metadata: dict[str, str], field: 
 def test_whole_numbers_may_be_doubles() -> None:
     """As google.protobuf.Struct has them."""
     given: dict[str, Any] = {"limit": 4.0, "epochs": 2.0, "num_choices": 3.0, "seed": 5.0}
-    options = create(**given).options
+    made = create(**given)
 
-    assert {name: options[name] for name in given} == given
-    assert {type(options[name]) for name in given} == {int}
-    assert create().options["limit"] is None
+    assert {name: getattr(made, name) for name in given} == given
+    assert {type(getattr(made, name)) for name in given} == {int}
+    assert create().limit is None
 
 
 def test_tokens_name_no_task() -> None:
