@@ -57,7 +57,7 @@ from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 
 async def grade():
-    pool = GradingPool(1)
+    pool = GradingPool(2)
     await pool.start()
     try:
         item = GradeItem(answer=r"\\sqrt{5+2\\sqrt6}", targets=(r"\\sqrt2+\\sqrt3",))

@@ -190,7 +190,7 @@ class _Comparison:
         for prime in PRIMES:
             field = ModularEvaluation(prime, self._work)
             try:
-                same = field.same(field.value(left), field.value(right))
+                same = field.value(left) == field.value(right)
             except NoValue:
                 self._names = tuple(dict.fromkeys(ordered_symbols(left) + ordered_symbols(right)))
                 return None
