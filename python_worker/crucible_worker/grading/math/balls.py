@@ -58,9 +58,11 @@ def magnitude(ball: Ball) -> int:
 
 def exactly(value: complex | Fraction) -> Ball:
     """A number that is written or drawn, without an error unless it is a fraction that has no end in binary."""
-    if isinstance(value, Fraction):
-        return arb(value.numerator) if value.denominator == 1 else arb(fmpq(value.numerator, value.denominator))
-    return acb(value.real, value.imag) if isinstance(value, complex) else arb(value)
+    if isinstance(value, float):  # first: asking whether it is a Fraction takes longer
+        return arb(value)
+    if isinstance(value, complex):
+        return acb(value.real, value.imag)
+    return arb(value.numerator) if value.denominator == 1 else arb(fmpq(value.numerator, value.denominator))
 
 
 class Balls:

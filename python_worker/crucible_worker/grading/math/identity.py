@@ -143,6 +143,10 @@ def _above(value: complex) -> bool:
     return value.real > 0
 
 
+def _placed(point: _Point) -> dict[str, Ball]:
+    return {name: exactly(value) for name, value in point.items()}
+
+
 def _nearest(where: Sequence[_Point], size: float) -> list[_Point]:
     """Points by how close their values are to a size: far out, what grows fastest hides everything else."""
     return sorted(where, key=lambda point: max(abs(math.log(abs(value) / size)) for value in point.values()))
@@ -292,9 +296,10 @@ class _Comparison:
 
     def _in_few_bits(self, point: _Point, *, real: bool) -> _At:
         balls: list[Ball] = []
+        values = _placed(point)
         found, unreal = _At.CLOSE, 0
         for side, node in enumerate(self._sides):
-            evaluation = self._evaluation(point, FEW_BITS, real=real)
+            evaluation = self._evaluation(values, FEW_BITS, real=real)
             try:
                 balls.append(evaluation.value(node))
             except (NotReal, Undefined) as error:
@@ -345,11 +350,12 @@ class _Comparison:
             Undefined: there is no value at this point.
         """
         left, right = self._sides
+        values = _placed(point)
         needed = MIN_AGREEMENT_BITS
         for bits in PRECISIONS:
             if bits < needed:
                 continue
-            evaluation = self._evaluation(point, bits, real=real)
+            evaluation = self._evaluation(values, bits, real=real)
             balls = evaluation.value(left), evaluation.value(right)
             needed = MIN_AGREEMENT_BITS + self._work.hidden
             common = agreement(*balls)
@@ -378,6 +384,5 @@ class _Comparison:
             with contextlib.suppress(NoValue):
                 self._evaluation({}, PRECISIONS[0], real=False).value(constant)
 
-    def _evaluation(self, point: _Point, bits: int, *, real: bool) -> Evaluation:
-        values = {name: exactly(value) for name, value in point.items()}
+    def _evaluation(self, values: Mapping[str, Ball], bits: int, *, real: bool) -> Evaluation:
         return Evaluation(self._work, values, self._known.setdefault((bits, real), {}), real=real, bits=bits)

@@ -1,8 +1,9 @@
 """Evaluation in a prime field: what proves rational functions equal or different, exactly, in microseconds.
 
-A tree is evaluated at one random point modulo a prime of 88 bits. Two rational functions that differ agree there with
-a probability below their degree / 2^88; what is 0/0 at some points does not matter, as the point is random. The field
-holds i and the square roots of the primes below 100, so that sqrt(12) = 2 sqrt(3) is seen here too.
+A tree is evaluated at one random point modulo a prime of 63 bits. Two rational functions that differ agree there with
+a probability below their degree / 2^62, and modulo two primes below its square; what is 0/0 at some points does not
+matter, as the point is random. The field holds i and the square roots of the primes below 100, so that
+sqrt(12) = 2 sqrt(3) is seen here too.
 
 Everything else is opaque: sin(u) is drawn by lot for each value of u, only that it obeys what holds without exception
 (sin^2 + cos^2 = 1, e^(u + v) = e^u e^v, n! = n (n - 1)!). So agreement proves equality of opaque expressions too, while
@@ -18,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from flint import fmpz_mod
+from flint import nmod
 
 from crucible_worker.grading.math.evaluate_work import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined, rational
-from crucible_worker.grading.math.modular_roots import field_of, imaginary_unit, rational_root
+from crucible_worker.grading.math.modular_roots import imaginary_unit, rational_root
 from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
 from crucible_worker.grading.math.walk import replaced
 
@@ -35,11 +36,10 @@ MAX_SHIFT = 32
 class ModularEvaluation:
     """Values modulo a prime."""
 
-    __slots__ = ("_anchors", "_bound", "_field", "_prime", "_work", "names", "opaque")
+    __slots__ = ("_anchors", "_bound", "_prime", "_work", "names", "opaque")
 
     def __init__(self, prime: int, work: Work) -> None:
         self._prime = prime
-        self._field = field_of(prime)
         self._work = work
         self._bound: dict[str, int] = {}
         self._anchors: dict[int, int] = {}
@@ -48,7 +48,7 @@ class ModularEvaluation:
         self.opaque = False
         """Whether anything was opaque, so that disagreement means nothing."""
 
-    def value(self, node: Node) -> fmpz_mod:
+    def value(self, node: Node) -> nmod:
         """The value of a tree at the point.
 
         Raises:
@@ -64,19 +64,19 @@ class ModularEvaluation:
             raise NoValue("not arithmetic")
         return walk(self, node)
 
-    def _rational(self, value: Fraction) -> fmpz_mod:
-        over = self._field(value.numerator)
+    def _rational(self, value: Fraction) -> nmod:
+        over = nmod(value.numerator, self._prime)
         if value.denominator == 1:
             return over
-        under = self._field(value.denominator)
-        if under.is_zero():
+        under = nmod(value.denominator, self._prime)
+        if not under:  # `is_zero` of nmod is always False
             raise NoValue("a denominator that is a multiple of the prime")
         return over / under
 
-    def _number(self, node: Number) -> fmpz_mod:
+    def _number(self, node: Number) -> nmod:
         return self._rational(node.value)
 
-    def _constant(self, node: Constant) -> fmpz_mod:
+    def _constant(self, node: Constant) -> nmod:
         if node.name == "infinity":
             raise NoValue("infinity")
         if node.name == "i":
@@ -85,28 +85,28 @@ class ModularEvaluation:
         self.opaque = self.opaque or node.name == "e"
         return _lot(self._prime, "constant", node.name)
 
-    def _symbol(self, node: Symbol) -> fmpz_mod:
+    def _symbol(self, node: Symbol) -> nmod:
         bound = self._bound.get(node.name)
         if bound is not None:
-            return self._field(bound)
+            return nmod(bound, self._prime)
         self.names[node.name] = None
         return _lot(self._prime, "symbol", node.name)
 
-    def _sum(self, node: Sum) -> fmpz_mod:
+    def _sum(self, node: Sum) -> nmod:
         terms = iter(node.terms)
         total = self.value(next(terms))
         for term in terms:
             total = total + self.value(term)
         return total
 
-    def _product(self, node: Product) -> fmpz_mod:
+    def _product(self, node: Product) -> nmod:
         factors = iter(node.factors)
         result = self.value(next(factors))
         for factor in factors:
             result = result * self.value(factor)
         return result
 
-    def _power(self, node: Power) -> fmpz_mod:
+    def _power(self, node: Power) -> nmod:
         exponent = node.exponent.value if type(node.exponent) is Number else self._work.exact(node.exponent)
         if exponent is None and self._bound:
             known = {name: Number(Fraction(number)) for name, number in self._bound.items()}
@@ -116,15 +116,15 @@ class ModularEvaluation:
         base = self.value(node.base)
         if exponent.denominator == 1:
             return self._raised(base, exponent.numerator)
-        if base.is_zero():
+        if not base:
             return base if exponent > 0 else self._raised(base, -1)
         whole, rest = divmod(exponent.numerator, exponent.denominator)
         return self._raised(base, whole) * self._root(node.base, base, exponent.denominator) ** rest
 
-    def _lowered(self, node: Quantity | Based) -> fmpz_mod:
+    def _lowered(self, node: Quantity | Based) -> nmod:
         return self.value(self._work.lowered(node))
 
-    def _call(self, node: Call) -> fmpz_mod:
+    def _call(self, node: Call) -> nmod:
         exact = self._work.exact(node)
         if exact is not None:
             return self._rational(exact)
@@ -136,17 +136,17 @@ class ModularEvaluation:
             return _lot(self._prime, "calculus", repr(node))
         return self._draw(node.function, *map(self.value, node.arguments))
 
-    def _draw(self, name: str, *arguments: fmpz_mod | int) -> fmpz_mod:
+    def _draw(self, name: str, *arguments: nmod | int) -> nmod:
         self.opaque = True
         return _lot(self._prime, name, *map(int, arguments))
 
-    def _over(self, left: fmpz_mod, right: fmpz_mod) -> fmpz_mod:
-        if right.is_zero():
+    def _over(self, left: nmod, right: nmod) -> nmod:
+        if not right:
             raise Undefined("division by 0")
         return left / right
 
-    def _raised(self, base: fmpz_mod, exponent: int) -> fmpz_mod:
-        if base.is_zero():
+    def _raised(self, base: nmod, exponent: int) -> nmod:
+        if not base:
             if exponent <= 0:
                 raise Undefined("0 to the power of 0" if exponent == 0 else "division by 0")
             return base
@@ -154,7 +154,7 @@ class ModularEvaluation:
             exponent %= self._prime - 1  # Fermat's theorem
         return base**exponent
 
-    def _root(self, node: Node, base: fmpz_mod, degree: int) -> fmpz_mod:
+    def _root(self, node: Node, base: nmod, degree: int) -> nmod:
         square = self._work.exact(node) if degree == 2 else None
         if square is not None:
             root = rational_root(self._prime, abs(square))
@@ -162,7 +162,7 @@ class ModularEvaluation:
                 return root if square > 0 else root * imaginary_unit(self._prime)
         return self._draw("root", degree, base)
 
-    def _symbolic_power(self, base: Node, exponent: Node) -> fmpz_mod:
+    def _symbolic_power(self, base: Node, exponent: Node) -> nmod:
         """b^(k u + v) = (b^u)^k b^v, for every b but 0 and integers k."""
         if base == Constant("e"):
             plain = -1
@@ -170,7 +170,7 @@ class ModularEvaluation:
             plain = int(self.value(base))
             if plain == 0:
                 raise NoValue("a power of 0")
-        result = self._field.one()
+        result = nmod(1, self._prime)
         for term in exponent.terms if type(exponent) is Sum else (exponent,):
             times, rest = _split(term)
             if rest is None:
@@ -179,53 +179,53 @@ class ModularEvaluation:
                 value = int(self.value(rest))
                 if value > self._prime // 2:
                     value, times = self._prime - value, -times
-                root = self._draw("power", plain, value) if value else self._field.one()
+                root = self._draw("power", plain, value) if value else nmod(1, self._prime)
             result = result * self._raised(root, times)
         return result
 
-    def _half_angle(self, of: Node) -> fmpz_mod:
+    def _half_angle(self, of: Node) -> nmod:
         """The tangent of half the angle, an odd function."""
         value = self.value(of)
-        if value.is_zero():
+        if not value:
             return value
         if int(value) > self._prime // 2:
             return -self._draw("half", -value)
         return self._draw("half", value)
 
-    def _sine(self, of: Node) -> fmpz_mod:
+    def _sine(self, of: Node) -> nmod:
         half = self._half_angle(of)
         return 2 * half / (1 + half * half)
 
-    def _cosine(self, of: Node) -> fmpz_mod:
+    def _cosine(self, of: Node) -> nmod:
         square = self._half_angle(of) ** 2
         return (1 - square) / (1 + square)
 
-    def _tangent(self, of: Node) -> fmpz_mod:
+    def _tangent(self, of: Node) -> nmod:
         return self._over(self._sine(of), self._cosine(of))
 
-    def _cotangent(self, of: Node) -> fmpz_mod:
+    def _cotangent(self, of: Node) -> nmod:
         return self._over(self._cosine(of), self._sine(of))
 
-    def _secant(self, of: Node) -> fmpz_mod:
-        return self._over(self._field.one(), self._cosine(of))
+    def _secant(self, of: Node) -> nmod:
+        return self._over(nmod(1, self._prime), self._cosine(of))
 
-    def _cosecant(self, of: Node) -> fmpz_mod:
-        return self._over(self._field.one(), self._sine(of))
+    def _cosecant(self, of: Node) -> nmod:
+        return self._over(nmod(1, self._prime), self._sine(of))
 
-    def _ratio(self, over: Node, under: Node) -> fmpz_mod:
+    def _ratio(self, over: Node, under: Node) -> nmod:
         return self._over(self.value(over), self.value(under))
 
-    def _exponential(self, of: Node) -> fmpz_mod:
+    def _exponential(self, of: Node) -> nmod:
         return self._power(Power(Constant("e"), of))
 
-    def _logarithm(self, of: Node, base: Node) -> fmpz_mod:
+    def _logarithm(self, of: Node, base: Node) -> nmod:
         return self._over(self._draw("ln", self.value(of)), self._draw("ln", self.value(base)))
 
-    def _absolute(self, of: Node) -> fmpz_mod:
+    def _absolute(self, of: Node) -> nmod:
         value = self.value(of)
-        return value if value.is_zero() else self._draw("abs", min(int(value), int(-value)))
+        return value if not value else self._draw("abs", min(int(value), int(-value)))
 
-    def _factorial(self, of: Node) -> fmpz_mod:
+    def _factorial(self, of: Node) -> nmod:
         """(n + k)! = n! (n + 1) ... (n + k), for integers k."""
         shift, rest = 0, []
         for term in of.terms if type(of) is Sum else (of,):
@@ -235,7 +235,7 @@ class ModularEvaluation:
                 rest.append(term)
         if not rest and shift > 0:
             anchor = self._anchor(shift)
-            base, shift = self._field(anchor), shift - anchor
+            base, shift = nmod(anchor, self._prime), shift - anchor
         elif not rest or abs(shift) > MAX_SHIFT:
             return self._draw("factorial", self.value(of))
         else:
@@ -256,7 +256,7 @@ class ModularEvaluation:
                 return anchor
         return self._anchors.setdefault(block, number)
 
-    def _binomial(self, of: Node, chosen: Node) -> fmpz_mod:
+    def _binomial(self, of: Node, chosen: Node) -> nmod:
         count = self._work.exact(chosen)
         if count is not None and count.denominator == 1 and 0 <= count <= MAX_SHIFT:
             value = self.value(of)
@@ -268,13 +268,13 @@ class ModularEvaluation:
         # Choosing and leaving are the same.
         return self._draw("binomial", total, *sorted((int(over), int(total - over))))
 
-    def _finite_sum(self, *arguments: Node) -> fmpz_mod:
-        return sum(self._written_out(arguments), self._field.zero())
+    def _finite_sum(self, *arguments: Node) -> nmod:
+        return sum(self._written_out(arguments), nmod(0, self._prime))
 
-    def _finite_product(self, *arguments: Node) -> fmpz_mod:
-        return math.prod(self._written_out(arguments), start=self._field.one())
+    def _finite_product(self, *arguments: Node) -> nmod:
+        return math.prod(self._written_out(arguments), start=nmod(1, self._prime))
 
-    def _written_out(self, arguments: Sequence[Node]) -> list[fmpz_mod]:
+    def _written_out(self, arguments: Sequence[Node]) -> list[nmod]:
         variable, start, stop, of = arguments
         first, last = self._work.exact(start), self._work.exact(stop)
         if not isinstance(variable, Symbol) or first is None or last is None:
@@ -296,7 +296,7 @@ class ModularEvaluation:
         return terms
 
 
-def _fail() -> fmpz_mod:
+def _fail() -> nmod:
     raise NoValue("the wrong number of arguments")
 
 
@@ -320,13 +320,13 @@ def _split(term: Node) -> tuple[int, Node | None]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _lot(prime: int, *key: object) -> fmpz_mod:
+def _lot(prime: int, *key: object) -> nmod:
     """A residue other than 0, drawn by lot: always the same one for a key."""
     digest = hashlib.blake2b(repr((prime, *key)).encode(errors="backslashreplace"), digest_size=16).digest()
-    return field_of(prime)(int.from_bytes(digest) % (prime - 1) + 1)
+    return nmod(int.from_bytes(digest) % (prime - 1) + 1, prime)
 
 
-_WALKS: Mapping[type, Callable[[ModularEvaluation, Any], fmpz_mod]] = {
+_WALKS: Mapping[type, Callable[[ModularEvaluation, Any], nmod]] = {
     Number: ModularEvaluation._number,
     Constant: ModularEvaluation._constant,
     Symbol: ModularEvaluation._symbol,
@@ -338,7 +338,7 @@ _WALKS: Mapping[type, Callable[[ModularEvaluation, Any], fmpz_mod]] = {
     Based: ModularEvaluation._lowered,
 }
 
-_CALLS: Mapping[str, Callable[..., fmpz_mod]] = {
+_CALLS: Mapping[str, Callable[..., nmod]] = {
     "sin": ModularEvaluation._sine,
     "cos": ModularEvaluation._cosine,
     "tan": ModularEvaluation._tangent,
