@@ -339,9 +339,12 @@ RefT = TypeVar("RefT", bound=ModelRef, contravariant=True)
 class Backend(abc.ABC, Generic[RefT]):
     """A kind of place where models live."""
 
-    @abc.abstractmethod
     def info(self) -> BackendInfo:
-        """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy."""
+        """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy.
+
+        Not called of an installed backend: GetInfo lists it by its scheme, and imports none.
+        """
+        return BackendInfo(name=type(self).__name__)
 
     async def check(self, model: RefT) -> None:
         """Refuse a model that `open` refuses, as far as that shows at once: no weights are read, no service is asked.
