@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 
-from crucible_worker.lifetime import die_with
+from crucible_worker.children.lifetime import die_with
 
 __all__ = ["begin"]
 

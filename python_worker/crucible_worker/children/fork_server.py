@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError
 from crucible_worker.children.frames import HEADER
+from crucible_worker.children.lifetime import die_with
 from crucible_worker.children.messages import error_to_map, pack, unpack
-from crucible_worker.lifetime import die_with
 
 __all__ = ["MAX_PACKET_BYTES", "ForkServer", "join", "packet", "packet_from", "refuse"]
 

@@ -83,6 +83,7 @@ class Process:
         cwd: Path | None = None,
         output: int | None = None,
         errors: int | IO[bytes] | None = None,
+        user: int | None = None,
     ) -> Process:
         """Start any command with these file descriptors, and no input.
 
@@ -93,6 +94,7 @@ class Process:
             cwd: the child's working directory.
             output: where stdout goes; nowhere if None.
             errors: where stderr goes; to `output` if None.
+            user: whom it runs as, with the group of that number and no other; as this process if None.
 
         Raises:
             OSError: it cannot be started.
@@ -110,6 +112,9 @@ class Process:
                 env=environment,
                 cwd=cwd,
                 pass_fds=fds,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
                 # A group of its own, and out of reach of a terminal's Ctrl-C, which is for this process.
                 start_new_session=True,
             )

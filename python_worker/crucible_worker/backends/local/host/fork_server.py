@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from crucible_worker.children import fork_server
 from crucible_worker.children.fork_server import MAX_PACKET_BYTES, packet, packet_from
-from crucible_worker.lifetime import die_with
+from crucible_worker.children.lifetime import die_with
 
 __all__ = ["Child", "ForkServer", "ForkServerEnded", "import_architecture"]
 

@@ -17,10 +17,10 @@ from crucible_bridge.errors import BridgeError
 from crucible_worker.children.bounds import be_first_to_go
 from crucible_worker.children.fork_server import ForkServer, refuse
 from crucible_worker.children.frames import frame
+from crucible_worker.children.lifetime import outlive
 from crucible_worker.children.messages import error_to_map
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.host import player
-from crucible_worker.lifetime import outlive
 
 __all__ = ["describe", "keep"]
 
