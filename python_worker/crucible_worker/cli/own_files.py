@@ -18,11 +18,12 @@ from types import ModuleType
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import EvaluatorInfo
 from crucible_worker.cli.requests import Typed
 from crucible_worker.declared_options import Undeclarable
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.entry_points import declared_kind
+from crucible_worker.evaluators.entry_points import kind_of
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.base import GraderType
@@ -85,18 +86,19 @@ class OwnFiles:
         if not in_file(given):
             return text
         declared = self._declared("--evaluator", given, "CLASS")
-        if not (isinstance(declared, type) and issubclass(declared, BaseEvaluator)):
+        kind = _kind_in(declared)
+        if not kind:
             shape = f"the class {declared.__name__}" if isinstance(declared, type) else f"a {type(declared).__name__}"
             message = (
                 f"{given!r} is {shape}, not a class that extends crucible_worker.evaluators.declared.BaseEvaluator"
             )
             raise InvalidField("--evaluator", message)
-        _refuse_ours("--evaluator", given, declared.kind, EVALUATORS, 'name it otherwise, or give kind="..."')
+        _refuse_ours("--evaluator", given, kind, EVALUATORS, 'name it otherwise, or give kind="..."')
         try:
-            self.evaluators[declared.kind] = declared_kind(declared.kind, declared)
+            self.evaluators[kind] = kind_of(kind, given, declared)
         except FailedPrecondition as error:
             raise InvalidField("--evaluator", f"{given!r}: {error.message}") from error
-        return f"{name}{separator}{declared.kind}"
+        return f"{name}{separator}{kind}"
 
     def grader(self, text: str) -> str:
         """Read "FILE.py:FUNCTION", or a class; what is no file is left as it is.
@@ -154,6 +156,14 @@ class OwnFiles:
                 raise InvalidField(flag, f"{str(path)!r} cannot be imported: {told(error)}") from error
             self._modules[place] = module
         return self._modules[place]
+
+
+def _kind_in(declared: Any) -> str:
+    """The kind of a class, or of an object that describes itself; empty if it is no evaluator."""
+    if isinstance(declared, type):
+        return declared.kind if issubclass(declared, BaseEvaluator) else ""
+    info = getattr(declared, "info", None)
+    return info.kind if isinstance(info, EvaluatorInfo) and isinstance(info.kind, str) else ""
 
 
 @contextlib.contextmanager

@@ -31,6 +31,8 @@ from crucible_worker import suites
 from crucible_worker.cli.tasks import dataset_of, keeps_log, of_tasks
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.grading import registry as graders
+from crucible_worker.grading.parts import NO_GRADING_PARTS
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.preparation import keys_of
 from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
@@ -296,6 +298,9 @@ def _graded(
     """Evaluators with --grader: those that have one, where an option of their own says nothing else."""
     if grader is None:
         return specs
+    grading = NO_GRADING_PARTS if parts is None else parts.grading
+    if grader not in (known := graders.names(grading)):
+        raise InvalidField("--grader", f"is {grader[:60]!r}, known are: {', '.join(known)}")
     having = [spec for spec in specs if "grader" in _properties(spec.kind, parts)]
     if not having:
         there_are = ", ".join(kind for kind in registry.EVALUATORS if "grader" in _properties(kind, parts))

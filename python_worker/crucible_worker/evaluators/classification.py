@@ -74,7 +74,7 @@ class Classification(
     ]
     """The labels; a sample's target names one, by its text or else by its letter."""
     positive: str | None = None
-    """The label that precision, recall and f1 are of; if null, they are means over labels."""
+    """The label that precision, recall and f1 are of; if null, they are means over the labels that have one (macro)."""
     by: Literal["likelihood", "generation"] = _LIKELIHOOD
     """likelihood: the label whose log-probability behind the input is the greatest. generation: the label that a
     sampled answer names; at most 26 labels."""

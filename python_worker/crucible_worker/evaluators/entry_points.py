@@ -11,6 +11,7 @@ See `guarded.py` for what becomes of its failures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -22,7 +23,7 @@ from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.grading.base import NO_OPTIONS
 
-__all__ = ["GROUP", "declared_kind", "described", "find", "names"]
+__all__ = ["GROUP", "described", "find", "kind_of", "names"]
 
 GROUP = "crucible_worker.evaluators"
 """Where evaluators are announced."""
@@ -54,13 +55,28 @@ def find(name: str) -> GuardedType | None:
     loaded = _POINTS.load(name)
     if loaded is None:
         return None
-    place, found = loaded
+    return kind_of(name, *loaded)
+
+
+def kind_of(name: str, place: str, found: Any) -> GuardedType:
+    """What stands somewhere, as the evaluator of a kind.
+
+    Args:
+        name: the kind.
+        place: where it stands, for errors.
+        found: a class of evaluators, or an object as `base.EvaluatorType` describes it.
+
+    Raises:
+        FailedPrecondition: it is none, a field cannot be an option, or it calls itself otherwise (BAD_EVALUATOR).
+    """
     if isinstance(found, type) and issubclass(found, BaseEvaluator):
-        return declared_kind(name, found)
+        found = DeclaredKind(found)
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
     try:
         info, create = getattr(found, "info", None), getattr(found, "create", None)
+    except Undeclarable as error:
+        raise _POINTS.bad(name, str(error)) from error
     except (Exception, SystemExit) as error:  # whatever foreign code does
         raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
     if not isinstance(info, EvaluatorInfo) or not callable(create):
@@ -68,21 +84,6 @@ def find(name: str) -> GuardedType | None:
         raise _POINTS.bad(name, message)
     _check(name, info)
     return GuardedType(info=info, kind=found)
-
-
-def declared_kind(name: str, declared: type[BaseEvaluator]) -> GuardedType:
-    """What a class of a user declares, as the evaluator of a kind.
-
-    Raises:
-        FailedPrecondition: a field cannot be an option, or it calls itself otherwise (reason BAD_EVALUATOR).
-    """
-    kind = DeclaredKind(declared)
-    try:
-        info = kind.info
-    except Undeclarable as error:
-        raise _POINTS.bad(name, str(error)) from error
-    _check(name, info)
-    return GuardedType(info=info, kind=kind)
 
 
 def _check(name: str, info: EvaluatorInfo) -> None:

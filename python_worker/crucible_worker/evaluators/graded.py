@@ -49,8 +49,8 @@ GraderName: TypeAlias = Annotated[
     str,
     Meta(
         examples=list(graders.GRADERS),
-        description="Who judges: a grader of the worker, whose options stand under its name in $defs, or an installed "
-        "one.",
+        description="The grader that judges, by name: one of the worker, whose options stand under its name in $defs, "
+        "or an installed one.",
     ),
 ]
 """The type of the option `grader`."""

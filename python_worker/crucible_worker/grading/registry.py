@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.pool import GradingPool
 
-__all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "names"]
+__all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "names"]
 
 
 class OwnGrader:
@@ -106,6 +106,15 @@ def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
     return list(dict.fromkeys((*GRADERS, *parts.own_graders, *entry_points.names())))
 
 
+def found(name: str, parts: GradingParts, name_field: str) -> GraderType | OwnGrader:
+    """The grader of a name; arguments and errors are those of `create`."""
+    grader = GRADERS.get(name) or parts.own_graders.get(name) or entry_points.find(name)
+    if grader is None:
+        known = ", ".join(names(parts))
+        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
+    return grader
+
+
 def create(
     name: str,
     options: Mapping[str, Any],
@@ -128,13 +137,9 @@ def create(
         FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
             lacks (NO_GRADING_POOL, NO_SANDBOX); or a user's grader cannot be used (BAD_GRADER).
     """
-    own = GRADERS.get(name)
-    grader = own or parts.own_graders.get(name) or entry_points.find(name)
-    if grader is None:
-        known = ", ".join(names(parts))
-        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
+    grader = found(name, parts, name_field)
     checked = checked_options(options, grader.options_schema, options_field)
     try:
-        return grader.make(checked, **(handed(own.make, parts) if own else {}))
+        return grader.make(checked, **(handed(grader.make, parts) if name in GRADERS else {}))
     except InvalidField as error:
         raise InvalidField(options_field + error.field, error.message, reason=error.reason) from error

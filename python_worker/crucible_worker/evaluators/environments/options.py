@@ -79,7 +79,8 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     environment_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Options of an environment that is installed; problems has those of this list."""
     group_size: Annotated[int, Meta(ge=1, le=MAX_GROUP_SIZE)] = 1
-    """Rollouts of each sample. An environment that is installed may make more or fewer."""
+    """Rollouts of each sample; several need a temperature above 0. An environment that is installed may make more or
+    fewer."""
     grader: GraderName = DEFAULT_GRADER
     grader_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Options of the grader; their schema stands under its name in $defs."""

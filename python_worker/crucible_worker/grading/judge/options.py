@@ -46,12 +46,17 @@ JudgeName: TypeAlias = Annotated[
     Meta(
         min_length=1,
         examples=["openai:SERVER/MODEL", "local:PATH"],
-        description="The model that judges, any of this worker's.",
+        description="The model that judges, any of this worker's; not the orchestrator's own.",
     ),
 ]
 """The type of the option that names the judge."""
 JudgeTokens: TypeAlias = Annotated[
-    int, Meta(ge=1, le=MAX_JUDGE_TOKENS, description="Tokens of a judgement, with its reasoning.")
+    int,
+    Meta(
+        ge=1,
+        le=MAX_JUDGE_TOKENS,
+        description="Tokens of a judgement, with its reasoning; the judge gives its likeliest answer.",
+    ),
 ]
 """The type of the option `judge_max_tokens`."""
 DEFAULT_JUDGE_TOKENS = 1_024
@@ -68,7 +73,7 @@ Criteria: TypeAlias = Annotated[
         max_length=MAX_CRITERIA,
         description=(
             "What is judged: name, description in words for the judge, weight (1), and the scale from min (0) to max "
-            "(10)."
+            "(10), either within a million of 0."
         ),
         extra_json_schema={
             "type": "array",
