@@ -123,7 +123,7 @@ class Recorder:
             return records
         self._write_contents(transaction)
         if self._new_frames:
-            transaction.executemany("INSERT OR IGNORE INTO prompt_frames VALUES (?, ?, ?, ?)", self._new_frames)
+            transaction.insert("INSERT OR IGNORE INTO prompt_frames VALUES", self._new_frames)
             self._new_frames = []
         transaction.execute("UPDATE recorded_evaluations SET bytes = ? WHERE number = ?", (self._bytes, self._number))
         return records
@@ -190,12 +190,13 @@ class Recorder:
     def _write_contents(self, transaction: Transaction) -> None:
         if not self._new_contents:
             return
-        transaction.executemany(
-            "INSERT OR IGNORE INTO contents (digest, record) VALUES (?, ?)",
+        transaction.insert(
+            "INSERT OR IGNORE INTO contents (digest, record) VALUES",
             [(digest, record) for _, digest, record in self._new_contents],
         )
-        transaction.executemany(
-            "INSERT OR IGNORE INTO dataset_contents SELECT ?, ?, content FROM contents WHERE digest = ?",
+        transaction.insert(
+            "INSERT OR IGNORE INTO dataset_contents SELECT column1, column2, content"
+            " FROM (VALUES) JOIN contents ON digest = column3",
             [(self._dataset, position, digest) for position, digest, _ in self._new_contents],
         )
         self._new_contents = []
