@@ -179,7 +179,8 @@ class Balls:
 
     def exponential(self, exponent: Ball) -> Ball:
         """A power of e."""
-        size, growth = magnitude(exponent), magnitude(exponent.real)
+        size = magnitude(exponent)
+        growth = magnitude(exponent.real) if isinstance(exponent, acb) else size
         if size > _MAX_ANGLE_BITS or growth > _MAX_MAGNITUDE.bit_length() - 1:
             raise NoValue("a huge exponent")
         self._spend(_FUNCTION_STEPS)
@@ -214,7 +215,7 @@ class Balls:
     def _check_angle(self, of: Ball) -> int:
         """Refuse what is too large to be reduced, and return its size."""
         size = magnitude(of)
-        if size > _MAX_ANGLE_BITS or magnitude(of.imag) > _MAX_GROWTH_BITS:
+        if size > _MAX_ANGLE_BITS or (isinstance(of, acb) and magnitude(of.imag) > _MAX_GROWTH_BITS):
             raise NoValue("a huge angle")
         self._spend(_FUNCTION_STEPS)
         return size
@@ -239,13 +240,12 @@ class Balls:
         """The inverse tangent."""
         of = self._settled(of)
         self._spend(_FUNCTION_STEPS)
-        size = magnitude(of)
         if isinstance(of, acb):
             under = 1 + of * of
             if under.contains(0):
                 raise self._vanished(under, "logarithm of 0")
-        elif size != _EXACT:
-            self._hide(size)  # all but pi/2
+        elif self._many and not of.is_zero():
+            self._hide(magnitude(of))  # all but pi/2
         return of.atan()
 
     def absolute(self, of: Ball) -> Ball:

@@ -32,6 +32,8 @@ __all__ = ["MAX_SHIFT", "ModularEvaluation"]
 MAX_SHIFT = 32
 """Terms of a sum or product that is written out, factors of a binomial, and of (n + 5)! over n!."""
 
+_MAX_DEGREE_BITS = 256  # of a root
+
 
 class ModularEvaluation:
     """Values modulo a prime."""
@@ -155,6 +157,8 @@ class ModularEvaluation:
         return base**exponent
 
     def _root(self, node: Node, base: nmod, degree: int) -> nmod:
+        if degree.bit_length() > _MAX_DEGREE_BITS:
+            raise NoValue("a root of a huge degree")
         square = self._work.exact(node) if degree == 2 else None
         if square is not None:
             root = rational_root(self._prime, abs(square))

@@ -1,6 +1,7 @@
 """Evaluation with bounds of the error: bounds hold, and what is not known is not said."""
 
 import math
+import time
 from fractions import Fraction
 
 import pytest
@@ -14,8 +15,10 @@ from crucible_worker.grading.math.evaluate import Evaluation
 from crucible_worker.grading.math.evaluate_functions import FUNCTIONS, MAX_TERMS
 from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Work
 from crucible_worker.grading.math.exact import Undefined
+from crucible_worker.grading.math.identity import examine
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.pool import SLOW_SECONDS
 from tests.tables import rows
 
 STEPS = 100_000
@@ -56,6 +59,32 @@ def test_values_lie_within_their_bounds(bits: int, tree: Node, x: float) -> None
     except (NoValue, Undefined):
         return
     assert (coarse - fine).contains(0)
+
+
+_huge = st.recursive(
+    st.builds(lambda over, under: Number(Fraction(over, under)), st.integers(-(10**900), 10**900), st.integers(1, 9))
+    | st.builds(lambda bits: Number(Fraction(1, 2**bits)), st.integers(0, 3_000))
+    | st.sampled_from([Constant("pi"), Constant("e"), Constant("i"), Symbol("x")]),
+    lambda inner: (
+        st.builds(lambda left, right: Sum((left, right)), inner, inner)
+        | st.builds(lambda left, right: Product((left, right)), inner, inner)
+        | st.builds(lambda base, exponent: Power(base, exponent), inner, inner)
+        | st.builds(lambda name, of: Call(name, (of,)), st.sampled_from(_ONE_ARGUMENT), inner)
+    ),
+    max_leaves=9,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(left=_huge, right=_huge)
+def test_huge_numbers_break_nothing(left: Node, right: Node) -> None:
+    """Whatever numbers stand anywhere, two expressions are compared, and not for long."""
+    start = time.process_time()
+
+    finding = examine(left, right)
+
+    assert finding.reason
+    assert time.process_time() - start < SLOW_SECONDS
 
 
 @settings(max_examples=300, deadline=None)
