@@ -143,16 +143,17 @@ async def test_an_unknown_scheme_is_refused_with_those_there_are_and_the_cure(in
     install("odd", ODD, "OddBackend")
     judge = EvaluatorSpec(kind="comparison", options={"judge": "od:x"})
     async with rig(ScriptedModel()) as r:
-        for request, field in (
-            (asked(model="od:x"), "model"),
-            (asked(evaluators=[judge]), 'evaluators[0].options["judge"]'),
+        for request, field, scheme, meant in (
+            (asked(model="od:x"), "model", "od", "odd"),
+            (asked(model="embeded:m"), "model", "embeded", "embedded"),
+            (asked(evaluators=[judge]), 'evaluators[0].options["judge"]', "od", "odd"),
         ):
             error = await refused(r.evaluation.start_evaluation(request), Code.FAILED_PRECONDITION, "NO_BACKEND", field)
-            assert error.message.startswith(f"{field} has the scheme 'od', for which this worker has no backend;") or (
-                error.message.startswith("has the scheme 'od', for which this worker has no backend;")
+            assert error.message == (
+                f"has the scheme {scheme!r}, for which this worker has no backend; there are embedded, local, hub, "
+                f"openai, tinker, orchestrator, odd: write {meant}:, or install a package that announces {scheme!r} in "
+                "the entry-point group 'crucible_worker.backends' in the worker's environment"
             )
-            assert "there are embedded, local, hub, openai, tinker, orchestrator, odd: write odd:, or" in error.message
-            assert "announces 'od' in the entry-point group 'crucible_worker.backends'" in error.message
 
 
 @rows(
