@@ -7,13 +7,14 @@ catches a backend's error, and keeps no state between samples, so that an evalua
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
     Conversation,
     EvaluatorInfo,
+    EvaluatorKind,
     Metrics,
     ModelRef,
     Problem,
@@ -35,6 +36,7 @@ __all__ = [
     "Outcome",
     "SampleContext",
     "as_asked",
+    "kinds_of",
     "measures_likelihoods",
     "stops_itself",
     "wants_answers",
@@ -61,7 +63,7 @@ def _uncounted(done: int, total: int) -> None:
     """Questions that are not counted."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class SampleContext:
     """What an evaluator has at hand for one sample."""
 
@@ -114,6 +116,19 @@ class Outcome:
     those of every model are noted anyway."""
     turns_left_out: int = 0
     """Bytes of turns for which there was no room."""
+
+    @classmethod
+    def of(cls, found: bool | float, **measurements: float) -> Outcome:
+        """The outcome of an answer that is right or wrong, or that has a score.
+
+        Args:
+            found: True for CORRECT with score 1, False for INCORRECT with score 0, a number for MEASURED with it.
+            measurements: by name.
+        """
+        verdict = Verdict.MEASURED
+        if isinstance(found, bool):
+            verdict = Verdict.CORRECT if found else Verdict.INCORRECT
+        return cls(verdict=verdict, score=float(found), measurements=measurements)
 
 
 class Evaluator(Protocol):
@@ -192,6 +207,11 @@ class HoldsProcesses(Protocol):
         ...
 
 
+def kinds_of(evaluator: Evaluator) -> Sequence[EvaluatorKind]:
+    """Which clients of a model it can work with."""
+    return getattr(evaluator, "kinds", (EvaluatorKind.SAMPLING,))
+
+
 def stops_itself(evaluator: Evaluator) -> bool:
     """Whether one sample of it may take as long as an evaluation.
 
@@ -211,12 +231,10 @@ def as_asked(sample: Sample) -> Sample:
     Of a conversation without targets that ends with the assistant's message, that message is the target, and the
     conversation before it is asked.
     """
-    if sample.targets or not isinstance(sample.input, Conversation):
+    if sample.targets or not isinstance(sample.input, Conversation) or not sample.expected:
         return sample
-    *asked, last = sample.input.messages
-    if last.role != "assistant" or not asked:
-        return sample
-    return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=(last.content,))
+    asked = Conversation(sample.input.messages[:-1])
+    return dataclasses.replace(sample, input=asked, targets=sample.expected)
 
 
 def measures_likelihoods(evaluator: Evaluator) -> bool:

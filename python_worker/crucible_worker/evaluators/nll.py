@@ -6,123 +6,63 @@ sample keeps its exact sums as measurements, and `aggregate` puts them together.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
-    EvaluatorInfo,
     EvaluatorKind,
     Goal,
     Metrics,
     ModelInput,
     Sample,
     SampleResult,
-    SamplingParams,
     Verdict,
 )
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.targets import TRAIN_ON_OPTION, check_measured, checked_targets, sequence_of
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.declared import BaseEvaluator
+from crucible_worker.evaluators.targets import TrainOnOption, check_measured, checked_targets, sequence_of
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
-from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
+from crucible_worker.rendering import RendererName, render_supervised
 from crucible_worker.rendering.windows import windows_of
 
-__all__ = ["CLIENT_OPTION", "NLL", "WINDOWS_AT_ONCE", "NLLType", "mean_of"]
+__all__ = ["NLL", "WINDOWS_AT_ONCE", "Client", "Likelihoods", "mean_of"]
 
 WINDOWS_AT_ONCE = 256
 """Windows of one text in a call, so that a text of any length takes bounded memory, and may be cancelled on its way."""
 
-_AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
+_NLL = "nll"
+_AUTO: Final = "auto"
+_TRAINING, _SAMPLING = "training", "sampling"
 
-CLIENT_OPTION: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "string",
-        "enum": [_AUTO, _TRAINING, _SAMPLING],
-        "default": _AUTO,
-        "description": (
+Client: TypeAlias = Annotated[
+    Literal["auto", "training", "sampling"],
+    Meta(
+        description=(
             "Ask forward passes of a training client or log-probabilities of a sampling client; auto: training "
             "where the model has it."
-        ),
-    }
-)
-"""JSON schema of the option `client` of whatever measures given tokens."""
-
-_INFO = EvaluatorInfo(
-    kind="nll",
-    kinds=(EvaluatorKind.TRAINING, EvaluatorKind.SAMPLING),
-    description="Mean negative log-likelihood of the weighted target tokens of Datums, conversations or text.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            "client": dict(CLIENT_OPTION),
-            "train_on": dict(TRAIN_ON_OPTION),
-            "renderer": dict(RENDERER_OPTION),
-        },
-        "additionalProperties": False,
-    },
-    keys={"nll": "nats per unit of weight"},
-    score_goal=Goal.LOWER,
-)
+        )
+    ),
+]
+"""The type of the option `client` of evaluators that measure given tokens."""
 
 
-class NLLType:
-    """The kind `nll`."""
+class Likelihoods(
+    BaseEvaluator, kinds=(EvaluatorKind.TRAINING, EvaluatorKind.SAMPLING), keys={}, score_goal=Goal.LOWER
+):
+    """Measures samples in tokens, one model call each; a base class."""
 
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled.
-
-        Raises:
-            FailedPrecondition: the renderer needs a library that is not installed.
-        """
-        check_renderer(options["renderer"])
-        return NLL(client=options["client"], train_on=options["train_on"], renderer=options["renderer"])
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NLL:
-    """Measures samples, one model call each.
-
-    A sample is
-
-    - a Datum with `target_tokens` and `weights`, both of its input's length, weights as given;
-    - a conversation, whose messages have weight by `train_on`;
-    - text with a target (the first of several), whose tokens have weight 1, those of the input none.
-
-    `crucible_worker.rendering` says how text and conversations become tokens.
-    """
-
-    client: str = _AUTO
-    """"auto", "training" or "sampling"."""
-    train_on: TrainOn = "last_assistant"
-    """Which messages of a conversation have weight."""
-    renderer: str = "auto"
-    """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
-    kind: str = "nll"
-    """Who measures, for errors."""
-
-    @property
-    def measures_likelihoods(self) -> bool:
-        """It asks for log-probabilities of what is there."""
-        return True
-
-    @property
-    def repeats(self) -> int:
-        """One: there is nothing random in it."""
-        return 1
+    client: Client = _AUTO
+    renderer: RendererName = "auto"
+    measures_likelihoods: ClassVar[bool] = True
+    """See `evaluators.base.measures_likelihoods`."""
 
     def check(self, model: Model) -> None:
         """Refuse a model without the client that is asked for.
@@ -135,32 +75,6 @@ class NLL:
             raise FailedPrecondition(
                 f"{self.kind} needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT
             )
-
-    def check_sample(self, sample: Sample) -> None:
-        """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
-
-        Raises:
-            InvalidField: names the array, or the conversation that the renderer takes none of.
-        """
-        check_measured(sample, self.renderer)
-
-    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Measure one sample.
-
-        Returns:
-            MEASURED with the sample's own mean as its score; without a score where it has none, as no token has weight
-            or a token is impossible (-inf).
-
-        Raises:
-            InvalidField: the sample lacks targets or weights, or they do not fit its input.
-            FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
-            BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
-        """
-        return await self.measure(await self.rendered(sample, context.model), context.model)
-
-    async def rendered(self, sample: Sample, model: Model) -> Datum:
-        """A sample in the tokens of a model; errors are those of `run`."""
-        return await render_supervised(model.tokenizer, sample, self.train_on, self.renderer)
 
     async def measure(self, datum: Datum, model: Model, *, rolling: bool = False) -> Outcome:
         """Measure what a sample was rendered to; result and errors are those of `run`.
@@ -203,10 +117,6 @@ class NLL:
         )
         return outcome, logprobs
 
-    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """`nll` over every measured sample; undefined where a weighted token was -inf, or nothing was measured."""
-        return mean_of(results)
-
     def _forwards(self, model: Model) -> bool:
         return self.client != _SAMPLING and Capability.FORWARD in model.capabilities
 
@@ -214,10 +124,57 @@ class NLL:
         return self.client != _TRAINING and Capability.LOGPROBS in model.capabilities
 
 
+class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
+    """Mean negative log-likelihood of the weighted target tokens of Datums, conversations or text.
+
+    A sample is
+
+    - a Datum with `target_tokens` and `weights`, both of its input's length, weights as given;
+    - a conversation, whose messages have weight by `train_on`;
+    - text with a target (the first of several), whose tokens have weight 1, those of the input none.
+
+    `crucible_worker.rendering` says how text and conversations become tokens.
+    """
+
+    client: Client = _AUTO
+    train_on: TrainOnOption = "last_assistant"
+    renderer: RendererName = "auto"
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
+
+        Raises:
+            InvalidField: names the array, or the conversation that the renderer takes none of.
+        """
+        check_measured(sample, self.renderer)
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Measure one sample.
+
+        Returns:
+            MEASURED with the sample's own mean as its score; without a score where it has none, as no token has weight
+            or a token is impossible (-inf).
+
+        Raises:
+            InvalidField: the sample lacks targets or weights, or they do not fit its input.
+            FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
+            BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
+        """
+        return await self.measure(await self.rendered(sample, context.model), context.model)
+
+    async def rendered(self, sample: Sample, model: Model) -> Datum:
+        """A sample in the tokens of a model; errors are those of `run`."""
+        return await render_supervised(model.tokenizer, sample, self.train_on, self.renderer)
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """`nll` over every measured sample; undefined where a weighted token was -inf, or nothing was measured."""
+        return mean_of(results)
+
+
 def mean_of(results: Iterable[SampleResult]) -> Metrics:
     """`nll` of samples that were measured, from the sums that each has on record; undefined where there is none."""
     parts = [_parts(result.measurements) for result in results if result.verdict is Verdict.MEASURED]
-    return combine(parts) if parts else Metrics.all_undefined(_INFO.keys, "no sample was scored")
+    return combine(parts) if parts else Metrics.all_undefined((_NLL,), "no sample was scored")
 
 
 async def _forward(model: Model, data: Sequence[Datum]) -> list[np.ndarray]:

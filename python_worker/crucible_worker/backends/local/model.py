@@ -17,9 +17,9 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Model
+from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
-from crucible_worker.backends.local.frames import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling

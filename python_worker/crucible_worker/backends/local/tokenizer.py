@@ -12,7 +12,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Rendered, Tokenizer
-from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 
 __all__ = ["HostedTokenizer"]
 
