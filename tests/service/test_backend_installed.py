@@ -1,10 +1,13 @@
 """Backends that users have installed, over the wire: the page's example is evaluated, others are kept from harm."""
 
+import asyncio
 import importlib
 import os
 import re
 import sys
+import threading
 import tomllib
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,3 +242,23 @@ async def test_an_installed_backend_takes_no_scheme_of_the_worker(install: Insta
 
     assert "embedded" not in names
     assert evaluation.state is EvaluationState.COMPLETED
+
+
+async def test_a_backend_that_is_imported_slowly_stops_no_other_call(install: Install, monkeypatch: pytest.MonkeyPatch):
+    """The worker answers while the import waits; two calls of its models import it once."""
+    gate = types.ModuleType("users_gate")
+    began, go = threading.Event(), threading.Event()
+    monkeypatch.setitem(sys.modules, "users_gate", gate)
+    vars(gate).update(began=began, go=go, imports=[])
+    slow = "import users_gate\nusers_gate.imports.append(1)\nusers_gate.began.set()\nassert users_gate.go.wait(30)\n"
+    install("slow", slow + ODD, "OddBackend")
+    async with rig(ScriptedModel()) as r:
+        calls = [asyncio.create_task(r.worker.bridge.models.sample("slow:x", ["a"], FOUR)) for _ in range(2)]
+        assert await asyncio.to_thread(began.wait, 30)
+        other = await r.worker.bridge.models.sample("embedded:m", ["a"], FOUR)
+        go.set()
+        answers = await asyncio.gather(*calls)
+
+    assert other.items[0].sequences[0].text == "A"
+    assert [answer.items[0].sequences[0].text for answer in answers] == ["46", "46"]
+    assert vars(gate)["imports"] == [1]
