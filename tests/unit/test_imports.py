@@ -15,7 +15,6 @@ HEAVY = {
     "mpmath",
     "nltk",
     "openai",
-    "pebble",
     "peft",
     "pyarrow",
     "re2",

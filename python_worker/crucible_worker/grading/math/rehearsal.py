@@ -1,6 +1,6 @@
 """Loads the mathematics and runs through it once: what it builds at its first use is built before children are forked.
 
-For the forkserver of a grading pool; the worker never imports it.
+For the fork server of a grading pool; the worker never imports it.
 """
 
 from __future__ import annotations
