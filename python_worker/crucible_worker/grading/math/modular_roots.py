@@ -1,7 +1,6 @@
 """Prime fields that hold i and the square roots of small primes.
 
-The primes are drawn at random once, before children are forked: `x + p` is `x` modulo p, and whoever knew p could have
-it graded so.
+The primes are drawn at random once, before children are forked. `x + p` is `x` modulo p, so an answer must not know p.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_roots_are_roots(which: int) -> None:
 
 
 def test_primes_are_drawn_anew() -> None:
-    """Nobody knows the primes of a worker, so that no difference can be made a multiple of them."""
+    """Each worker has primes of its own, so that no text can hold a multiple of them on purpose."""
     code = "from crucible_worker.grading.math.modular_roots import PRIMES; print(*PRIMES)"
     printed = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(2)]
     drawn = [int(prime) for text in printed for prime in text.split()]
