@@ -65,7 +65,7 @@ def exactly(value: complex | Fraction) -> Ball:
     return _rational(value)
 
 
-def _rational(value: Fraction) -> arb:
+def _rational(value: Fraction | int) -> arb:
     return arb(value.numerator) if value.denominator == 1 else arb(fmpq(value.numerator, value.denominator))
 
 
