@@ -89,11 +89,18 @@ def answer(read: Callable[[dict[str, Any]], Iterable[Any]], plain: Callable[[obj
     try:
         for row in read(request):
             kind = FAULT if isinstance(row, Fault) else ROW
-            replies.write(kind + json.dumps(row, ensure_ascii=False, default=plain).encode() + b"\n")
+            replies.write(kind + _written(row, plain) + b"\n")
         replies.write(END + b"\n")
     except BridgeError as error:
         replies.write(ERROR + json.dumps(error_to_map(error)).encode() + b"\n")
     replies.flush()
+
+
+def _written(row: object, plain: Callable[[object], object]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False, default=plain).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: who reads the row refuses it by its escape
+        return json.dumps(row, default=plain).encode()
 
 
 def _end_with(requests: BinaryIO) -> None:
