@@ -35,8 +35,7 @@ from crucible_worker.cli.request_options import (
     Evaluators,
     FewShot,
     FewShotSeed,
-    MaxTokens,
-    MaxUnscored,
+    Grader,
     Only,
     Options,
     Record,
@@ -64,8 +63,8 @@ _Model = Annotated[
     list[str],
     typer.Option(
         metavar="MODEL",
-        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH or "
-        "tinker:BASE; repeatable: each further one is compared with the first.",
+        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH, "
+        "tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each further one is compared with the first.",
     ),
 ]
 _State = Annotated[
@@ -84,6 +83,7 @@ def evaluate(
     task: Tasks = None,
     evaluator: Evaluators = None,
     option: Options = None,
+    grader: Grader = None,
     renderer: Renderer = None,
     system: System = None,
     template: Template = None,
@@ -141,6 +141,7 @@ def evaluate(
         tasks=task or (),
         evaluators=evaluators_of(evaluator or (), task or ()),
         options=option or (),
+        grader=grader,
         renderer=renderer,
         system=system,
         template=template,
@@ -191,6 +192,7 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     """Run what was asked for and write what became of it; the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.outcome import Outcome, write_error
+    from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import asked_of
     from crucible_worker.cli.running import run
@@ -199,10 +201,12 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     outcome = Outcome(models=typed.models)
     try:
         with refusing(settings, typed.evaluators):
-            outcome.suite, asked = asked_of(typed)
+            typed, own = own_of(typed)
+        with refusing(settings, typed.evaluators):
+            outcome.suite, asked = asked_of(typed, own.evaluator_parts)
             check_allowed(typed.tasks, settings)
         outcome.total = len(asked)
-        outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, quiet=as_json))
+        outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, own, quiet=as_json))
     except Refused as refused:
         write_error(refused.error, str(refused), as_json=as_json)
         return EXIT_USAGE

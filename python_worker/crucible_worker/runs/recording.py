@@ -97,6 +97,10 @@ class Recorder:
         """
         self._number, self._fingerprint, self._samples = row.number, row.dataset_fingerprint, samples
         self._most, self._most_together = limits.max_sample_record_bytes, limits.max_evaluation_record_bytes
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing of what is there: before the first results, and once what was written was undone."""
         self._dataset: int | None = None
         self._bytes = 0
         self._some_known = False
@@ -111,6 +115,7 @@ class Recorder:
     def write(self, transaction: Transaction, kept: Sequence[Kept]) -> list[bytes | None]:
         """Write what these results refer to; the record of each, None where nothing is recorded of it."""
         records: list[bytes | None] = []
+        transaction.if_undone(self._forget)
         for one in kept:
             record = None
             if one.recorded is not None:

@@ -1,67 +1,82 @@
-"""Prime fields that hold i and the square roots of small primes."""
+"""Prime fields that hold i and the square roots of small primes.
+
+The primes are drawn at random once, before children are forked. `x + p` is `x` modulo p, so an answer must not know p.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import random
 from fractions import Fraction
+
+from flint import fmpz, nmod
 
 __all__ = ["PRIMES", "imaginary_unit", "rational_root"]
 
-PRIMES = (197783610176743772528266921, 238890617911369587258054961)
-"""1 modulo 8, and squares modulo either are all primes below 100. Numbers of 88 bits are as fast as of 61."""
-_SMALL_PRIMES = tuple(n for n in range(2, 100) if all(n % d for d in range(2, n)))
+_SMALL = 100
+_SMALL_PRIMES = tuple(n for n in range(2, _SMALL) if all(n % d for d in range(2, n)))
+_BITS = 63  # a residue is a machine word
+_CONSTRUCTED = 43  # up to here the small primes are squares by construction
 _MAX_BITS = 128  # of what is taken apart into primes
 
 
+def _drawn(lot: random.Random) -> int:
+    """A prime that is 1 modulo 8, and modulo which all primes below 100 are squares.
+
+    By quadratic reciprocity these are so if it is a square modulo each of them.
+    """
+    odd = _SMALL_PRIMES[1:]
+    modulus = 8 * math.prod(prime for prime in odd if prime <= _CONSTRUCTED)
+    squares = [(prime, {n * n % prime for n in range(1, prime)}) for prime in odd if prime > _CONSTRUCTED]
+    least = ((1 << (_BITS - 1)) // modulus + 1) * modulus
+    while True:
+        root = lot.randrange(1, modulus, 2)
+        if math.gcd(root, modulus) > 1:
+            continue
+        for found in range(least + root * root % modulus, 1 << _BITS, modulus):
+            for prime, square in squares:
+                if found % prime not in square:
+                    break
+            else:
+                if fmpz(found).is_prime():
+                    return found
+
+
+PRIMES = (_drawn(random.SystemRandom()), _drawn(random.SystemRandom()))
+"""The primes of this process, and of those that it forks."""
+
+
 @functools.cache
-def imaginary_unit(prime: int) -> int:
+def imaginary_unit(prime: int) -> nmod:
     """A square root of -1."""
-    return _field_root(prime, prime - 1)
-
-
-@functools.cache
-def _field_root(prime: int, square: int) -> int:
-    """A square root modulo a prime, by Cipolla's algorithm."""
-    shift = 0
-    while pow(shift * shift - square, (prime - 1) // 2, prime) != prime - 1:
-        shift += 1
-    beyond = (shift * shift - square) % prime
-    # (shift + sqrt(beyond)) to the power of (prime + 1) / 2.
-    result, base, exponent = (1, 0), (shift, 1), (prime + 1) // 2
-    while exponent:
-        if exponent & 1:
-            result = _pair_product(result, base, beyond, prime)
-        base = _pair_product(base, base, beyond, prime)
-        exponent >>= 1
-    return result[0]
-
-
-def _pair_product(left: tuple[int, int], right: tuple[int, int], beyond: int, prime: int) -> tuple[int, int]:
-    return (
-        (left[0] * right[0] + left[1] * right[1] * beyond) % prime,
-        (left[0] * right[1] + left[1] * right[0]) % prime,
-    )
+    return nmod(-1, prime).sqrt()
 
 
 @functools.lru_cache(maxsize=4096)
-def rational_root(prime: int, square: Fraction) -> int | None:
-    """The square root of a number above zero, where its prime factors are small or their exponents even."""
+def rational_root(prime: int, square: Fraction) -> nmod | None:
+    """The square root of a number above zero, if its large prime factors occur an even number of times."""
     over, under = _natural_root(prime, square.numerator), _natural_root(prime, square.denominator)
-    return None if over is None or under is None else over * pow(under, -1, prime) % prime
+    return None if over is None or under is None else over / under
 
 
-def _natural_root(prime: int, square: int) -> int | None:
+def _natural_root(prime: int, square: int) -> nmod | None:
     if square.bit_length() > _MAX_BITS:
         return None
-    result = 1
-    for small in _SMALL_PRIMES:
-        count = 0
-        while square % small == 0:
-            square //= small
-            count += 1
-        result = result * small ** (count // 2) % prime
-        if count % 2:
-            result = result * _field_root(prime, small) % prime
-    rest = math.isqrt(square)
-    return result * rest % prime if rest * rest == square else None
+    one = nmod(1, prime)
+    result = one
+    for factor, times in fmpz(square).factor(trial_limit=len(_SMALL_PRIMES)):
+        root = _root_of_factor(prime, int(factor)) if times % 2 else one
+        if root is None:
+            return None
+        result = result * root * factor ** (times // 2)
+    return result
+
+
+@functools.lru_cache(maxsize=4096)
+def _root_of_factor(prime: int, factor: int) -> nmod | None:
+    """Of a small prime, or of a square that is no longer taken apart."""
+    if factor < _SMALL:
+        return nmod(factor, prime).sqrt()
+    root = math.isqrt(factor)
+    return nmod(root, prime) if root * root == factor else None
