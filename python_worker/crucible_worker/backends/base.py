@@ -53,6 +53,7 @@ __all__ = [
     "Rendered",
     "Tokenizer",
     "exceeds",
+    "too_long",
 ]
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -68,6 +69,14 @@ def exceeds(text: str) -> bool:
     """Whether a continuation is longer than `MAX_TEXT_BYTES`, each surrogate counted as the U+FFFD that it becomes."""
     # A character has at most four bytes: few texts need a closer look.
     return len(text) * 4 > MAX_TEXT_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES
+
+
+def too_long(tokens: int, context: int | None, answer: int = 0) -> str | None:
+    """Why so many tokens do not fit into a context of which an answer needs some; None if they fit."""
+    if context is None or tokens + answer <= context:
+        return None
+    needs = f", and the answer needs at least {answer} of them" if answer > 0 else ""
+    return f"has {tokens} tokens; the model's context has {context}{needs}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ from crucible_worker.cli.request_options import (
     FewShot,
     FewShotSeed,
     Grader,
+    MaxTokens,
+    MaxUnscored,
     Only,
     Options,
     Record,

@@ -14,6 +14,8 @@ __all__ = [
     "FewShot",
     "FewShotSeed",
     "Grader",
+    "MaxTokens",
+    "MaxUnscored",
     "Only",
     "Options",
     "Record",

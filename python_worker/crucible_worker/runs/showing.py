@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     RenderSampleResponse,
     Sample,
 )
-from crucible_worker.backends.base import Capability, Model, Tokenizer
+from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer, too_long
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.evaluators.base import (
     Evaluator,
@@ -76,14 +76,14 @@ class _Asked(WrappedModel):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        asked, stop = arguments[0], ()
-        if question in (Capability.SAMPLE, Capability.SAMPLE_TEXT):
-            stop = arguments[1].stop
+        asked, stop, answer = arguments[0], (), 0 if question is Capability.GREEDY else -1
+        if question in ANSWERING:
+            stop, answer = arguments[1].stop, 1
         elif question in (Capability.FORWARD, Capability.PARTS):
             # What is measured behind the input is a part of what the model reads.
             targets = np.asarray(asked[0].loss_fn_inputs["target_tokens"])
             asked = ModelInput.of([*asked[0].model_input.tokens().tolist(), *targets[-1:].tolist()])
-        self.question = self.question or _Question(asked=asked, stop=stop)
+        self.question = self.question or _Question(asked=asked, stop=stop, answer=answer)
         raise _Shown
 
 
@@ -137,7 +137,7 @@ async def _prompt(
         case prompt:
             tokens = tuple(prompt.tokens().tolist())
             text = await _text(plan.model.tokenizer, tokens)
-            long = too_long(len(tokens), context_length(plan.model), found.answer)
+            long = too_long(len(tokens), plan.model.context_length, found.answer)
             problem = None if long is None else Problem(reason=Reason.PROMPT_TOO_LONG, message=f"the prompt {long}")
             return dataclasses.replace(shown, tokens=tokens, text=text, stop=found.stop, problem=problem)
 

@@ -16,7 +16,7 @@ import numpy as np
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import Model, too_long
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
