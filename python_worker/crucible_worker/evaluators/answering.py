@@ -25,7 +25,7 @@ Thinking: TypeAlias = Annotated[
     Meta(
         description=(
             "remove: what stands between <think> and </think>, or <thinking> and </thinking>, is not graded; a "
-            "sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded, too."
+            "sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded as well."
         )
     ),
 ]

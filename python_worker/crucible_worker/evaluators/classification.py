@@ -76,7 +76,7 @@ class Classification(
     positive: str | None = None
     """The label that precision, recall and f1 are of; if null, they are means over the labels that have one (macro)."""
     by: Literal["likelihood", "generation"] = _LIKELIHOOD
-    """likelihood: the label whose log-probability behind the input is the greatest. generation: the label that a
+    """likelihood: the label whose log-probability after the input is the greatest. generation: the label that a
     sampled answer names; at most 26 labels."""
     measure: Decides = Measure.SUM
     form: Form = ChoiceForm.TEXT

@@ -49,7 +49,7 @@ GraderName: TypeAlias = Annotated[
     str,
     Meta(
         examples=list(graders.GRADERS),
-        description="The grader that judges, by name: one of the worker, whose options stand under its name in $defs, "
+        description="The grader that judges, by name: one of the worker, with its options under its name in $defs, "
         "or an installed one.",
     ),
 ]

@@ -54,14 +54,14 @@ _PROBABILITY = "target_probability"
 _KEYS = (*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY)
 
 Delimiter: TypeAlias = Annotated[
-    str, Meta(max_length=100, description="Stands between question and choice, where that is text.")
+    str, Meta(max_length=100, description="Text between question and choice, where that is text.")
 ]
 """The type of the option `delimiter`."""
 Client: TypeAlias = Annotated[
     Literal["auto", "training", "sampling"],
     Meta(
         description=(
-            "Ask log-probabilities of a sampling client or forward passes of a training client; auto: the one that "
+            "Query log-probabilities of a sampling client or forward passes of a training client; auto: the one that "
             "takes fewer calls."
         )
     ),
@@ -81,7 +81,7 @@ Form: TypeAlias = Annotated[
     ChoiceForm,
     Meta(
         description=(
-            "text: the text of each choice stands behind the question. letters: choices are listed in it, and their "
+            "text: the text of each choice follows the question. letters: choices are listed in it, and their "
             "letters stand behind it."
         )
     ),

@@ -46,7 +46,7 @@ Client: TypeAlias = Annotated[
     Literal["auto", "training", "sampling"],
     Meta(
         description=(
-            "Ask forward passes of a training client or log-probabilities of a sampling client; auto: training "
+            "Query forward passes of a training client or log-probabilities of a sampling client; auto: training "
             "where the model has it."
         )
     ),

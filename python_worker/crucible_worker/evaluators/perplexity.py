@@ -46,7 +46,7 @@ class _WholeTexts(Likelihoods, keys={}):
 
 
 class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of nats per unit of weight"}):
-    """Perplexity of text, of targets behind it, of conversations or of the weighted targets of Datums."""
+    """Perplexity of text, of targets after it, of conversations or of the weighted targets of Datums."""
 
     client: Client = "auto"
     train_on: TrainOnOption = "last_assistant"
@@ -89,7 +89,7 @@ class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of 
 
 
 class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
-    """Bits that a model needs for a byte of text, or of targets behind it.
+    """Bits that a model needs for a byte of text, or of targets after it.
 
     What ends a sequence is no byte.
     """

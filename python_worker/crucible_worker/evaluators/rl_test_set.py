@@ -38,7 +38,7 @@ __all__ = ["RLTestSet"]
 
 
 class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
-    """Has the model act in environments, a group of rollouts for each sample, and reports what it earns."""
+    """Runs the model in environments, a group of rollouts for each sample, and reports its rewards."""
 
     fallen: list[str] = dataclasses.field(default_factory=list, init=False)
     """With fail_fast, the samples that have failed: behind them none is begun. Nothing but a short cut: where it is not

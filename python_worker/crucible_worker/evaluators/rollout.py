@@ -40,7 +40,7 @@ class Rollout(
     kind="rollout",
     keys={"score_<reduce>": "scores, each from 0 to 1", "score_<reduce>_stderr": "likewise"},
 ):
-    """Samples answers, cleans and grades them, and keeps their tokens where a learner wants them."""
+    """Samples answers, cleans and grades them, and returns their tokens on request, for training."""
 
     samples_per_prompt: Annotated[int, Meta(ge=1, le=MAX_SAMPLES_PER_PROMPT)] = 1
     """Answers to each sample."""
