@@ -41,9 +41,10 @@ def evaluation_result(
     """What crucible_datasets calls an evaluation's result, as plain data that JSON can write.
 
     `item_results` has an item for each run of a sample: `id`, `predicted` (what the grader extracted, else the output),
-    `expected` (the target, a list where there are several, None where it is not recorded), `correct`, `score`,
-    `metrics` and `metadata`. `accuracy` is over the items that are scored: an item without a verdict is not counted as
-    wrong, has no score, and names its reason in `metadata["problem"]`.
+    `expected` (the target, a list if there are several; of a conversation without one, the assistant's last message;
+    None if it is not recorded), `correct`, `score`, `metrics` and `metadata`. `accuracy` is over the items that are
+    scored: an item without a verdict is not counted as wrong, has no score, and names its reason in
+    `metadata["problem"]`.
 
     Args:
         evaluation: that has ended.
@@ -86,7 +87,7 @@ def _label(evaluation: Evaluation, evaluator: str | None) -> str:
 
 
 def _item(result: SampleResult) -> dict[str, Any]:
-    targets = () if result.sample is None else result.sample.targets
+    targets = () if result.sample is None else result.sample.expected
     metadata: dict[str, Any] = dict(result.sample.metadata) if result.sample is not None else {}
     metadata |= {"verdict": result.verdict.value, "repeat": result.repeat}
     if result.problem is not None:

@@ -59,7 +59,7 @@ class EventBatch:
 
 def event_to_v1(event: Event) -> events_pb2.Event:
     """Encode an event."""
-    return events_pb2.Event(
+    message = events_pb2.Event(
         kind=_KIND.to_v1(event.kind),
         sequence=event.sequence,
         unix_time_ns=event.unix_time_ns,
@@ -68,12 +68,17 @@ def event_to_v1(event: Event) -> events_pb2.Event:
         run_id=event.run_id,
         step=event.step,
         evaluator=event.evaluator,
-        measurements=dict(event.measurements),
-        metadata={unicode_text(key): unicode_text(value) for key, value in event.metadata.items()},
         problem=problem_to_v1(event.problem),
         correlation_id=event.correlation_id,
         position=event.position,
     )
+    # A map that the constructor is given takes twice as long, and every sample has an event.
+    measurements, metadata = message.measurements, message.metadata
+    for key, number in event.measurements.items():
+        measurements[key] = number
+    for key, value in event.metadata.items():
+        metadata[unicode_text(key)] = unicode_text(value)
+    return message
 
 
 def event_from_v1(message: events_pb2.Event, field: str = "") -> Event:

@@ -196,6 +196,14 @@ class Sample:
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Anything else that an evaluator's options name."""
 
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """The targets; if there are none, the last message of a conversation that ends with the assistant's answer."""
+        if self.targets or not isinstance(self.input, Conversation):
+            return self.targets
+        *asked, last = self.input.messages or (None,)
+        return (last.content,) if asked and last is not None and last.role == "assistant" else ()
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InlineDataset:

@@ -27,7 +27,7 @@ class Verdict(enum.StrEnum):
     @property
     def scored(self) -> bool:
         """Whether it counts: UNDECIDED and ERROR do not, and are never taken for wrong."""
-        return self not in (Verdict.UNDECIDED, Verdict.ERROR)
+        return self is not Verdict.UNDECIDED and self is not Verdict.ERROR
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

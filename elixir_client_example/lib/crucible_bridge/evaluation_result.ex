@@ -28,8 +28,8 @@ defmodule CrucibleBridge.EvaluationResult do
   The result of an evaluation that has ended, and of the results of its samples.
 
   `item_results` has an item for each run of a sample: `predicted` is what the grader extracted, else the output;
-  `expected` is the target, a list where there are several, `nil` where it is not recorded. `accuracy` is over the items
-  that are scored: an item without a verdict is not counted as wrong, has no score, and names its reason in
+  `expected` is the target, a list if there are several; of a conversation without one, the assistant's last message;
+  `nil` if it is not recorded. `accuracy` is over the items that are scored: an item without a verdict is not counted as wrong, has no score, and names its reason in
   `metadata["problem"]`.
 
   Options: `:evaluator`, its name, or its kind if it has none, needed if the evaluation has several; `:dataset_name`,
@@ -74,12 +74,12 @@ defmodule CrucibleBridge.EvaluationResult do
 
   defp item(sample) do
     # Workers of earlier releases record no sample.
-    recorded = Map.get(sample, :sample) || %{targets: [], metadata: %{}}
+    recorded = Map.get(sample, :sample) || %{targets: [], metadata: %{}, input: nil}
 
     %{
       id: sample.sample_id,
       predicted: if(sample.extracted == "", do: sample.output, else: sample.extracted),
-      expected: expected(recorded.targets),
+      expected: expected(recorded),
       correct: sample.verdict == :correct,
       score: sample.score,
       metrics: sample.measurements,
@@ -90,9 +90,16 @@ defmodule CrucibleBridge.EvaluationResult do
     }
   end
 
-  defp expected([]), do: nil
-  defp expected([target]), do: target
-  defp expected(targets), do: targets
+  defp expected(%{targets: [], input: {:conversation, %{messages: [_first, _second | _rest] = messages}}}) do
+    case List.last(messages) do
+      %{role: "assistant", content: content} -> content
+      _other -> nil
+    end
+  end
+
+  defp expected(%{targets: []}), do: nil
+  defp expected(%{targets: [target]}), do: target
+  defp expected(%{targets: targets}), do: targets
 
   defp problem(nil), do: %{}
   defp problem(problem), do: %{"problem" => "#{problem.reason}: #{problem.message}"}
@@ -111,6 +118,7 @@ defmodule CrucibleBridge.EvaluationResult do
   defp model_name(%{model: {:local, %{path: path}}}), do: "local:#{path}"
   defp model_name(%{model: {:hub, %{repo_id: repo_id}}}), do: "hub:#{repo_id}"
   defp model_name(%{model: {:openai, %{server: server, model: model}}}), do: "openai:#{server}/#{model}"
+  defp model_name(%{model: {:installed, %{scheme: scheme, name: name}}}), do: "#{scheme}:#{name}"
   defp model_name(%{model: {:orchestrator, %{name: name}}}), do: "orchestrator:#{name}"
   defp model_name(%{model: {:tinker, tinker}}), do: "tinker:" <> (tinker.model_path || tinker.base_model || "")
 

@@ -32,7 +32,7 @@ defmodule CrucibleBridge.EvaluationResultTest do
         extracted: "4",
         measurements: %{},
         problem: nil,
-        sample: %{targets: ["4"], metadata: %{"level" => "1"}}
+        sample: %{targets: ["4"], metadata: %{"level" => "1"}, input: {:text, "2+2"}}
       },
       Map.new(changes)
     )
@@ -49,7 +49,7 @@ defmodule CrucibleBridge.EvaluationResultTest do
         verdict: :undecided,
         score: nil,
         problem: %{reason: "UNDECIDED", message: "who knows"},
-        sample: %{targets: ["1", "2"], metadata: %{}}
+        sample: %{targets: ["1", "2"], metadata: %{}, input: {:text, "x"}}
       ),
       sample(evaluator: "nll")
     ]
@@ -73,6 +73,20 @@ defmodule CrucibleBridge.EvaluationResultTest do
     assert {:error, %Error{field: "evaluator"}} = EvaluationResult.of(both, [])
     assert {:error, %Error{field: "evaluator"}} = EvaluationResult.of(both, [], evaluator: "none")
     assert {:ok, %{total_items: 0, accuracy: nil}} = EvaluationResult.of(both, [], evaluator: "strict")
+  end
+
+  test "a conversation without targets expects the answer that it ends with" do
+    messages = [%{role: "user", content: "2+2"}, %{role: "assistant", content: "4"}]
+
+    expected = fn messages ->
+      recorded = %{targets: [], metadata: %{}, input: {:conversation, %{messages: messages}}}
+      {:ok, result} = EvaluationResult.of(evaluation([@accuracy]), [sample(sample: recorded)])
+      hd(result.item_results).expected
+    end
+
+    assert expected.(messages) == "4"
+    assert expected.(Enum.take(messages, 1)) == nil
+    assert expected.(Enum.drop(messages, 1)) == nil
   end
 
   test "without a record nothing is expected" do

@@ -54,8 +54,8 @@ _Model = Annotated[
     list[str],
     typer.Option(
         metavar="MODEL",
-        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH or "
-        "tinker:BASE; repeatable: each further one is compared with the first.",
+        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH, "
+        "tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each further one is compared with the first.",
     ),
 ]
 _Samples = Annotated[

@@ -25,6 +25,7 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, worker_at
 from crucible_worker.cli.request_options import (
     Data,
     Evaluators,
@@ -42,11 +43,16 @@ from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
+    from crucible_bridge import BlockingBridge
     from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
     from crucible_worker.cli.requests import Asked, Typed
     from crucible_worker.config import Settings
     from crucible_worker.server.parts import Own
+
+    _Remote: TypeAlias = AbstractContextManager[BlockingBridge]
 
 __all__ = ["as_map", "as_text", "prompt"]
 
@@ -58,7 +64,8 @@ _Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Have the worker there show it, with its models, roots and servers. [default: this process]",
+        help="Have the worker there, or at unix:PATH, show it, with its models, roots and servers. "
+        "[default: this process]",
     ),
 ]
 
@@ -78,6 +85,8 @@ def prompt(
     only: Only = None,
     sample: _Sample = "",
     address: _Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
     config: Config = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
@@ -131,12 +140,15 @@ def prompt(
                     tinker_services=tinker_service,
                 )
             )
-            raise typer.Exit(_run(settings, typed, sample, address, as_json=as_json))
+            remote = None if address is None else worker_at(address, token_file, tls_ca)
+            raise typer.Exit(_run(settings, typed, sample, address, remote, as_json=as_json))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, as_json: bool) -> int:
+def _run(
+    settings: Settings, typed: Typed, sample: str, address: str | None, remote: _Remote | None, *, as_json: bool
+) -> int:
     """Show what was asked for; the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.outcome import write_error
@@ -153,8 +165,8 @@ def _run(settings: Settings, typed: Typed, sample: str, address: str | None, *, 
         with refusing(settings, typed.evaluators):
             _, asked = asked_of(typed, own.evaluator_parts)
         found = (
-            _of_worker(address, settings, typed, asked, sample)
-            if address
+            _of_worker(remote, settings, typed, asked, sample)
+            if remote is not None
             else asyncio.run(_here(settings, typed, asked, sample, own))
         )
         shown = [(each.name, response) for each, response in zip(asked, found)]
@@ -188,13 +200,12 @@ async def _here(
 
 
 def _of_worker(
-    address: str, settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str
+    remote: _Remote, settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str
 ) -> list[RenderSampleResponse]:
-    import crucible_bridge
     from crucible_worker.cli.refusals import refusing
 
     found: list[RenderSampleResponse] = []
-    with crucible_bridge.connect_sync(address) as bridge:
+    with remote as bridge:
         for each in asked:
             with refusing(settings, typed.evaluators, each.path, model=each.model):
                 found.append(bridge.evaluation.render_sample(each.request, sample))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crucible_worker.cli.options import EXIT_USAGE, Config, Json, StateDir, settings_or_exit
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, worker_at
 
 if TYPE_CHECKING:
     from crucible_bridge.types import SampleResult, Verdict
@@ -37,13 +38,6 @@ _Address = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Ask the worker there, or at unix:PATH, in place of a state directory."),
 ]
-_TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="With --address: the worker's token.")
-]
-_Ca = Annotated[
-    Path | None,
-    typer.Option("--tls-ca", metavar="FILE", help="With --address: call with TLS, and trust this certificate, PEM."),
-]
 _Lines = Annotated[bool, typer.Option("--jsonl", help="Write one object a line.")]
 
 
@@ -54,8 +48,8 @@ def samples(
     config: Config = None,
     state_dir: StateDir = None,
     address: _Address = None,
-    token_file: _TokenFile = None,
-    tls_ca: _Ca = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
     jsonl: _Lines = False,
     as_json: Json = False,
 ) -> None:
@@ -76,8 +70,7 @@ def samples(
             folder = settings_or_exit(config, state_dir=state_dir).state_dir
             found = _of_journal(folder, evaluation_id, verdicts, evaluator)
         else:
-            token = None if token_file is None else token_file.read_text().strip()
-            found = _of_worker(address, token, tls_ca, evaluation_id, verdicts, evaluator)
+            found = _of_worker(address, token_file, tls_ca, evaluation_id, verdicts, evaluator)
         with contextlib.closing(found) as results:
             _write(results, jsonl=jsonl, as_json=as_json)
     except (BridgeError, OSError) as error:
@@ -114,15 +107,13 @@ def _of_journal(
 
 def _of_worker(
     address: str,
-    token: str | None,
-    ca: Path | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
     evaluation_id: str,
     verdicts: Sequence[Verdict],
     evaluator: str | None,
 ) -> Generator[SampleResult, None, None]:
-    import crucible_bridge
-
-    with crucible_bridge.connect_sync(address, token=token, tls=ca) as bridge:
+    with worker_at(address, token_file, tls_ca) as bridge:
 
         def page(place: str) -> tuple[Sequence[SampleResult], str]:
             found = bridge.evaluation.get_samples(

@@ -11,7 +11,7 @@ from msgspec import Meta
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.rendering import answer_of, ask, without_thinking
 
 __all__ = ["KEEP_THINKING", "REMOVE_THINKING", "Answer", "Answering", "Thinking", "check_sampling_client"]
@@ -111,5 +111,5 @@ def check_sampling_client(model: Model, kind: str, who: str = "the model") -> No
     Raises:
         FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
     """
-    if model.sampling is None:
+    if model.capabilities.isdisjoint(ANSWERING):
         raise FailedPrecondition(f"{kind} needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)

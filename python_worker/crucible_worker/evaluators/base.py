@@ -63,7 +63,7 @@ def _uncounted(done: int, total: int) -> None:
     """Questions that are not counted."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class SampleContext:
     """What an evaluator has at hand for one sample."""
 
@@ -231,12 +231,10 @@ def as_asked(sample: Sample) -> Sample:
     Of a conversation without targets that ends with the assistant's message, that message is the target, and the
     conversation before it is asked.
     """
-    if sample.targets or not isinstance(sample.input, Conversation):
+    if sample.targets or not isinstance(sample.input, Conversation) or not sample.expected:
         return sample
-    *asked, last = sample.input.messages
-    if last.role != "assistant" or not asked:
-        return sample
-    return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=(last.content,))
+    asked = Conversation(sample.input.messages[:-1])
+    return dataclasses.replace(sample, input=asked, targets=sample.expected)
 
 
 def measures_likelihoods(evaluator: Evaluator) -> bool:

@@ -25,11 +25,9 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
+from crucible_worker.backends.base import Capability, Model
 from crucible_worker.backends.continuations import (
     forward_continuations,
-    measures_continuations,
-    measures_targets,
     sample_continuations,
 )
 from crucible_worker.evaluators.base import Outcome, SampleContext
@@ -49,6 +47,9 @@ _AUTO: Final = "auto"
 _TRAINING, _SAMPLING = "training", "sampling"
 
 _BY_MEASURE = {f"accuracy_{measure.value}": measure for measure in Measure}
+_AT_ONCE = frozenset({Capability.CONTINUATIONS, Capability.TARGETS})
+"""What measures several choices with one call."""
+_MEASURING = _AT_ONCE | {Capability.LOGPROBS}
 _PROBABILITY = "target_probability"
 _KEYS = (*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY)
 
@@ -120,7 +121,7 @@ class MultipleChoice(
         Raises:
             FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
         """
-        self._chosen(model)
+        self._forwards(model)
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is no question, whatever the model; what its targets name is judged by `run`.
@@ -211,22 +212,19 @@ class MultipleChoice(
     async def _logprobs(
         self, model: Model, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
     ) -> Sequence[np.ndarray]:
-        client, training = self._chosen(model)
-        if training is not None:
-            return await forward_continuations(training, prompt, continuations)
-        assert client is not None  # `_chosen` gives one or the other
-        return await sample_continuations(client, prompt, continuations)
+        if self._forwards(model):
+            return await forward_continuations(model, prompt, continuations)
+        return await sample_continuations(model, prompt, continuations)
 
-    def _chosen(self, model: Model) -> tuple[SamplingClient | None, TrainingClient | None]:
-        """The client to ask, on its side."""
-        sampling = None if self.client == _TRAINING else model.sampling
-        training = None if self.client == _SAMPLING else model.training
-        if sampling is not None and (
-            training is None or measures_continuations(sampling) or measures_targets(sampling)
-        ):
-            return sampling, None
-        if training is not None:
-            return None, training
+    def _forwards(self, model: Model) -> bool:
+        """Whether forward passes serve, and not questions of a sampling client."""
+        able = model.capabilities
+        measures = self.client != _TRAINING and not able.isdisjoint(_MEASURING)
+        forwards = self.client != _SAMPLING and Capability.FORWARD in able
+        if measures and (not forwards or not able.isdisjoint(_AT_ONCE)):
+            return False
+        if forwards:
+            return True
         needed = "a sampling or a training" if self.client == _AUTO else f"a {self.client}"
         raise FailedPrecondition(
             f"multiple_choice needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT

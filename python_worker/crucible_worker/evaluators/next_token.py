@@ -23,13 +23,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import (
     UNKNOWN_TOKEN,
-    CookbookTokenizer,
-    GreedyClient,
+    Capability,
     Model,
     Tokenizer,
-    context_length,
 )
-from crucible_worker.backends.greedy import greedy_tokens, tells_greedy
+from crucible_worker.backends.greedy import greedy_tokens
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
 from crucible_worker.evaluators.declared import BaseEvaluator
@@ -98,7 +96,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         Raises:
             FailedPrecondition: it has no such client (reason MISSING_CLIENT).
         """
-        _client(model)
+        _check_client(model)
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse what `nll` refuses.
@@ -147,13 +145,13 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
 
     async def _likeliest(self, model: Model, datum: Datum, *, rolling: bool) -> np.ndarray:
         """In place of each target."""
-        client = _client(model)
+        _check_client(model)
         targets, weights = checked_targets(datum)
-        context = context_length(model) if rolling else None
+        context = model.context_length if rolling else None
         # A prompt holds the last target, too.
         windows = windows_of(targets.size, None if context is None else context - 1)
         found: Sequence[np.ndarray] = [
-            window.measured(await greedy_tokens(client, sequence_of(window.cut(datum, targets, weights))))
+            window.measured(await greedy_tokens(model, sequence_of(window.cut(datum, targets, weights))))
             for window in windows
         ]
         return np.concatenate(found)
@@ -162,7 +160,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         """Whether tokens that are not the same are so as cleaned texts."""
         if not self.cleaning.steps:
             return False
-        if not isinstance(tokenizer, CookbookTokenizer):
+        if tokenizer is None:
             raise FailedPrecondition(
                 "the model has no tokenizer at hand: the text of its tokens cannot be cleaned",
                 reason=Reason.NO_TOKENIZER,
@@ -181,14 +179,12 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         return told == own
 
 
-def _client(model: Model) -> GreedyClient:
-    client = model.sampling
-    if client is None or not tells_greedy(client):
+def _check_client(model: Model) -> None:
+    if Capability.GREEDY not in model.capabilities:
         raise FailedPrecondition(
             f"{_KIND} needs a sampling client that tells likeliest tokens, which the model lacks",
             reason=Reason.MISSING_CLIENT,
         )
-    return client
 
 
 def _accuracy(results: Iterable[SampleResult]) -> Metrics:

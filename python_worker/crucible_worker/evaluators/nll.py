@@ -25,8 +25,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.base import Model, SamplingClient, TrainingClient, context_length
-from crucible_worker.backends.forwarding import takes_parts
+from crucible_worker.backends.base import Capability, Model
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.targets import TrainOnOption, check_measured, checked_targets, sequence_of
@@ -71,7 +70,7 @@ class Likelihoods(
         Raises:
             FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
         """
-        if self._training(model) is None and self._sampling(model) is None:
+        if not self._forwards(model) and not self._measures(model):
             needed = "a training or a sampling" if self.client == _AUTO else f"a {self.client}"
             raise FailedPrecondition(
                 f"{self.kind} needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT
@@ -91,18 +90,18 @@ class Likelihoods(
     async def measure_each(self, datum: Datum, model: Model, *, rolling: bool = False) -> tuple[Outcome, np.ndarray]:
         """As `measure`, with the log-probability of each target, shape (T,), nats."""
         targets, weights = checked_targets(datum)
-        context = context_length(model) if rolling else None
-        if (training := self._training(model)) is not None:
+        context = model.context_length if rolling else None
+        if self._forwards(model):
             windows, method = windows_of(targets.size, context), "forward"
             answers: list[np.ndarray] = []
             for at in range(0, len(windows), WINDOWS_AT_ONCE):
                 some = windows[at : at + WINDOWS_AT_ONCE]
-                answers += await _forward(training, [window.cut(datum, targets, weights) for window in some])
-        elif (sampling := self._sampling(model)) is not None:
+                answers += await _forward(model, [window.cut(datum, targets, weights) for window in some])
+        elif self._measures(model):
             # It takes the last target, too, which a forward pass leaves out.
             windows, method = windows_of(targets.size, None if context is None else context - 1), "compute_logprobs"
             cuts = (window.cut(datum, targets, weights) for window in windows)
-            answers = [await _compute_logprobs(sampling, cut) for cut in cuts]
+            answers = [await _compute_logprobs(model, cut) for cut in cuts]
         else:
             raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason=Reason.MISSING_CLIENT)
         logprobs = np.concatenate([window.measured(answer) for window, answer in zip(windows, answers, strict=True)])
@@ -118,11 +117,11 @@ class Likelihoods(
         )
         return outcome, logprobs
 
-    def _training(self, model: Model) -> TrainingClient | None:
-        return None if self.client == _SAMPLING else model.training
+    def _forwards(self, model: Model) -> bool:
+        return self.client != _SAMPLING and Capability.FORWARD in model.capabilities
 
-    def _sampling(self, model: Model) -> SamplingClient | None:
-        return None if self.client == _TRAINING else model.sampling
+    def _measures(self, model: Model) -> bool:
+        return self.client != _TRAINING and Capability.LOGPROBS in model.capabilities
 
 
 class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
@@ -178,11 +177,8 @@ def mean_of(results: Iterable[SampleResult]) -> Metrics:
     return combine(parts) if parts else Metrics.all_undefined((_NLL,), "no sample was scored")
 
 
-async def _forward(client: TrainingClient, data: Sequence[Datum]) -> list[np.ndarray]:
-    if len(data) > 1 and takes_parts(client):
-        answers = await client.forward_parts(data)
-    else:
-        answers = await client.forward(data)
+async def _forward(model: Model, data: Sequence[Datum]) -> list[np.ndarray]:
+    answers = await (model.forward_parts(data) if len(data) > 1 else model.forward(data))
     shapes = [np.shape(datum.loss_fn_inputs["target_tokens"]) for datum in data]
     if [np.shape(answer) for answer in answers] != shapes:
         got = ", ".join(str(np.shape(answer)) for answer in answers[:3]) or "none"
@@ -193,10 +189,10 @@ async def _forward(client: TrainingClient, data: Sequence[Datum]) -> list[np.nda
     return [np.asarray(answer) for answer in answers]
 
 
-async def _compute_logprobs(client: SamplingClient, datum: Datum) -> np.ndarray:
+async def _compute_logprobs(model: Model, datum: Datum) -> np.ndarray:
     """Log-probabilities of the targets: those of the full sequence, input and last target, but for its first token."""
     sequence = sequence_of(datum)
-    answer = await client.compute_logprobs(ModelInput.of(sequence))
+    answer = await model.compute_logprobs(ModelInput.of(sequence))
     if len(answer) != sequence.size:
         raise _nonsense(f"compute_logprobs answered {sequence.size:,} tokens with {len(answer):,} values")
     known = [value for value in answer[1:] if value is not None]

@@ -28,6 +28,8 @@ def part_thinking(text: str) -> tuple[str, str]:
     Returns:
         The reasoning, its parts in paragraphs and without tags; empty where there is none. And the rest.
     """
+    if _TAG.search(text) is None:  # as a rule
+        return "", text
     said: list[str] = []
     thoughts: list[str] = []
     start, opened, prompted, thinking, removed = 0, 0, 0, False, False

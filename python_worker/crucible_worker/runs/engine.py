@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorRendering,
     EvaluatorResult,
+    EvaluatorSpec,
     Metrics,
     ModelRef,
     Problem,
@@ -38,7 +39,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.alarms import Alarms
-from crucible_worker.backends.base import EngineModel, Model
+from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import Meter
 from crucible_worker.evaluators.base import (
     AsksOthers,
@@ -131,8 +132,7 @@ class Attempt:
         self._journal, self._locks, self._request = journal, locks, request
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._runs: EvaluatorRuns  # once the model is loaded
-        self._renderings: Sequence[EvaluatorRendering]  # likewise
-        self._folders: Sequence[Path]  # likewise: of what each evaluator keeps in files
+        self._lanes: Sequence[_Lane]  # likewise: of each evaluator
         self._prepare: Prepare | None = None
         self._recorder: Recorder | None = None  # once the data set is known, where samples are recorded
         if isinstance(plan, Plan):
@@ -144,6 +144,8 @@ class Attempt:
         self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._done_now, self._unwritten = 0, 0
+        self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
+        self._says = request.record is not Record.NONE
         self._questions = Questions()
         self._spent = Spent()
         self._to_write: list[Kept] = []
@@ -230,13 +232,15 @@ class Attempt:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
-            if isinstance(self._plan.model, EngineModel):
-                await self._plan.model.find_engine()
+            await self._plan.model.find_engine()
             plan = await load_others(self._plan, self._gate)
             plan = self._plan = await probe_likelihoods(plan, self._gate)
-            self._renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
+            renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
             kept = folder_of(self._journal.folder, self.row)
-            self._folders = [kept / str(index) for index in range(len(plan.evaluators))]
+            self._lanes = [
+                _Lane(spec, evaluator, rendering, kept / str(index))
+                for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
+            ]
             for evaluator in self._holding():
                 await evaluator.get_ready()
             if self._request.record is Record.FULL:
@@ -282,7 +286,8 @@ class Attempt:
             # A model may answer a cancellation with an error of its own: what is left is not to be run through.
             if self._stopped.done():
                 return
-            await self._until_unwritten(MAX_UNWRITTEN)
+            if self._unwritten >= MAX_UNWRITTEN:
+                await self._until_unwritten(MAX_UNWRITTEN)
             if place.evaluator not in self._runs.begun:
                 await self._runs.begin(place.evaluator)
             kept = await self._run(place, attempt)
@@ -290,37 +295,36 @@ class Attempt:
             self._keep(kept)
 
     async def _run(self, place: Place, attempt: int) -> Kept:
-        spec, evaluator = self._plan.evaluators[place.evaluator]
+        lane = self._lanes[place.evaluator]
         sample = given = self._plan.samples[place.position]
-        if wants_answers(evaluator) and isinstance(sample, Sample):
+        if lane.wants_answers and isinstance(sample, Sample):
             sample = as_asked(sample)
-        patience, stops = self._patience(), stops_itself(evaluator)
+        patience = self._patience()
         transcript = None if self._recorder is None else Transcript(self._limits.max_sample_record_bytes)
         ear = None if transcript is None else transcript.ear()
-        rendering = self._renderings[place.evaluator]
-        model = GatedModel(self._plan.model, self._gate, patience.answered, ear, of_auto(spec, rendering))
-        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, transcript, rendering.others)
+        model = GatedModel(self._plan.model, self._gate, patience.answered, ear, lane.renderer)
+        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, transcript, lane.others)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
         else:
-            seed = self._request.sampling.seed if self._request.sampling is not None else None
-            seed = sample_seed(seed or 0, sample.id, place.repeat)
             context = SampleContext(
                 model=model,
                 repeat=place.repeat,
-                seed=seed,
+                seed=sample_seed(self._seed, sample.id, place.repeat),
                 others=others,
-                bound=bound_of_task(self._request.limits, self._left()) if stops else None,
+                bound=bound_of_task(self._request.limits, self._left()) if lane.stops_itself else None,
                 keeps_turns=transcript is not None,
                 progressed=self._progressed,
                 counted=self._questions.of(place),
-                folder=self._folders[place.evaluator],
+                folder=lane.folder,
             )
-            outcome = await self._outcome(evaluator, sample, context, patience, stops)
+            outcome = await self._outcome(lane, sample, context, patience)
         duration_ns = time.perf_counter_ns() - started
-        calls = model.calls + sum(other.calls for other in others.values())
-        result = self._result(place, sample.id, outcome, duration_ns, calls)
+        calls = model.calls
+        for other in others.values():
+            calls += other.calls
+        result = self._result(lane.label, place, sample.id, outcome, duration_ns, calls)
         recorded = None
         if transcript is not None and self._recorder is not None and not isinstance(given, MalformedSample):
             turns = transcript.turns(outcome.turns)
@@ -329,19 +333,20 @@ class Attempt:
             held = None if self._recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
-        took = self._taken_by(evaluator, model, others)
+        took = self._taken_by(lane.evaluator, model, others)
         return Kept(place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size))
 
-    def _result(self, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int) -> SampleResult:
-        says = self._request.record is not Record.NONE
+    def _result(
+        self, label: str, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
+    ) -> SampleResult:
         return SampleResult(
-            evaluator=self._plan.evaluators[place.evaluator][0].label,
+            evaluator=label,
             sample_id=sample_id,
             repeat=place.repeat,
             verdict=outcome.verdict,
             score=outcome.score,
-            output=outcome.output if says else "",
-            extracted=outcome.extracted if says else "",
+            output=outcome.output if self._says else "",
+            extracted=outcome.extracted if self._says else "",
             method=outcome.method,
             stop_reason=outcome.stop_reason,
             output_tokens=outcome.output_tokens,
@@ -369,14 +374,14 @@ class Attempt:
     @property
     def _engine(self) -> ServerEngine | None:
         """Which program serves the model, as far as it is known."""
-        return self.model.engine if isinstance(self.model, EngineModel) else None
+        return None if self.model is None else self.model.engine
 
-    async def _outcome(
-        self, evaluator: Evaluator, sample: Sample, context: SampleContext, patience: Patience, stops: bool
-    ) -> Outcome:
+    async def _outcome(self, lane: _Lane, sample: Sample, context: SampleContext, patience: Patience) -> Outcome:
+        prompter = self._plan.prompter
         try:
-            with contextlib.nullcontext() if stops else patience:
-                outcome = await evaluator.run(await self._prompted(sample), context)
+            with contextlib.nullcontext() if lane.stops_itself else patience:
+                prompted = sample if prompter is None else await prompter.apply(sample)
+                outcome = await lane.evaluator.run(prompted, context)
         except BridgeError as error:
             return _error(problem_of(error))
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
@@ -398,11 +403,6 @@ class Attempt:
             return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
-
-    async def _prompted(self, sample: Sample) -> Sample:
-        """The sample as evaluators get it."""
-        prompter = self._plan.prompter
-        return sample if prompter is None else await prompter.apply(sample)
 
     def _patience(self) -> Patience:
         wanted = self._request.limits.sample_timeout_ms
@@ -537,6 +537,17 @@ class Attempt:
         except JournalUnavailable as error:
             # The lock is given back all the same: whoever can write first tells that this was interrupted.
             _log.warning("end_not_written", reason=error.reason)
+
+
+class _Lane:
+    """An evaluator with what is the same for all of its samples."""
+
+    __slots__ = ("evaluator", "folder", "label", "others", "renderer", "stops_itself", "wants_answers")
+
+    def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
+        self.evaluator, self.label, self.folder = evaluator, spec.label, folder
+        self.renderer, self.others = of_auto(spec, rendering), rendering.others
+        self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
 
 
 def _seen(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:

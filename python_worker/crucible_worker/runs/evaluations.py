@@ -28,7 +28,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.base import HeldModel
+from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
@@ -215,7 +215,7 @@ class Evaluations:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
 
-    async def hold(self, request: EvaluateRequest, model: HeldModel) -> Hold:
+    async def hold(self, request: EvaluateRequest, model: Model) -> Hold:
         """Start an evaluation of a model that the caller holds, or go on with it, in place of who held it here before.
 
         Raises:

@@ -120,19 +120,15 @@ def commit_samples(
     """
     records: Sequence[bytes | None] = [None] * len(kept) if recorder is None else recorder.write(transaction, kept)
     usages = [usage_to_record(one.took or one.sample.usage) for one in kept]
-    transaction.executemany(
-        "INSERT OR REPLACE INTO sample_records VALUES (?, ?, ?, ?, ?, ?, ?)",
+    transaction.insert(
+        "INSERT OR REPLACE INTO sample_records VALUES",
         [
             (row.number, *_place(one), one.attempt, record, usage)
             for one, record, usage in zip(kept, records, usages)
             if record is not None or usage is not None
         ],
     )
-    # Two statements for all of them: SQLite gives the interpreter's lock away and waits for it again at every one.
-    transaction.executemany(
-        "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_sample_row(row.number, one) for one in kept],
-    )
+    transaction.insert("INSERT OR REPLACE INTO samples VALUES", [_sample_row(row.number, one) for one in kept])
     events = [run_events.sample_complete(row, one.sample, one.attempt, one.place.position) for one in kept]
     last = transaction.append(row.number, events)
     transaction.execute(

@@ -29,7 +29,7 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model, evaluated_fingerprint
+from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, stops_itself, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -113,7 +113,7 @@ class Plan:
     @property
     def model_fingerprint(self) -> str:
         """That of the model; where judges have a say in the results, theirs behind it."""
-        return "+".join(map(evaluated_fingerprint, self.models))
+        return "+".join(model.evaluated_fingerprint for model in self.models)
 
     @property
     def served_fingerprint(self) -> str:

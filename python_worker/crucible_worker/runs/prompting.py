@@ -22,7 +22,7 @@ from crucible_worker.rendering import jinja_work
 from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.templates import BadTemplate, columns_of, fill, is_jinja
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
-from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.journal.packing import pack
 
 __all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of"]
 

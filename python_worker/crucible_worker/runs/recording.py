@@ -97,6 +97,10 @@ class Recorder:
         """
         self._number, self._fingerprint, self._samples = row.number, row.dataset_fingerprint, samples
         self._most, self._most_together = limits.max_sample_record_bytes, limits.max_evaluation_record_bytes
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing of what is there: before the first results, and once what was written was undone."""
         self._dataset: int | None = None
         self._bytes = 0
         self._some_known = False
@@ -111,6 +115,7 @@ class Recorder:
     def write(self, transaction: Transaction, kept: Sequence[Kept]) -> list[bytes | None]:
         """Write what these results refer to; the record of each, None where nothing is recorded of it."""
         records: list[bytes | None] = []
+        transaction.if_undone(self._forget)
         for one in kept:
             record = None
             if one.recorded is not None:
@@ -123,7 +128,7 @@ class Recorder:
             return records
         self._write_contents(transaction)
         if self._new_frames:
-            transaction.executemany("INSERT OR IGNORE INTO prompt_frames VALUES (?, ?, ?, ?)", self._new_frames)
+            transaction.insert("INSERT OR IGNORE INTO prompt_frames VALUES", self._new_frames)
             self._new_frames = []
         transaction.execute("UPDATE recorded_evaluations SET bytes = ? WHERE number = ?", (self._bytes, self._number))
         return records
@@ -190,12 +195,13 @@ class Recorder:
     def _write_contents(self, transaction: Transaction) -> None:
         if not self._new_contents:
             return
-        transaction.executemany(
-            "INSERT OR IGNORE INTO contents (digest, record) VALUES (?, ?)",
+        transaction.insert(
+            "INSERT OR IGNORE INTO contents (digest, record) VALUES",
             [(digest, record) for _, digest, record in self._new_contents],
         )
-        transaction.executemany(
-            "INSERT OR IGNORE INTO dataset_contents SELECT ?, ?, content FROM contents WHERE digest = ?",
+        transaction.insert(
+            "INSERT OR IGNORE INTO dataset_contents SELECT column1, column2, content"
+            " FROM (VALUES) JOIN contents ON digest = column3",
             [(self._dataset, position, digest) for position, digest, _ in self._new_contents],
         )
         self._new_contents = []

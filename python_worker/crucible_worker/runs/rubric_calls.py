@@ -20,7 +20,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.fence import MARK_CHARS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
@@ -57,7 +57,7 @@ async def ask_rubric(
     mark = secrets.token_hex(MARK_CHARS // 2)
 
     def asker(model: Model) -> Ask[RubricItem, RubricGrade]:
-        if model.sampling is None:
+        if model.capabilities.isdisjoint(ANSWERING):
             raise FailedPrecondition("does not sample", reason=Reason.MISSING_CLIENT, field="judge")
 
         async def ask(index: int, item: RubricItem) -> RubricGrade:

@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     Sample,
 )
-from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.journal.packing import pack
 
 __all__ = [
     "MAX_OPTIONS_BYTES",

@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-import msgpack
 import numpy as np
 
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Problem, Sample
-from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.journal.packing import pack, unpack
 from crucible_worker.runs.jsonl import Line
 
 __all__ = ["MEMORY_BYTES", "MalformedSample", "SpooledSamples", "shuffle_key", "spool"]
@@ -179,7 +178,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             first[identity] = index
 
     def _at(self, index: int) -> Sample | MalformedSample:
-        record = msgpack.unpackb(self._store.read(self._ends[index], self._ends[index + 1]))
+        record = unpack(self._store.read(self._ends[index], self._ends[index + 1]))
         if len(record) == _SAMPLE_PARTS:
             return _from_record(record)
         number, problem, shown = record

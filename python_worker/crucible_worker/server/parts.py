@@ -13,6 +13,7 @@ from crucible_bridge.types import (
     EmbeddedModel,
     EvaluatorInfo,
     HubModel,
+    InstalledModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
@@ -20,6 +21,7 @@ from crucible_bridge.types import (
     TinkerModel,
 )
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.installed import InstalledBackends
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
@@ -140,8 +142,8 @@ async def build_with(
         FailedPrecondition: the state directory cannot be used.
     """
     # It needs nothing but to be there: whoever asks it by another call is told which one to make.
-    orchestrator = OrchestratorBackend()
-    backends = {**backends, OrchestratorModel: orchestrator}
+    orchestrator, installed = OrchestratorBackend(), InstalledBackends()
+    backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
     # Its children are forked once it starts.
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
     code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes, settings.code_images)
@@ -167,7 +169,7 @@ async def build_with(
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
-        backend_infos=lambda: (*infos(), orchestrator.info()),
+        backend_infos=lambda: (*infos(), orchestrator.info(), *installed.infos()),
         evaluators=lambda: registry.infos(parts),
         evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),

@@ -9,6 +9,8 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.results import evaluation_result
 from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
     Dataset,
     EmbeddedModel,
     EvaluateRequest,
@@ -52,6 +54,15 @@ def result(sample_id: str, verdict: Verdict, **fields) -> SampleResult:
     """Of one sample."""
     defaults = {"evaluator": "accuracy", "score": float(verdict is Verdict.CORRECT), "output": "it is 4"}
     return SampleResult(**{**defaults, "sample_id": sample_id, "verdict": verdict, **fields})
+
+
+def test_a_conversation_without_targets_expects_the_answer_that_it_ends_with():
+    """The last message is what was expected, if the assistant said it behind another message."""
+    question, answer = ChatMessage("user", "2+2"), ChatMessage("assistant", "4")
+    for messages, expected in (((question, answer), "4"), ((question,), None), ((answer,), None), ((), None)):
+        sample = Sample(id="a", input=Conversation(messages))
+        told = evaluation_result(evaluation(ACCURACY), [result("a", Verdict.CORRECT, sample=sample)])
+        assert told["item_results"][0]["expected"] == expected, messages
 
 
 def test_each_run_of_a_sample_is_an_item():

@@ -22,13 +22,14 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.children.frames import HEADER
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Bound, SampleContext
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
 from crucible_worker.evaluators.inspect.allowed import MAX_NAME_CHARS, Allowed, parse_task
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import MAX_METRICS, outcome_of, task_metrics
-from crucible_worker.evaluators.inspect.frames import HEADER, MAX_CONTAINERS, pack, unpack
+from crucible_worker.evaluators.inspect.frames import MAX_CONTAINERS, pack, unpack
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import failing

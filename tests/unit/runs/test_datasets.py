@@ -31,7 +31,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs import jsonl
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
-from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.journal.packing import pack
 from crucible_worker.runs.jsonl import line_of, read_lines
 from tests.tables import rows
 

@@ -11,7 +11,7 @@ from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.copies import read_marks
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.runs.journal.told import Told
-from crucible_worker.runs.journal.writer import MAX_BATCH, JournalUnavailable
+from crucible_worker.runs.journal.writer import MAX_BATCH, ROWS_TOGETHER, JournalUnavailable
 from tests.unit.runs.journals import append, claim, event, open_journal, owner_locks
 
 ADD = "INSERT OR REPLACE INTO probe VALUES (1, ?)"
@@ -77,6 +77,25 @@ async def test_sequences_are_gap_free_over_batches(journal):
     rows, _ = await journal.read(queries.read_events, after=0, through=1000, limit=1000)
     assert [sequence for sequence, _ in rows] == list(range(1, 31))
     assert (await journal.read(queries.head)).sequence == 30
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, ROWS_TOGETHER[0] - 1, ROWS_TOGETHER[0], 2 * ROWS_TOGETHER[0] + 7])
+async def test_rows_are_inserted_whole_and_in_order(journal, count):
+    """Every row is there once, however many there are, also where the rows are joined with a table."""
+    rows = [(position, f"d{position}") for position in range(count)]
+
+    def write(transaction):
+        transaction.execute("CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL)")
+        transaction.execute("CREATE TABLE places (position INTEGER PRIMARY KEY, number INTEGER NOT NULL)")
+        transaction.insert("INSERT INTO texts (text) VALUES", [(text,) for _, text in rows])
+        transaction.insert(
+            "INSERT INTO places SELECT column1, number FROM (VALUES) JOIN texts ON text = column2", rows[::-1]
+        )
+
+    await journal.submit(write)
+    sql = "SELECT position, text, number FROM places JOIN texts USING (number) ORDER BY position"
+    found = await journal.read(lambda connection: connection.execute(sql).fetchall())
+    assert found == [(position, text, position + 1) for position, text in rows]
 
 
 async def test_failing_function_undoes_itself_alone(journal):

@@ -12,7 +12,7 @@ from crucible_bridge.errors import AlreadyExists
 from crucible_bridge.types import EvaluateRequest, EvaluationState, EvaluatorResult, EvaluatorSpec, Metrics
 from crucible_worker.runs import claims, lifecycle, retention
 from crucible_worker.runs.journal import queries
-from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.journal.packing import pack
 from crucible_worker.runs.retention import Retention
 from tests.unit.runs.journals import commit, open_journal, owner_locks, request
 

@@ -1,14 +1,19 @@
-"""What an attempt records is removed in chunks, and not before the last evaluation that needs it."""
+"""What an attempt records is whole in the journal, and goes in chunks with the last evaluation that needs it."""
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
+
+import pytest
 
 from crucible_bridge.types import EvaluationState, Problem, Sample, SampleResult, Verdict
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle, retention
+from crucible_worker.runs.journal import JournalUnavailable
 from crucible_worker.runs.journal.contents import kernel_of
+from crucible_worker.runs.journal.queries import read_samples
 from crucible_worker.runs.recording import MAX_FRAMES, Recorded, Recorder
 from crucible_worker.runs.retention import Retention
 from tests.unit.runs.journals import claim
@@ -17,15 +22,18 @@ SAMPLES = 10
 KEEP = Retention(max_events=0, evaluation_seconds=1.0, interrupted_seconds=0.0, plan_seconds=0.0)
 
 
+def result_at(position, prompt: Callable[[str], str] = str):
+    """The result of a sample, with what is to be recorded of it."""
+    sample = Sample(id=str(position), input=f"input {position}")
+    result = SampleResult(evaluator="nll", sample_id=sample.id, verdict=Verdict.MEASURED, score=1.0)
+    recorded = Recorded(sample, kernel_of(sample), prompt(str(sample.input)), (), 0, 0)
+    return lifecycle.Kept(lifecycle.Place(position, 0, 0), result, 1, recorded=recorded)
+
+
 async def record(journal, row, prompt: Callable[[str], str] = str):
     """Commit ten samples of an evaluation with their records; `prompt` makes a prompt of an input."""
     recorder = Recorder(row, SAMPLES, WorkerLimits())
-    kept = []
-    for position in range(SAMPLES):
-        sample = Sample(id=str(position), input=f"input {position}")
-        result = SampleResult(evaluator="nll", sample_id=sample.id, verdict=Verdict.MEASURED, score=1.0)
-        recorded = Recorded(sample, kernel_of(sample), prompt(str(sample.input)), (), 0, 0)
-        kept.append(lifecycle.Kept(lifecycle.Place(position, 0, 0), result, 1, recorded=recorded))
+    kept = [result_at(position, prompt) for position in range(SAMPLES)]
     await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, kept, 0, recorder))
 
 
@@ -67,3 +75,25 @@ async def test_prompts_that_differ_have_few_frames(journal, locks):
     claimed = await claim(journal, locks)
     await record(journal, claimed.row, lambda text: f"{hash(text)} {text}")
     assert await count(journal, "prompt_frames") == MAX_FRAMES
+
+
+async def test_what_is_undone_is_written_again(journal, locks):
+    """Results that are committed after others were undone have their own contents and frames in the journal."""
+    row = (await claim(journal, locks)).row
+    recorder = Recorder(row, SAMPLES, WorkerLimits())
+
+    def commit(transaction, positions):
+        kept = [result_at(position, "Q: {}".format) for position in positions]
+        lifecycle.commit_samples(transaction, row, kept, 0, recorder)
+
+    def undone(transaction):
+        commit(transaction, [0, 1])
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with pytest.raises(JournalUnavailable):
+        await journal.submit(undone)
+    await journal.submit(lambda transaction: commit(transaction, [1, 2]))
+    page, _ = await journal.read(lambda connection: read_samples(connection, row.number, page_size=SAMPLES))
+    found = [(result.sample.input, result.prompt) for result in page]
+    assert found == [("input 1", "Q: input 1"), ("input 2", "Q: input 2")]
+    assert await count(journal, "recorded_datasets") == await count(journal, "recorded_evaluations") == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluationPlan, EvaluatorSpec, InlineDataset, PlannedEvaluation
-from crucible_worker.runs.journal.records import pack
+from crucible_worker.runs.journal.packing import pack
 from crucible_worker.runs.specification import (
     MAX_OPTIONS_BYTES,
     KeptSamples,

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING
 from crucible_worker.evaluators.base import Bound, Outcome, SampleContext
@@ -315,7 +315,7 @@ def _check_allowed(allowed: Allowed | None) -> Allowed:
 
 
 def _check_client(model: Model, who: str) -> None:
-    if model.sampling is None:
+    if model.capabilities.isdisjoint(ANSWERING):
         raise FailedPrecondition(f"inspect needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)
 
 

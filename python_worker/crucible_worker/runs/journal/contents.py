@@ -14,9 +14,8 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-import msgpack
 import numpy as np
 
 from crucible_bridge.arrays import from_tensor, to_tensor
@@ -37,6 +36,7 @@ from crucible_bridge.types import (
     TruncatedPart,
     Turn,
 )
+from crucible_worker.runs.journal.packing import pack_text, unpack_text
 
 __all__ = [
     "EVALUATION_LIMIT",
@@ -76,14 +76,6 @@ _LONG = 1024  # bytes from which on compression is worth its time
 _COMPRESSED = b"\x78"  # how what zlib has made begins, and nothing that is packed here
 
 
-def _pack(value: object) -> bytes:
-    return cast("bytes", msgpack.packb(value, unicode_errors="surrogatepass"))
-
-
-def _unpack(record: bytes) -> Any:
-    return msgpack.unpackb(record, unicode_errors="surrogatepass")
-
-
 def closed(record: bytes) -> bytes:
     """A content or a record as it is kept: compressed if it is long."""
     if len(record) < _LONG:
@@ -105,13 +97,13 @@ def text_bytes(text: str) -> int:
 def content_to_record(sample: Sample, most: int) -> bytes:
     """Pack what a sample is, in at most so many bytes (and some for what was left out): the input first."""
     values = [_input_to_value(sample.input), list(sample.targets), list(sample.choices), dict(sample.metadata)]
-    record = _pack(values)
-    return record if len(record) <= most else _pack(_truncated_content(sample, most))
+    record = pack_text(values)
+    return record if len(record) <= most else pack_text(_truncated_content(sample, most))
 
 
 def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[TruncatedPart, ...]]:
     """Unpack what a sample is, and what of it was left out."""
-    asked, targets, choices, metadata, *left_out = _unpack(record)
+    asked, targets, choices, metadata, *left_out = unpack_text(record)
     sample = Sample(
         id=sample_id,
         input=_input_from_value(asked),
@@ -154,12 +146,12 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
 
 def frame_to_record(frame: Frame) -> bytes:
     """Pack a frame."""
-    return _pack(frame)
+    return pack_text(frame)
 
 
 def frame_from_record(record: bytes) -> Frame:
     """Unpack a frame."""
-    role, before, prefix, suffix = _unpack(record)
+    role, before, prefix, suffix = unpack_text(record)
     return role, tuple((each, content) for each, content in before), prefix, suffix
 
 
@@ -200,7 +192,7 @@ def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, outpu
     if parts.prompt is not None:
         prompt = [_FRAMED, frame] if frame is not None else _prompt_to_value(parts.prompt)
     turns = [_turn_to_value(turn, parts.prompt, output, kernel) for turn in parts.turns]
-    record = _pack(_values(prompt, turns, parts.left_out))
+    record = pack_text(_values(prompt, turns, parts.left_out))
     if len(record) <= most:
         return record
     left_out = list(parts.left_out)
@@ -217,7 +209,7 @@ def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, outpu
     turns, lost = _truncated_turns(turns, texts, most - _packed_bytes(prompt) - _HEAD_BYTES)
     if lost is not None:
         left_out.append(TruncatedPart(part=TURNS, bytes=lost, limit=SAMPLE_LIMIT))
-    return _pack(_values(prompt, turns, left_out))
+    return pack_text(_values(prompt, turns, left_out))
 
 
 def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: str, output: str) -> RecordParts:
@@ -229,7 +221,7 @@ def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: s
         kernel: what it is around.
         output: of the result.
     """
-    values = _unpack(record)
+    values = unpack_text(record)
     values += [None, [], []][len(values) :]
     packed, turns, left_out = values
     prompt = None if packed is None else _prompt_from_value(packed, frame, kernel)
@@ -271,7 +263,7 @@ def _left_out_from(values: Iterable[Sequence[Any]]) -> tuple[TruncatedPart, ...]
 
 
 def _packed_bytes(value: object) -> int:
-    return len(_pack(value))
+    return len(pack_text(value))
 
 
 def _truncated(text: str, most: int) -> tuple[str, int]:

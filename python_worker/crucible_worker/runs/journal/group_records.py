@@ -6,12 +6,12 @@ They are bytes there, so that whoever wants a score alone does not unpack a toke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-import msgpack
 import numpy as np
 
 from crucible_bridge.types import Trajectory, TrajectoryGroup, Transition
+from crucible_worker.runs.journal.packing import pack, unpack
 
 __all__ = ["group_from_record", "group_to_record"]
 
@@ -20,27 +20,24 @@ _TOKENS, _LOGPROBS = np.dtype("<i4"), np.dtype("<f4")
 
 def group_to_record(group: TrajectoryGroup) -> bytes:
     """Pack the rollouts of a sample."""
-    return cast(
-        "bytes",
-        msgpack.packb(
-            {
-                "tags": group.tags,
-                "trajectories": [
-                    {
-                        "transitions": [_transition_to_map(transition) for transition in trajectory.transitions],
-                        "final_reward": trajectory.final_reward,
-                        "metrics": dict(trajectory.metrics),
-                    }
-                    for trajectory in group.trajectories
-                ],
-            }
-        ),
+    return pack(
+        {
+            "tags": group.tags,
+            "trajectories": [
+                {
+                    "transitions": [_transition_to_map(transition) for transition in trajectory.transitions],
+                    "final_reward": trajectory.final_reward,
+                    "metrics": dict(trajectory.metrics),
+                }
+                for trajectory in group.trajectories
+            ],
+        }
     )
 
 
 def group_from_record(record: bytes) -> TrajectoryGroup:
     """Unpack the rollouts of a sample; arrays are views of the record's bytes."""
-    data = msgpack.unpackb(record)
+    data = unpack(record)
     trajectories = tuple(
         Trajectory(
             transitions=tuple(map(_transition_from_map, trajectory["transitions"])),

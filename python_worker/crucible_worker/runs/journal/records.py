@@ -14,9 +14,7 @@ import dataclasses
 import hashlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
-
-import msgpack
+from typing import Any
 
 from crucible_bridge.types import (
     BuiltinDataset,
@@ -68,6 +66,7 @@ from crucible_worker.runs.journal.contents import (
     turns_bytes,
 )
 from crucible_worker.runs.journal.group_records import group_from_record, group_to_record
+from crucible_worker.runs.journal.packing import pack, unpack
 
 __all__ = [
     "MAX_ROW_BYTES",
@@ -76,7 +75,6 @@ __all__ = [
     "apart_to_record",
     "evaluator_result_from_record",
     "evaluator_result_to_record",
-    "pack",
     "renderings_from_record",
     "renderings_to_record",
     "request_from_record",
@@ -113,11 +111,6 @@ _USAGE = (
 )
 """Numbers of a usage, as a record has them in a row; later ones come behind the judges."""
 _UNSET = (None, None, None, None)
-
-
-def pack(value: object) -> bytes:
-    """The msgpack of plain values."""
-    return cast("bytes", msgpack.packb(value))
 
 
 def apart_to_record(request: EvaluateRequest) -> bytes | None:
@@ -164,7 +157,7 @@ def request_to_record(request: EvaluateRequest) -> bytes:
 
 def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRequest:
     """Unpack a request, with what was kept apart if that is given; an inline data set comes back empty."""
-    data = msgpack.unpackb(record)
+    data = unpack(record)
     data["model"] = parse_model(data["model"])
     kept = _kept_apart(apart)
     data["labels"] = data["labels"] or kept["labels"]
@@ -201,7 +194,7 @@ def renderings_to_record(renderings: Renderings) -> bytes:
 
 def renderings_from_record(record: bytes) -> Renderings:
     """Unpack how models are asked."""
-    data = msgpack.unpackb(record)
+    data = unpack(record)
     return Renderings(
         examples_fingerprint=data["examples_fingerprint"],
         evaluators=tuple(EvaluatorRendering(**one) for one in data["evaluators"]),
@@ -221,11 +214,14 @@ def sample_to_record(sample: SampleResult) -> bytes:
 
 def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes | None = None) -> SampleResult:
     """Unpack what became of a sample, and what it took, where that is given."""
-    data = msgpack.unpackb(record)
-    data["problem"] = _problem_from_map(data["problem"])
-    group = data.pop("group", None)  # there were none once
-    data["group"] = None if group is None else group_from_record(group)
-    data["usage"] = usage_from_record(usage)
+    data = unpack(record)
+    # Every sample is read once more when its evaluator is aggregated: as a rule there is nothing more to unpack.
+    if data["problem"] is not None:
+        data["problem"] = Problem(**data["problem"])
+    if data.get("group") is not None:  # there were none once
+        data["group"] = group_from_record(data["group"])
+    if usage is not None:
+        data["usage"] = usage_from_record(usage)
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 
@@ -275,7 +271,7 @@ def _with_tokens(turns: Iterable[Turn], group: TrajectoryGroup) -> Iterator[Turn
 
 def score_from_record(record: bytes) -> tuple[str, float | None]:
     """The id of a sample and its score, where it has one."""
-    data = msgpack.unpackb(record)
+    data = unpack(record)
     return data["sample_id"], data["score"]
 
 
@@ -286,7 +282,7 @@ def usage_to_record(usage: Usage | Meter | None) -> bytes | None:
 
 def usage_from_record(record: bytes | None) -> Usage | None:
     """Unpack what a sample took; None where that is not known."""
-    return None if record is None else _usage_from_list(msgpack.unpackb(record))
+    return None if record is None else _usage_from_list(unpack(record))
 
 
 def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
@@ -296,7 +292,7 @@ def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
 
 def evaluator_result_from_record(spec: EvaluatorSpec, record: bytes) -> EvaluatorResult:
     """Unpack what an evaluator ended with."""
-    return _result_from_map(spec, msgpack.unpackb(record))
+    return _result_from_map(spec, unpack(record))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +330,7 @@ def result_to_record(ended: Ended) -> bytes:
 
 def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
     """Unpack what an evaluation ended with; options that were kept apart come from there."""
-    data = msgpack.unpackb(record)
+    data = unpack(record)
     kept = _kept_apart(apart)
     usages = data.get("usages") or [None] * len(data["results"])
     results = tuple(
@@ -411,7 +407,7 @@ def _spec_from_map(data: Mapping[str, Any], kept: Mapping[str, Mapping[str, Any]
 
 
 def _kept_apart(record: bytes | None) -> dict[str, Any]:
-    return {"options": {}, "labels": {}} if record is None else msgpack.unpackb(record)
+    return {"options": {}, "labels": {}} if record is None else unpack(record)
 
 
 def _digest_if_large(values: Mapping[str, Any]) -> str | None:

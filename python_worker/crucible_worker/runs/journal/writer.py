@@ -8,10 +8,12 @@ batch of one. SQLite waits for other workers' writers by sleeping up to 0.1 s, w
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from crucible_worker.runs.journal.queries import head
 from crucible_worker.runs.journal.schema import connect
 from crucible_worker.runs.journal.told import Told
 
-__all__ = ["MAX_BATCH", "JournalUnavailable", "Transaction", "Writer"]
+__all__ = ["MAX_BATCH", "ROWS_TOGETHER", "JournalUnavailable", "Transaction", "Writer"]
 
 MAX_BATCH = 1024
 """Size of the submissions, together, after which an SQLite transaction takes no further one."""
@@ -32,8 +34,10 @@ CLOSE_SECONDS = 0.2
 """How long the last transaction of a writer waits for those of other workers."""
 RETRY_SECONDS = 1.0
 """What a caller is told to wait while the journal cannot be used."""
+ROWS_TOGETHER = (64, 32, 16, 8, 4, 2, 1)
+"""Rows of one INSERT, the most that are left first. SQLite releases the interpreter's lock at every statement and waits
+for it again, up to 5 ms while the loop is busy. There are few sizes, so that each is compiled once."""
 
-_EVENT = "(?, ?, ?, ?, ?)"
 _STOP = object()
 _log = structlog.get_logger(__name__)
 
@@ -64,9 +68,17 @@ class Transaction:
         """Run one statement."""
         return self._connection.execute(sql, parameters)
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run one statement for every row."""
-        self._connection.executemany(sql, rows)
+    def insert(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows of equal width, `ROWS_TOGETHER` with one statement: `insert("INSERT INTO probe VALUES", rows)`.
+
+        The word VALUES of the statement stands for the rows.
+        """
+        start = 0
+        for count in ROWS_TOGETHER:
+            while len(rows) - start >= count:
+                values = tuple(chain.from_iterable(rows[start : start + count]))
+                self._connection.execute(_for_rows(sql, len(rows[start]), count), values)
+                start += count
 
     def append(self, number: int, events: Sequence[Event]) -> int:
         """Give events the next sequences of the log; returns the last. `number` is their evaluation's, or 0."""
@@ -74,10 +86,10 @@ class Transaction:
         for sequence, event in enumerate(events, self.sequence + 1):
             row = (sequence, number, event.kind.value, event.run_id, self._encode_event(event))
             if event.kind in NEW_KINDS:
-                self._connection.execute(f"INSERT INTO later_events VALUES {_EVENT}", row)
+                self.insert("INSERT INTO later_events VALUES", [row])
             else:
                 rows.append(row)
-        self._connection.executemany(f"INSERT INTO events VALUES {_EVENT}", rows)
+        self.insert("INSERT INTO events VALUES", rows)
         self.sequence += len(events)
         return self.sequence
 
@@ -288,6 +300,12 @@ class Writer:
             self._on_failure(failure)
         else:
             self._on_commit(*written)
+
+
+@functools.cache
+def _for_rows(sql: str, width: int, count: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return sql.replace("VALUES", f"VALUES {', '.join([row] * count)}")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
