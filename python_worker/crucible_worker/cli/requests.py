@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
+from crucible_bridge.codec.fields import within
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.suites import Suite, SuiteMember, load_suite, parse_suite
 from crucible_bridge.types import (
@@ -25,6 +26,7 @@ from crucible_bridge.types import (
     Prompt,
     Record,
     SamplingParams,
+    bounds,
     parse_model,
 )
 from crucible_worker import suites
@@ -257,7 +259,7 @@ def read_prompt(typed: Typed) -> Prompt | None:
     """The prompt that flags ask for; None where there is none.
 
     Raises:
-        InvalidField: a file cannot be read, or the examples are not "COUNT:SOURCE".
+        InvalidField: a file cannot be read, or the examples are not "COUNT:SOURCE" or too many.
     """
     if typed.few_shot is None and typed.few_shot_seed is not None:
         raise InvalidField("--few-shot-seed", "draws examples, and --few-shot is not given")
@@ -267,6 +269,7 @@ def read_prompt(typed: Typed) -> Prompt | None:
         count, separator, source = typed.few_shot.partition(":")
         if not (separator and source and count.isascii() and count.isdigit() and len(count) < 6):
             raise InvalidField("--few-shot", f"is {typed.few_shot[:60]!r}, not COUNT:SOURCE, as 5:jsonl:train.jsonl")
+        within(int(count), bounds.FEW_SHOT_COUNT_LEAST, bounds.FEW_SHOT_COUNT_MOST, "--few-shot")
         few_shot = FewShot(source=source, count=int(count), seed=typed.few_shot_seed or 0)
     prompt = Prompt(system=system, template=template, few_shot=few_shot)
     return None if prompt == Prompt() else prompt

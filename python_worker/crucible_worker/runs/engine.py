@@ -328,7 +328,7 @@ class Attempt:
         recorded = None
         if transcript is not None and self._recorder is not None and not isinstance(given, MalformedSample):
             turns = transcript.turns(outcome.turns)
-            size = transcript.size + (turns_bytes(outcome.turns) if outcome.turns else 0)
+            size = transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
             left_out = transcript.left_out + outcome.turns_left_out
             held = None if self._recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)

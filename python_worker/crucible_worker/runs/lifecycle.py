@@ -241,18 +241,26 @@ def interrupt(
     engine: ServerEngine | None = None,
 ) -> None:
     """End this attempt, not the evaluation; what it took until now is written down."""
-    if usage is not None or engine is not None:
-        so_far = result_to_record(Ended(metrics=Metrics({}), usage=usage, engine=engine))
-        transaction.execute("UPDATE evaluations SET result = ? WHERE number = ?", (so_far, row.number))
+    _write_so_far(transaction, row.number, usage, engine)
     _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause)
     transaction.after_commit(lambda: locks.release(row.number))
 
 
-def reap(transaction: Transaction, locks: OwnerLocks, number: int) -> bool:
-    """Write what a dead owner could not: its INTERRUPT, then the end if it was to cancel. False: nothing to write."""
+def reap(transaction: Transaction, locks: OwnerLocks, number: int, usage: Usage | None = None) -> bool:
+    """Write what a dead owner could not: its INTERRUPT, then the end if it was to cancel. False: nothing to write.
+
+    Args:
+        transaction: the transaction.
+        locks: this worker's.
+        number: the evaluation's.
+        usage: what its samples took, unless it resumes at once.
+    """
     row = find_by_number(transaction, number)
     if row.state not in _LIVE or not locks.is_free(number):
         return False
+    if usage is not None:
+        engine = None if row.result is None else result_from_record(row.result, row.apart).engine
+        _write_so_far(transaction, number, usage, engine)
     _write_interrupt(transaction, row, row.active_ns, "the owner died or could not write")
     if row.cancel_reason is not None:
         _end_cancelled(transaction, locks, find_by_number(transaction, number), row.cancel_reason)
@@ -279,6 +287,12 @@ def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str
 def _end_cancelled(transaction: Transaction, locks: OwnerLocks, row: Row, reason: str) -> None:
     problem = Problem(reason=Reason.CANCELLED, message=reason or "cancelled")
     end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
+
+
+def _write_so_far(transaction: Transaction, number: int, usage: Usage | None, engine: ServerEngine | None) -> None:
+    if usage is not None or engine is not None:
+        so_far = result_to_record(Ended(metrics=Metrics({}), usage=usage, engine=engine))
+        transaction.execute("UPDATE evaluations SET result = ? WHERE number = ?", (so_far, number))
 
 
 def _write_interrupt(transaction: Transaction, row: Row, active_ns: int, cause: str) -> None:

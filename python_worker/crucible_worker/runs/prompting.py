@@ -73,21 +73,21 @@ class Prompter:
             InvalidField: the template cannot be filled for this row (TEMPLATE_FAILED), or too few rows are left as its
                 examples (FEW_SHOT_REFUSED).
         """
-        row = await self._row(sample)
-        system, asked = _parted(row)
+        question, answer = _answered(sample)
+        system, asked = _parted(await self._row(question))
         if self.prompt.system:
             system = (ChatMessage("system", self.prompt.system),)
         before, behind = _messages(self.prompt.prefix), _messages(self.prompt.suffix)
         shown = tuple(message for example in self._shown(asked) for message in example.answered)
         if isinstance(sample.input, str) and not (system or before or shown or behind):
             return dataclasses.replace(sample, input=asked[0].content)
-        messages = (*system, *before, *shown, *asked, *behind)
-        single = len(asked) == 1 and asked[0].role == "user"
+        messages = (*system, *before, *shown, *asked, *behind, *answer)
+        single = len(asked) == 1 and asked[0].role == "user" and not answer
         made = Prompted(messages, question=asked[0].content) if single else Conversation(messages)
         return dataclasses.replace(sample, input=made)
 
     async def _row(self, sample: Sample) -> _Turns:
-        """The row's own messages, by its template."""
+        """The messages of what a row asks, the last one by its template."""
         try:
             columns = columns_of(sample)
             text = await self._filled(columns)
@@ -139,13 +139,10 @@ class Prompter:
         Raises:
             InvalidField: it has none (FEW_SHOT_REFUSED), or the template cannot be filled (TEMPLATE_FAILED).
         """
-        if isinstance(sample.input, Conversation) and sample.input.messages[-1:] != ():
-            *earlier, last = sample.input.messages
-            if last.role == "assistant" and earlier:
-                asked = dataclasses.replace(sample, input=Conversation(tuple(earlier)))
-                _, turns = _parted(await self._row(asked))
-                return Example(turns, (*turns, last))
-        _, turns = _parted(await self._row(sample))
+        question, answer = _answered(sample)
+        _, turns = _parted(await self._row(question))
+        if answer:
+            return Example(turns, (*turns, *answer))
         if not sample.targets:
             message = f"has the row {sample.id[:200]!r} without a target: an example needs an answer"
             raise InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
@@ -212,6 +209,15 @@ def _at_source(error: BridgeError) -> BridgeError:
 def _too_few(few_shot: FewShot, found: int) -> InvalidField:
     message = f"has {found} other questions, and {few_shot.count} examples are asked for: take fewer, or another source"
     return InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
+
+
+def _answered(sample: Sample) -> tuple[Sample, _Turns]:
+    """What a row asks, and what its conversation ends with where the assistant said that: nothing elsewhere."""
+    if isinstance(sample.input, Conversation):
+        *earlier, last = sample.input.messages or (ChatMessage("user", ""),)
+        if last.role == "assistant" and earlier:
+            return dataclasses.replace(sample, input=Conversation(tuple(earlier))), (last,)
+    return sample, ()
 
 
 def _parted(messages: _Turns) -> tuple[_Turns, _Turns]:

@@ -8,7 +8,7 @@ import sqlite3
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import Journal, JournalUnavailable
-from crucible_worker.runs.journal.queries import Row, find_by_number, list_rows
+from crucible_worker.runs.journal.queries import Row, find_by_number, list_rows, spent_of
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["Orphans"]
@@ -34,8 +34,10 @@ class Orphans:
         """
         if not self.is_orphan(row.number, row.state):
             return row
+        # Read before, as there may be millions of samples: other writers wait for a transaction.
+        usage = await self._journal.read(spent_of, row.number)
         try:
-            await self._journal.submit(lambda transaction: lifecycle.reap(transaction, self._locks, row.number))
+            await self._journal.submit(lambda transaction: lifecycle.reap(transaction, self._locks, row.number, usage))
         except JournalUnavailable:
             return dataclasses.replace(row, state=EvaluationState.INTERRUPTED)
         return await self._journal.read(find_by_number, row.number)

@@ -100,10 +100,17 @@ def answer(module: str, read: Callable[[dict[str, Any]], Iterable[Any]], plain: 
 
 
 def _row(row: Any, plain: Callable[[object], object]) -> bytes:
-    text = json.dumps(row, ensure_ascii=False, default=plain).encode()
+    text = _written(row, plain)
     if isinstance(row, Fault):
         return _FAULT + text
     return _ROW + text if len(text) <= MAX_LINE_BYTES else _LONG
+
+
+def _written(row: object, plain: Callable[[object], object]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False, default=plain).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: who reads the row refuses it by its escape
+        return json.dumps(row, default=plain).encode()
 
 
 def _end_with(end: socket.socket) -> None:

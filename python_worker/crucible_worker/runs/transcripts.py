@@ -40,19 +40,28 @@ _Call: TypeAlias = tuple[str, SamplePrompt, int | None, Sequence[SampledSequence
 class Transcript:
     """The calls of one sample, as far as there is room; of one event loop."""
 
-    __slots__ = ("_calls", "_first_tokens", "_most", "left_out", "prompt", "size")
+    __slots__ = ("_calls", "_first_tokens", "_left_out", "_most", "_unheard", "prompt", "size")
 
     def __init__(self, most: int) -> None:
         """Hear nothing yet; so many bytes of text are held at most."""
         self.prompt: SamplePrompt | None = None
         """What the model that is evaluated got first; None before it was called."""
-        self.left_out = 0
-        """Bytes of text for which there was no room."""
         self.size = 0
         """Bytes of text that are held."""
+        self._left_out = self._unheard = 0  # bytes of text for which there was no room, and calls
         self._first_tokens: int | None = None
         self._calls: list[_Call] = []
         self._most = most
+
+    @property
+    def left_out(self) -> int:
+        """Bytes of turns for which there was no room."""
+        return self._left_out if len(self._calls) + self._unheard > 1 else 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of text that are held, those of a prompt included for whose call there was no room."""
+        return self.size + (0 if self._calls else prompt_bytes(self.prompt))
 
     def ear(self, model: str = "") -> Ear:
         """What listens to one model: the one that is evaluated, or a further one by its name."""
@@ -80,7 +89,8 @@ class Transcript:
         if not model and self._first_tokens is None:
             self._first_tokens = tokens
         if self.size + size > self._most:
-            self.left_out += size
+            self._left_out += size
+            self._unheard += 1
             return
         self.size += size
         self._calls.append((model, prompt, tokens, answers))

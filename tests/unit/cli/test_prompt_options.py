@@ -50,6 +50,8 @@ def test_flags_make_a_prompt(tmp_path: Path):
         ({"few_shot": "3"}, "--few-shot", "not COUNT:SOURCE"),
         ({"few_shot": "3:"}, "--few-shot", "not COUNT:SOURCE"),
         ({"few_shot": "-3:jsonl:a"}, "--few-shot", "not COUNT:SOURCE"),
+        ({"few_shot": "0:jsonl:a"}, "--few-shot", "is 0, must be from 1 to 64"),
+        ({"few_shot": "65:jsonl:a"}, "--few-shot", "is 65, must be from 1 to 64"),
         ({"few_shot": "²:jsonl:a"}, "--few-shot", "not COUNT:SOURCE"),
         ({"few_shot_seed": 1}, "--few-shot-seed", "--few-shot is not given"),
         ({"system": "@/no/such/file"}, "--system", "No such file"),

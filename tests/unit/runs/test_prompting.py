@@ -102,6 +102,34 @@ async def test_a_row_may_be_a_conversation(row, turns, joins):
     assert isinstance(found.input, Prompted) == joins, "the roles of several messages cannot be joined to a text"
 
 
+@rows(
+    ("targets", "where"),
+    [((), "an answer that is measured"), (("2",), "the beginning of an answer")],
+)
+async def test_a_row_keeps_what_the_assistant_said_last(targets, where):
+    """It stays the end of the prompt, and the template is that of what it answers."""
+    sample = Sample(id="c", input=talk(("user", "1+1?"), ("assistant", "2")), targets=targets)
+    prompt = Prompt(template="<{input}>", suffix=talk(("user", "A number.")))
+
+    found = await (await made(prompt, [sample])).apply(sample)
+
+    assert turns_of(found) == [("user", "<1+1?>"), ("user", "A number."), ("assistant", "2")], where
+    assert not isinstance(found.input, Prompted), "the roles of several messages cannot be joined to a text"
+
+
+async def test_a_row_with_its_answer_is_no_example_of_itself():
+    """Also where the evaluator measures the answer, and the row still has it."""
+    train = tuple(
+        Sample(id=sample.id, input=talk(("user", str(sample.input)), ("assistant", sample.targets[0])))
+        for sample in TRAIN
+    )
+    prompter = await made(shots(len(TRAIN) - 1), train, Source(train))
+    for sample in train:
+        turns = turns_of(await prompter.apply(sample))
+        assert len(set(turns)) == len(turns) == 2 * len(TRAIN)
+        assert turns[-2:] == turns_of(sample)
+
+
 async def test_a_row_keeps_its_own_system_message():
     """Where the prompt has none it stays the first, before the examples."""
     sample = Sample(id="c", input=talk(("system", "own"), ("user", "a")))

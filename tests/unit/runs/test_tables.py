@@ -86,7 +86,9 @@ def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> 
             "kind": [1, -1],
             "when": [datetime.date(2026, 1, 2), None],
             "share": [float("nan"), 0.5],
+            "shares": [[float("nan"), 0.5], None],
             "raw": [b"x", b"y"],
+            "raw_class": pa.array([b"x", b"y"]).dictionary_encode(),
         }
     )
     features = {"info": {"features": {"kind": {"names": ["easy", "hard"], "_type": "ClassLabel"}}}}
@@ -97,7 +99,7 @@ def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> 
 
     assert isinstance(first, Sample)
     assert first.input == Conversation((ChatMessage("user", "2+2?"), ChatMessage("assistant", "4")))
-    assert first.metadata == {"kind": "hard", "when": "2026-01-02"}
+    assert first.metadata == {"kind": "hard", "when": "2026-01-02", "shares": "[null, 0.5]"}
     assert isinstance(second, Sample)
     assert second.metadata == {"share": "0.5"}
     with pytest.raises(InvalidField, match="bytes, which cannot be told in text"):
@@ -155,6 +157,7 @@ def test_columns_that_are_asked_for_may_hold_lists(tmp_path: Path) -> None:
             'row 1 has both "output" and "targets": it reads \'{"input"',
         ),
         (b"input;target\na;b\n", "MALFORMED_LINE", 'row 1 has no "input": found: input;target; known: '),
+        (b'input,choices\na,"[""\\ud800""]"\n', "MALFORMED_LINE", "row 1 holds half a surrogate pair"),
         (b"question,answer,prompt,completion\na,b,c,d\n", "AMBIGUOUS_COLUMNS", "csv:PATH?input=question&target=answer"),
     ],
 )
@@ -241,6 +244,30 @@ def test_what_is_no_parquet_is_refused(tmp_path_factory: pytest.TempPathFactory,
     (root / "q.parquet").write_bytes(content)
 
     with pytest.raises(InvalidField, match="is no Parquet that can be read") as caught:
+        read(root, "q.parquet", PARQUET)
+
+    assert caught.value.reason == "MALFORMED_FILE"
+
+
+@rows(
+    ("kind", "values", "says"),
+    [
+        ("string", b"\0\0\0\0\1\0\0\0\xff", "can't decode byte 0xff"),
+        ("timestamp[s]", (10**12).to_bytes(8, "little"), "out of range"),
+    ],
+)
+def test_values_of_parquet_that_python_lacks_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, values: bytes, says: str
+) -> None:
+    """Text that is not UTF-8 and dates that are too far are faults of the file, and no end of its reader."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
+    pq = pytest.importorskip("pyarrow.parquet")
+    root = tmp_path_factory.mktemp("parquet")
+    parts = (values[:8], values[8:]) if kind == "string" else (values,)
+    column = pa.Array.from_buffers(pa.type_for_alias(kind), 1, [None, *map(pa.py_buffer, parts)])
+    pq.write_table(pa.table({"input": ["a"], "odd": column}), root / "q.parquet")
+
+    with pytest.raises(InvalidField, match=says) as caught:
         read(root, "q.parquet", PARQUET)
 
     assert caught.value.reason == "MALFORMED_FILE"

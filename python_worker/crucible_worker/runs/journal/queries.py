@@ -47,6 +47,7 @@ __all__ = [
     "sample_of_event",
     "scores_of",
     "spent_before",
+    "spent_of",
 ]
 
 SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
@@ -439,6 +440,12 @@ def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mappi
         else:
             totals.setdefault(evaluator, UsageSum()).add(usage)
     return {index: usage for index, total in totals.items() if (usage := total.usage) is not None}, again
+
+
+def spent_of(source: Reads, number: int) -> Usage | None:
+    """What the samples took that were run before, all together; None where no model was queried."""
+    final, again = spent_before(source, number)
+    return UsageSum.of((*final.values(), *again.values())).usage
 
 
 def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str, float]]:

@@ -48,7 +48,7 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
                 yield {name: _value(row[name], labels.get(name)) for name in chosen}
     except pa.ArrowMemoryError as error:
         raise MemoryError from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:  # also text that is not UTF-8, or a far date
         problem = f"is no Parquet that can be read: {str(error).partition(chr(10))[0][:200]}"
         raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE) from error
 
@@ -57,6 +57,8 @@ def _is_plain(kind: pa.DataType) -> bool:
     """Whether values of a type can be told in text."""
     if isinstance(kind, pa.BaseExtensionType):
         return False
+    if pa.types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
     inner = [kind.field(index).type for index in range(kind.num_fields)]
     binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
     return not any(is_binary(kind) for is_binary in binary) and all(map(_is_plain, inner))
@@ -75,9 +77,13 @@ def _labels(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
         return {}  # it is somebody else's, and says nothing
 
 
-def _value(value: Any, labels: Sequence[str] | None) -> Any:
+def _value(value: Any, labels: Sequence[str] | None = None) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return None
+    if isinstance(value, list):
+        return [_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _value(item) for name, item in value.items()}
     if labels is not None and isinstance(value, int):
         return labels[value] if 0 <= value < len(labels) else None
     return value
