@@ -255,9 +255,6 @@ class Guarded:
 class _GuardedWithJudges(Guarded):
     """One that extends an evaluator of ours which queries further models."""
 
-    evaluator: BaseEvaluator
-    """It."""
-
     @property
     def others(self) -> Mapping[str, ModelRef]:
         """Which; see `AsksOthers`."""
